@@ -1,0 +1,40 @@
+"""The decoders, one file each, and their registry. A new one is one file and one line here."""
+
+from __future__ import annotations
+
+from specrace.drafters.base import Drafter, Material, Method
+from specrace.drafters.jacobi import JacobiDrafter
+from specrace.drafters.lookahead import LookaheadDrafter, tree_size
+from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
+from specrace.drafters.prompt_lookup import PromptLookupDrafter
+from specrace.drafters.trie import TrieDrafter
+from specrace.drafters.vanilla import VanillaDrafter
+from specrace.errors import InputError
+
+_ALL = (
+    Method("vanilla", "Vanilla", "one token a step: the baseline", VanillaDrafter, 0),
+    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4),
+    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4),
+    Method("jacobi", "Jacobi", "a block of guesses that settles step by step", JacobiDrafter, 8, {"num_draft": 16}),
+    Method(
+        "lookahead",
+        "Lookahead",
+        "a window of Jacobi trajectories and a pool of n-grams",
+        LookaheadDrafter,
+        tree_size,
+        {"n": 5, "window": 15, "guesses": 15},
+    ),
+    Method("trie", "N-gram trie", "a trie of the prompt's n-grams", TrieDrafter, 16, {"num_draft": 32}),
+    Method("prompt-lookup", "Prompt lookup", "copy what followed before", PromptLookupDrafter, 10),
+)
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def find_method(name: str) -> Method:
+    """The method called `name`. Raises InputError that lists the names there are."""
+    if name not in METHODS:
+        raise InputError(f"There is no lane {name!r}; choose from {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+__all__ = ["METHODS", "Drafter", "Material", "Method", "find_method"]

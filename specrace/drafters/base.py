@@ -1,0 +1,129 @@
+"""What a drafter is: it proposes a tree, and is told what the target made of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
+
+from specrace.errors import InputError
+from specrace.ngrams.counts import NGramCounts
+from specrace.tree import TokenTree
+from specrace.verify import Verdict
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that a drafter may know before the first step. Nothing in it is ever changed."""
+
+    prompt: tuple[int, ...]
+    vocab_size: int
+    seed: int = 0
+    corpus: NGramCounts | None = None
+
+
+class Drafter(Protocol):
+    """Made anew for each generation, so there is no reset and nothing leaks between lanes."""
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """A tree whose root is `context[-1]` (prompt and output so far) with at most `budget` guesses."""
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Learn from a step: the accepted path, the bonus, and the target's token at every node, rejected or not."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The range of a whole-number option, and what it does in one line."""
+
+    low: int
+    high: int
+    help: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What a yes-or-no option does, in one line."""
+
+    help: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """A drafter's keyword argument as faces list it."""
+
+    name: str
+    default: int | bool
+    bounds: Bounds | Flag
+
+
+@dataclass(frozen=True)
+class Method:
+    """A registered way to draft.
+
+    `num_draft` is the default number of draft nodes a step, or a function of the options where they decide it.
+    `accelerator` holds the defaults that differ on a GPU.
+    """
+
+    name: str
+    title: str
+    summary: str
+    build: Callable[..., Drafter]
+    num_draft: int | Callable[[Mapping[str, Any]], int]
+    accelerator: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The drafter's options, read from the annotations of its constructor."""
+        hints = get_type_hints(self.build.__init__, include_extras=True)  # type: ignore[misc]
+        found = []
+        for name, parameter in inspect.signature(self.build).parameters.items():
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                continue
+            hint = hints[name]
+            bounds = get_args(hint)[1] if get_origin(hint) is Annotated else Flag(name)
+            found.append(Option(name, parameter.default, bounds))
+        return tuple(found)
+
+    def defaults(self, device: str) -> dict[str, int | bool]:
+        """Option values on a kind of device ("cpu", "cuda")."""
+        values = {option.name: option.default for option in self.options}
+        if device != "cpu":
+            values |= {name: value for name, value in self.accelerator.items() if name in values}
+        return values
+
+    def budget(self, device: str, options: Mapping[str, Any]) -> int:
+        """The default `num_draft` on a kind of device, with these options."""
+        if callable(self.num_draft):
+            return self.num_draft(options)
+        return self.num_draft if device == "cpu" else self.accelerator.get("num_draft", self.num_draft)
+
+    def check(self, values: Mapping[str, Any]) -> dict[str, int | bool]:
+        """`values` converted and within bounds. Raises InputError naming the option."""
+        options = {option.name: option for option in self.options}
+        checked: dict[str, int | bool] = {}
+        for name, value in values.items():
+            if name not in options:
+                known = ", ".join(f"{self.name}.{each}" for each in options) or "none"
+                raise InputError(f"The lane {self.name} has no option {name!r}; it has: {known}.")
+            checked[name] = _convert(f"{self.name}.{name}", options[name], value)
+        return checked
+
+
+def _convert(label: str, option: Option, value: Any) -> int | bool:
+    if isinstance(option.bounds, Flag):
+        text = str(value).strip().lower()
+        if text in ("true", "yes", "1", "on"):
+            return True
+        if text in ("false", "no", "0", "off"):
+            return False
+        raise InputError(f"{label} is {value!r}; give true or false.")
+    low, high = option.bounds.low, option.bounds.high
+    try:
+        number = int(str(value))
+    except ValueError:
+        raise InputError(f"{label} is {value!r}; give a whole number from {low} to {high}.") from None
+    if not low <= number <= high:
+        raise InputError(f"{label} is {number}; give a whole number from {low} to {high}.")
+    return number

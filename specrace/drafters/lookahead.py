@@ -1,0 +1,126 @@
+"""Lookahead decoding (Fu et al., 2024): a two-dimensional window of Jacobi trajectories and a pool of n-grams.
+
+The window is N-1 rows. The trunk is the pending token and row 0; from trunk node i hangs the chain row1[i], row2[i],
+... With the ancestor mask and position = base + depth that is the published mask and the published positions, so the
+window is a tree like any other, and the n-grams to verify are more branches at its root.
+
+Where this differs from the reference code, on purpose: a full match keeps its bonus token (N tokens, not N-1), the
+output is never extended by a stale hit, and branches that share a prefix share its nodes. Verifying the window's own
+branches costs nothing and is not forbidden.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from specrace.drafters.base import Bounds, Flag, Material
+from specrace.tree import TokenTree, TreeBuilder
+from specrace.verify import Verdict
+
+NGram = tuple[int, ...]
+
+
+def tree_size(options: Mapping[str, Any]) -> int:
+    """Most draft nodes a step with these options: the full window and G branches, or the widest stage of filling."""
+    n, window = options["n"], options["window"]
+    return max((n - 1) * (window + options["guesses"]) - 1, (n - 2) * (window + n - 3))
+
+
+class NGramPool:
+    """Token -> the at most `guesses` n-grams seen after it, the least recently inserted first (and first to go)."""
+
+    def __init__(self, guesses: int) -> None:
+        self.guesses = guesses
+        self._entries: dict[int, dict[NGram, None]] = {}
+
+    def insert(self, key: int, ngram: NGram) -> None:
+        """Add `ngram` after `key`, or refresh it; a full entry drops its oldest."""
+        if not self.guesses:
+            return
+        entry = self._entries.setdefault(key, {})
+        entry.pop(ngram, None)
+        if len(entry) >= self.guesses:
+            del entry[next(iter(entry))]
+        entry[ngram] = None
+
+    def after(self, key: int) -> list[NGram]:
+        """N-grams after `key`, the most recent first."""
+        return list(reversed(self._entries.get(key, {})))
+
+
+class LookaheadDrafter:
+    """Names as in the paper: `n` = N, `window` = W, `guesses` = G."""
+
+    def __init__(
+        self,
+        material: Material,
+        *,
+        n: Annotated[int, Bounds(3, 16, "N: tokens of an n-gram; the window has N-1 rows")] = 3,
+        window: Annotated[int, Bounds(1, 64, "W: columns of the window, n-grams made a step")] = 5,
+        guesses: Annotated[int, Bounds(0, 64, "G: n-grams verified a step, and kept for each token")] = 3,
+        pool_from_prompt: Annotated[bool, Flag("also fill the pool from the prompt and the output")] = False,
+    ) -> None:
+        self.n, self.width = n, window
+        chance = random.Random(material.seed)
+        self.rows: list[list[int]] = [[chance.choice(material.prompt) for _ in range(window + n - 3)]]
+        self.pool = NGramPool(guesses)
+        self.pool_from_prompt = pool_from_prompt
+        self.recent: list[int] = []
+        if pool_from_prompt:
+            self._follow(material.prompt)
+        self._last_row_nodes: list[int] = []
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the window has all its N-1 rows."""
+        return len(self.rows) == self.n - 1
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """The window, then the pool's n-grams after the pending token, the most recent first.
+
+        With a budget too small for the window there is no window this step: it stays as it is.
+        """
+        builder = TreeBuilder(context[-1])
+        self._last_row_nodes = []
+        if sum(len(row) for row in self.rows) <= budget:
+            self._hang_window(builder)
+        if self.is_filled or not self._last_row_nodes:
+            for ngram in self.pool.after(context[-1]):
+                builder.add_path(ngram)
+        return builder.build()
+
+    def _hang_window(self, builder: TreeBuilder) -> None:
+        trunk = [0, *builder.add_path(self.rows[0])]
+        tips = trunk[1:] if len(self.rows) == 1 else trunk
+        for row in self.rows[1:]:
+            tips = [builder.add(tip, token) for tip, token in zip(tips, row, strict=True)]
+        self._last_row_nodes = tips
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """One more row from the target's tokens at the last row; once full, W n-grams and one column forward."""
+        if self._last_row_nodes:
+            fresh = [verdict.scores.targets[node] for node in self._last_row_nodes]
+            if self.is_filled:
+                self._collect(tree.tokens[0], fresh)
+                self.rows = [self.rows[1][1:], *self.rows[2:], fresh]
+            else:
+                # The first fill leaves the new row whole, since row 0 gives up its first token to the trunk.
+                fresh = fresh if len(self.rows) == 1 else fresh[1:]
+                self.rows = [*(row[1:] for row in self.rows), fresh]
+        if self.pool_from_prompt:
+            self._follow([*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus])
+
+    def _collect(self, pending: int, fresh: list[int]) -> None:
+        """Column i of rows 1.. and its new token, keyed by the token before it: the pending one, then row 0."""
+        keys = [pending, *self.rows[0]]
+        for key, *ngram in zip(keys, *self.rows[1:], fresh, strict=True):
+            self.pool.insert(key, tuple(ngram))
+
+    def _follow(self, tokens: Sequence[int]) -> None:
+        """Insert every n-gram that ends in one of `tokens`, the text's next."""
+        for token in tokens:
+            self.recent = [*self.recent[-(self.n - 1) :], token]
+            if len(self.recent) == self.n:
+                self.pool.insert(self.recent[0], tuple(self.recent[1:]))

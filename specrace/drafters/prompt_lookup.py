@@ -1,0 +1,42 @@
+"""Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from specrace.drafters.base import Bounds, Material
+from specrace.ngrams.occurrences import FirstOccurrences
+from specrace.tree import TokenTree
+from specrace.verify import Verdict
+
+
+class PromptLookupDrafter:
+    """Matches `longest` tokens down to `shortest`, in prompt and output."""
+
+    def __init__(
+        self,
+        material: Material,
+        *,
+        longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 3,
+        shortest: Annotated[int, Bounds(1, 32, "fewest tokens matched")] = 1,
+    ) -> None:
+        self.text = FirstOccurrences(longest)
+        self.text.extend(material.prompt)
+        self.shortest = min(shortest, longest)
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """A chain of up to `budget` tokens; the bare root where nothing matches."""
+        index, length = self.text.match_end(self.shortest)
+        if not length:
+            return TokenTree.chain(context[-1])
+        draft = self.text.tokens[index : index + max(0, budget)]
+        nodes = range(-1, len(draft))
+        return TokenTree(
+            (context[-1], *draft), tuple(nodes), positions=(-1, *range(index, index + len(draft)))
+        )
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Append what was said."""
+        self.text.extend(tree.tokens[node] for node in verdict.path[1:])
+        self.text.extend((verdict.bonus,))

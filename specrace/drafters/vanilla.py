@@ -1,0 +1,23 @@
+"""No draft at all: the baseline, on the very code that the methods run on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specrace.drafters.base import Material
+from specrace.tree import TokenTree
+from specrace.verify import Verdict
+
+
+class VanillaDrafter:
+    """Proposes the bare root."""
+
+    def __init__(self, material: Material) -> None:
+        pass
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """The pending token and nothing else."""
+        return TokenTree.chain(context[-1])
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,169 @@
+"""What a race streams: Started, then Steps in race time, then Finished. On disk the same, a JSON object a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from specrace.tree import TokenTree
+from specrace.verify import Scores, Verdict
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where a step's time went, in milliseconds."""
+
+    draft_ms: float
+    target_ms: float
+    keep_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        """The whole step."""
+        return self.draft_ms + self.target_ms + self.keep_ms
+
+
+@dataclass(frozen=True)
+class LaneInfo:
+    """A lane as it starts: its name, its title, its options and what it paid before the first step."""
+
+    lane: str
+    title: str
+    num_draft: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    build_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Started:
+    """The race begins. `about` describes it: question, model, dtype, device, versions, settings, passages."""
+
+    lanes: tuple[LaneInfo, ...]
+    prompt_tokens: int
+    prefill_ms: float
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn of the loop of one lane. `at_ms`: race time at its end.
+
+    `emitted` is the accepted path and the bonus, cut at the end-of-text token and at the length limit. `end` is "" or
+    why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; together they are the printed
+    text) and `pieces` (one a node) are filled in by whoever has the tokenizer.
+    """
+
+    lane: str
+    index: int
+    at_ms: float
+    tree: TokenTree
+    verdict: Verdict
+    emitted: tuple[int, ...]
+    timing: Timing
+    end: str = ""
+    texts: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a lane first differs from vanilla: the target's two best tokens there and their gap in logits."""
+
+    position: int
+    best: tuple[str, str]
+    gap: float
+
+
+@dataclass(frozen=True)
+class LaneResult:
+    """A lane's figures at the end (design, section 7)."""
+
+    lane: str
+    tokens: int
+    steps: int
+    tau: float
+    drafted_per_step: float
+    acceptance_rate: float
+    decode_ms: float
+    tokens_per_s: float
+    speedup: float
+    identical: bool | None
+    first_difference: Difference | None
+    end: str
+    loop_tokens: int
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The race is over: every lane ended, or somebody stopped it (`stopped`)."""
+
+    lanes: tuple[LaneResult, ...]
+    stopped: bool = False
+
+
+Event = Started | Step | Finished
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """A JSON object that `from_json` turns into an equal event."""
+    if isinstance(event, Started):
+        return {"type": "started", "format": FORMAT, **asdict(event)}
+    if isinstance(event, Finished):
+        return {"type": "finished", **asdict(event)}
+    return {"type": "step", **asdict(event)}
+
+
+def from_json(row: Mapping[str, Any]) -> Event:
+    """The event that `to_json` wrote. Raises ValueError for anything else."""
+    try:
+        kind = row["type"]
+        if kind == "started":
+            return _started(row)
+        if kind == "step":
+            return _step(row)
+        if kind == "finished":
+            return Finished(tuple(_result(lane) for lane in row["lanes"]), bool(row["stopped"]))
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"not an event: {error!r}") from error
+    raise ValueError(f"no event is called {kind!r}")
+
+
+def _started(row: Mapping[str, Any]) -> Started:
+    if row["format"] != FORMAT:
+        raise ValueError(f"recording format {row['format']}, this version reads {FORMAT}")
+    lanes = tuple(LaneInfo(**lane) for lane in row["lanes"])
+    return Started(lanes, int(row["prompt_tokens"]), float(row["prefill_ms"]), dict(row["about"]))
+
+
+def _step(row: Mapping[str, Any]) -> Step:
+    tree, verdict = row["tree"], row["verdict"]
+    top = verdict["scores"]["top"]
+    scores = Scores(tuple(verdict["scores"]["targets"]), None if top is None else tuple(tuple(each) for each in top))
+    return Step(
+        lane=str(row["lane"]),
+        index=int(row["index"]),
+        at_ms=float(row["at_ms"]),
+        tree=TokenTree(
+            tuple(tree["tokens"]),
+            tuple(tree["parents"]),
+            None if tree["probs"] is None else tuple(tree["probs"]),
+            None if tree["positions"] is None else tuple(tree["positions"]),
+        ),
+        verdict=Verdict(tuple(verdict["path"]), int(verdict["bonus"]), scores),
+        emitted=tuple(row["emitted"]),
+        timing=Timing(**row["timing"]),
+        end=str(row["end"]),
+        texts=tuple(row["texts"]),
+        pieces=tuple(row["pieces"]),
+    )
+
+
+def _result(row: Mapping[str, Any]) -> LaneResult:
+    difference = row["first_difference"]
+    if difference is not None:
+        difference = Difference(difference["position"], tuple(difference["best"]), difference["gap"])
+    return LaneResult(**{**row, "first_difference": difference})

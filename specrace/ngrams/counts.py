@@ -1,0 +1,50 @@
+"""Counts of bigrams and trigrams, sparse, in layers: a shared corpus below, one lane's own text above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+Context = tuple[int, ...]
+
+
+class NGramCounts:
+    """How often each token followed each context of 1 and of 2 tokens.
+
+    A lane's counts are `NGramCounts(below=corpus)`: the corpus is counted once and shared, never changed, and the
+    lane's own prompt and output are counted on top. A row is the token -> count map of a context.
+    """
+
+    def __init__(self, below: NGramCounts | None = None) -> None:
+        self.below = below
+        self._rows: dict[Context, dict[int, int]] = {}
+        self._last: Context = ()
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Count `tokens` as the continuation of what was counted last."""
+        rows, last = self._rows, self._last
+        for token in tokens:
+            for start in range(len(last)):
+                row = rows.setdefault(last[start:], {})
+                row[token] = row.get(token, 0) + 1
+            last = (*last[-1:], token)
+        self._last = last
+
+    def extend_apart(self, texts: Iterable[Sequence[int]]) -> None:
+        """Count several texts; no n-gram runs from one into the next."""
+        for tokens in texts:
+            self._last = ()
+            self.extend(tokens)
+        self._last = ()
+
+    def row(self, context: Context) -> dict[int, int]:
+        """Token -> count after `context` (1 or 2 tokens), all layers added; empty when it was never seen."""
+        own = self._rows.get(context, {})
+        if self.below is None:
+            return own
+        under = self.below.row(context)
+        if not own or not under:
+            return own or under
+        merged = dict(under)
+        for token, count in own.items():
+            merged[token] = merged.get(token, 0) + count
+        return merged

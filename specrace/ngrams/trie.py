@@ -1,0 +1,159 @@
+"""The n-gram trie of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", sections 3.1-3.2.
+
+One window of n tokens starts at every token (cut short at the end, never left out); the trie holds every prefix of
+every window with the number of windows that begin so. The paper also inserts the windows' sub-prefixes; those are
+prefixes of later windows, so they add no node.
+
+Most windows are unique after a few tokens. Such a window is a leaf: a start index whose further tokens are read from
+the text itself. A leaf is opened, one level at a time, when a second window passes. So a text of T tokens costs about
+T small operations, not T * n, and a leaf grows by itself as the text does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from specrace.tree import TokenTree
+
+
+class Node:
+    """An inner node: `count` windows pass it, the first of which starts at `start`; children by token."""
+
+    __slots__ = ("children", "count", "start")
+
+    def __init__(self, start: int, count: int) -> None:
+        self.start = start
+        self.count = count
+        # A child is a Node, or the start index of the only window that goes there.
+        self.children: dict[int, Node | int] = {}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A place in the trie at depth `length`: `node` is a Node, or the start index of a single window."""
+
+    node: Node | int
+    length: int
+
+
+class NGramTrie:
+    """A trie of the n-grams of a text that may grow. Depths run from 1 to `n`."""
+
+    def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
+        self.n = n
+        self.tokens: list[int] = []
+        self.root = Node(0, 0)
+        # Windows that reach the end of the text inside inner nodes, longest first: the next token extends them.
+        self._open: list[Node] = []
+        self.extend(tokens)
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Append `tokens` to the text; every window that reaches its end grows."""
+        for token in tokens:
+            self._append(token)
+
+    def _append(self, token: int) -> None:
+        """Extend each open window by `token`, and open the window that starts here.
+
+        `_open[k]` is the node of the window that started `len(_open) - k` tokens ago.
+        """
+        text, n = self.tokens, self.n
+        end = len(text)
+        text.append(token)
+        still_open = []
+        depth = len(self._open) + 1
+        for node in (*self._open, self.root):
+            start = end - depth + 1
+            child = node.children.get(token)
+            if child is None:
+                node.children[token] = start
+            else:
+                if isinstance(child, int):
+                    first, child = child, Node(child, 1)
+                    node.children[token] = child
+                    if depth < n:
+                        child.children[text[first + depth]] = first
+                child.count += 1
+                if depth < n:
+                    still_open.append(child)
+            depth -= 1
+        self._open = still_open
+
+    def find(self, path: Sequence[int]) -> Match | None:
+        """Where `path` (at least one token) leads, None when it is no n-gram of the text."""
+        node: Node | int = self.root
+        for depth, token in enumerate(path):
+            following = self._children(node, depth).get(token)
+            if following is None:
+                return None
+            node = following
+        return Match(node, len(path))
+
+    def match(self, suffix: Sequence[int]) -> Match | None:
+        """The longest end of `suffix` that is in the trie *and goes on there*."""
+        for cut in range(len(suffix)):
+            found = self.find(suffix[cut:])
+            if found is not None and self._children(found.node, found.length):
+                return found
+        return None
+
+    def count(self, path: Sequence[int]) -> int:
+        """How many windows begin with `path`."""
+        found = self.find(path)
+        return 0 if found is None else self._count(found.node)
+
+    def best(self, match: Match, root: int, num_draft: int) -> TokenTree:
+        """The `num_draft` most frequent nodes under `match`, as a tree under the token `root`.
+
+        Best-first expansion, so a parent always comes before its child. Ties: the shallower, then the earlier in the
+        text. `positions` says where each token stands first; `probs` is its count over that of its siblings.
+        """
+        tokens, parents, probs, positions = [root], [-1], [1.0], [-1]
+        frontier: list[tuple[int, int, int, int, Node | int, int, float]] = []
+
+        def push(node: Node | int, depth: int, parent: int) -> None:
+            children = self._children(node, depth)
+            total = sum(self._count(child) for child in children.values())
+            for token, child in children.items():
+                count, start = self._count(child), self._start(child)
+                # (start, depth) is unique to a node, so later fields are never compared.
+                entry = (-count, depth + 1, start, parent, child, token, count / total)
+                heapq.heappush(frontier, entry)
+
+        push(match.node, match.length, 0)
+        while frontier and len(tokens) <= num_draft:
+            _, depth, start, parent, node, token, prob = heapq.heappop(frontier)
+            tokens.append(token)
+            parents.append(parent)
+            probs.append(prob)
+            positions.append(start + depth - 1)
+            push(node, depth, len(tokens) - 1)
+        return TokenTree(tuple(tokens), tuple(parents), tuple(probs), tuple(positions))
+
+    def size(self) -> int:
+        """Nodes of the trie, the leaves' further tokens included."""
+        total, stack = 0, [(child, 1) for child in self.root.children.values()]
+        while stack:
+            node, depth = stack.pop()
+            total += 1
+            stack += [(child, depth + 1) for child in self._children(node, depth).values()]
+        return total
+
+    def _children(self, node: Node | int, depth: int) -> dict[int, Node | int]:
+        """Children of a node at `depth`; a leaf has one, the next token of its window, unless the window ends."""
+        if isinstance(node, Node):
+            return node.children
+        index = node + depth
+        if depth >= self.n or index >= len(self.tokens):
+            return {}
+        return {self.tokens[index]: node}
+
+    @staticmethod
+    def _count(node: Node | int) -> int:
+        return node.count if isinstance(node, Node) else 1
+
+    @staticmethod
+    def _start(node: Node | int) -> int:
+        return node.start if isinstance(node, Node) else node

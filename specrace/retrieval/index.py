@@ -1,0 +1,120 @@
+"""The passage index: every passage of the documents beside its vector, searchable by cosine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from specrace.errors import InputError
+from specrace.retrieval.documents import Document
+from specrace.retrieval.embedder import Embedder, Vectors
+from specrace.retrieval.passages import Passage, split_passages
+
+FILES_KEPT = 32
+_PREFIX, _SUFFIX = "passages-", ".vectors"
+_CHECKSUM_BYTES = hashlib.sha256().digest_size
+_SAME_TEXT_COSINE = 0.99
+
+
+class PassageIndex:
+    """Passages and their unit vectors [len(passages), dim] under exact inner-product search."""
+
+    def __init__(self, passages: Sequence[Passage], vectors: Vectors) -> None:
+        if importlib.util.find_spec("faiss") is None:
+            raise InputError("Retrieval needs faiss: run 'pip install faiss-cpu'.")
+        import faiss
+
+        self.passages = list(passages)
+        self._flat = faiss.IndexFlatIP(vectors.shape[1])
+        self._flat.add(vectors)
+
+    def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
+        """Number and cosine of the `top` passages nearest to a unit vector [dim], best first, ties by number."""
+        scores, numbers = self._flat.search(vector.reshape(1, -1), min(top, len(self.passages)))
+        found = [(int(number), float(score)) for number, score in zip(numbers[0], scores[0], strict=True)]
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+
+
+def open_index(
+    documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None
+) -> PassageIndex:
+    """The index of these documents; vectors are reused from `cache_dir` if the same text was embedded before.
+
+    `cache_dir` None stands for the user's cache folder. A cache that is missing, broken or stale is made anew, and
+    one that cannot be written is done without. Raises InputError when the documents hold no text.
+    """
+    passages = [passage for document in documents for passage in split_passages(document)]
+    if not passages:
+        raise InputError("The documents hold no text to index: give a .md or .txt file with some text in it.")
+    texts = [embedded_text(passage) for passage in passages]
+    file = _cache_file(texts, embedder, cache_dir)
+    vectors = _read_vectors(file, texts, embedder) if file else None
+    if vectors is None:
+        vectors = embedder.embed(texts)
+        if file:
+            _write_vectors(file, vectors)
+    return PassageIndex(passages, vectors)
+
+
+def embedded_text(passage: Passage) -> str:
+    """What is embedded for a passage: its document's title says what its pronouns mean."""
+    return f"{passage.title}\n{passage.text}"
+
+
+def _cache_file(texts: Sequence[str], embedder: Embedder, cache_dir: Path | None) -> Path | None:
+    """The file for exactly these texts and this embedder, or None where the user has no cache folder."""
+    digest = hashlib.sha256(f"{embedder.name}\0{embedder.dim}".encode())
+    for text in texts:
+        digest.update(b"\0" + text.encode("utf-8", "surrogatepass"))
+    folder = cache_dir if cache_dir is not None else _user_cache_folder()
+    return folder / f"{_PREFIX}{digest.hexdigest()}{_SUFFIX}" if folder else None
+
+
+def _user_cache_folder() -> Path | None:
+    """$XDG_CACHE_HOME (which counts only if absolute) or ~/.cache, and `specrace` below it."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".cache") / "specrace"
+    except RuntimeError:
+        return None
+
+
+def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vectors | None:
+    """The vectors [len(texts), dim] that were cached, or None if they are not what the embedder would make now."""
+    try:
+        content = file.read_bytes()
+        os.utime(file)
+    except OSError:
+        return None
+    checksum, body = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    shape = (len(texts), embedder.dim)
+    if hashlib.sha256(body).digest() != checksum or len(body) != 4 * shape[0] * shape[1]:
+        return None
+    vectors = np.frombuffer(body, "<f4").astype(np.float32).reshape(shape)
+    # The embedder's name may stay while its weights change: one text is embedded again to see.
+    unchanged = float(embedder.embed(texts[:1])[0] @ vectors[0]) >= _SAME_TEXT_COSINE
+    return vectors if unchanged else None
+
+
+def _write_vectors(file: Path, vectors: Vectors) -> None:
+    """Write beside the file and rename, so that no reader ever sees half a file; then drop the oldest files."""
+    body = vectors.astype("<f4").tobytes()
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".writing-", suffix=_SUFFIX)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(hashlib.sha256(body).digest() + body)
+            os.replace(temporary, file)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        for old in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}"), key=os.path.getmtime)[:-FILES_KEPT]:
+            old.unlink()

@@ -1,0 +1,109 @@
+"""Passages: the pieces of a document that are embedded, retrieved and put into the prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from specrace.retrieval.documents import Document
+from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
+
+__all__ = ["Passage", "count_words", "split_passages", "split_sentences"]
+
+# Scripts without spaces count a word for two characters, and a run without a blank one for every 24, so that no
+# text can be longer than its word count lets an embedder or a prompt expect.
+_SPACELESS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_SPACELESS}]{{1,2}}|[^\s{_SPACELESS}]{{1,24}}")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A stretch of a document: `text` is that document's `text[start:end]`, without blank edges."""
+
+    document: str
+    title: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What a passage is made of: a paragraph, or a piece of one that is too long for a passage."""
+
+    start: int
+    end: int
+    words: int
+    opens_section: bool
+    is_bare_heading: bool
+
+
+def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]:
+    """Cut a document into passages of at most `max_words` words, in order, covering all that is not blank.
+
+    Whole paragraphs are merged while they fit; a longer one is cut between sentences, a longer sentence between
+    words. A heading goes with the text below it.
+    """
+    if max_words < 1:
+        raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
+    units = (
+        unit for span in split_paragraphs(document.text) for unit in _units(document.text, span, max_words)
+    )
+    return [
+        Passage(document.name, document.title, start, end, document.text[start:end])
+        for start, end in _pack(units, max_words)
+    ]
+
+
+def count_words(text: str) -> int:
+    """The number of words, where a long run without a blank counts as several."""
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def _units(text: str, paragraph: Span, max_words: int) -> Iterator[_Unit]:
+    start, end = paragraph
+    body = text[start:end]
+    words = count_words(body)
+    if words <= max_words:
+        heading = is_heading(body)
+        yield _Unit(start, end, words, heading, heading and "\n" not in body)
+        return
+    for first, last in split_sentences(body):
+        opens_section = is_heading(body[first:last])
+        for piece_start, piece_end, piece_words in _word_runs(body, first, last, max_words):
+            yield _Unit(start + piece_start, start + piece_end, piece_words, opens_section, opens_section)
+
+
+def _word_runs(text: str, start: int, end: int, max_words: int) -> Iterator[tuple[int, int, int]]:
+    """Start, end and word count of the runs of at most `max_words` words between two offsets."""
+    words = [match.span() for match in _WORD.finditer(text, start, end)]
+    for first in range(0, len(words), max_words):
+        run = words[first : first + max_words]
+        yield run[0][0], run[-1][1], len(run)
+
+
+def _pack(units: Iterable[_Unit], max_words: int) -> Iterator[Span]:
+    """Merge neighbours while they fit; a section begins a passage once the one before has some body."""
+    held: list[_Unit] = []
+    for unit in units:
+        words = sum(member.words for member in held)
+        full = words + unit.words > max_words
+        begins = unit.opens_section and words >= max_words // 3 and not (held and held[-1].is_bare_heading)
+        if held and (full or begins):
+            carried = _trailing_headings(held, max_words - unit.words)
+            yield held[0].start, held[len(held) - len(carried) - 1].end
+            held = carried
+        held.append(unit)
+    if held:
+        yield held[0].start, held[-1].end
+
+
+def _trailing_headings(held: list[_Unit], room: int) -> list[_Unit]:
+    """The headings that end `held`, if there is text before them and they fit into `room` words."""
+    count = 0
+    while count < len(held) and held[-1 - count].is_bare_heading:
+        count += 1
+    carried = held[len(held) - count :]
+    fits = count < len(held) and sum(unit.words for unit in carried) <= room
+    return carried if fits else []

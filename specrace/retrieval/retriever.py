@@ -1,0 +1,191 @@
+"""Retrieval: the passages that answer a question, and in them the sentences that are its evidence."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from specrace.errors import InputError
+from specrace.retrieval.embedder import Embedder, Vectors
+from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.passages import Passage, split_sentences
+from specrace.retrieval.sentences import is_heading, word_set
+
+MIN_EVIDENCE_WORDS = 4
+MAX_EVIDENCE_WORDS = 60
+MIN_EVIDENCE_SCORE = 0.4
+SAME_WORDS = 0.8
+SHARED_WORDS_WEIGHT = 0.15
+PASSAGES_REMEMBERED = 512
+
+_WORD = re.compile(r"\w+")
+_STEM_CHARS = 5
+_COMMON_WORDS = word_set(
+    "a about an and are as at be been by can could did do does explain for from had has have how in is it its me no not "
+    "of on or should tell that the their there these they this those to was were what when where which who whom why "
+    "with would you your"
+)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a passage: `text` is that passage's `text[start:end]`, `evidence` its rank, 0 if not marked.
+
+    `score` is the cosine to the question plus a bonus of at most SHARED_WORDS_WEIGHT for the question's own words.
+    """
+
+    start: int
+    end: int
+    text: str
+    score: float
+    evidence: int
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A retrieved passage, its cosine to the question, and all its sentences in order."""
+
+    passage: Passage
+    score: float
+    sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True)
+class _SplitPassage:
+    """A passage's sentences: their spans and their unit vectors [len(spans), dim]."""
+
+    spans: tuple[tuple[int, int], ...]
+    vectors: Vectors
+
+
+class Retriever:
+    """Answers questions from one index; it remembers the sentence vectors of the passages it met last."""
+
+    def __init__(self, index: PassageIndex, embedder: Embedder) -> None:
+        self._index = index
+        self._embedder = embedder
+        self._remembered: OrderedDict[int, _SplitPassage] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def retrieve(
+        self, question: str, *, top: int = 4, max_evidence: int = 3, evidence_ratio: float = 0.6
+    ) -> list[Hit]:
+        """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
+
+        At most `max_evidence` sentences are marked over all passages, each with at least `evidence_ratio` times
+        the best one's score; none where even the best scores below MIN_EVIDENCE_SCORE, for then the documents do
+        not answer. Raises InputError for a blank question.
+        """
+        if not question.strip():
+            raise InputError("The question is blank: write one.")
+        if top < 1:
+            raise ValueError(f"top is {top}: one passage or more is retrieved")
+        asked = self._embedder.embed([question])[0]
+        found = self._distinct(asked, top)
+        passages = [self._index.passages[number] for number, _ in found]
+        split = self._split([number for number, _ in found])
+        scored = [_score(question, asked, *pair) for pair in zip(passages, split, strict=True)]
+        marked = _mark_evidence(scored, max_evidence, evidence_ratio)
+        return [
+            Hit(passage, score, sentences)
+            for passage, (_, score), sentences in zip(passages, found, marked, strict=True)
+        ]
+
+    def _distinct(self, asked: Vectors, top: int) -> list[tuple[int, float]]:
+        """The best `top` passages whose texts differ; fewer if the index holds fewer."""
+        total, wanted = len(self._index.passages), top
+        while True:
+            best: dict[str, tuple[int, float]] = {}
+            for number, score in self._index.search(asked, wanted):
+                best.setdefault(" ".join(self._index.passages[number].text.split()), (number, score))
+            if len(best) >= top or wanted >= total:
+                return list(best.values())[:top]
+            wanted *= 4
+
+    def _split(self, numbers: Sequence[int]) -> list[_SplitPassage]:
+        """These passages with their sentences' vectors; those not remembered are embedded in one batch."""
+        with self._lock:
+            known = {number: self._remembered[number] for number in numbers if number in self._remembered}
+        fresh = [number for number in numbers if number not in known]
+        if fresh:
+            split = self._embed_sentences([self._index.passages[number] for number in fresh])
+            known |= zip(fresh, split, strict=True)
+        with self._lock:
+            for number in numbers:
+                self._remembered[number] = known[number]
+                self._remembered.move_to_end(number)
+            while len(self._remembered) > PASSAGES_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return [known[number] for number in numbers]
+
+    def _embed_sentences(self, passages: Sequence[Passage]) -> list[_SplitPassage]:
+        spans = [split_sentences(passage.text) for passage in passages]
+        texts = [
+            embedded_sentence(passage, passage.text[start:end])
+            for passage, own in zip(passages, spans, strict=True)
+            for start, end in own
+        ]
+        vectors = self._embedder.embed(texts)
+        split, first = [], 0
+        for own in spans:
+            split.append(_SplitPassage(tuple(own), vectors[first : first + len(own)]))
+            first += len(own)
+        return split
+
+
+def embedded_sentence(passage: Passage, sentence: str) -> str:
+    """What is embedded for a sentence: the document's title says what its pronouns mean."""
+    return f"{passage.title}: {sentence}"
+
+
+def _score(question: str, asked: Vectors, passage: Passage, split: _SplitPassage) -> list[Sentence]:
+    """A passage's sentences with their scores, none marked yet.
+
+    The question's own words count beside its meaning, for names and numbers leave little trace in a vector.
+    """
+    wanted = _content_words(question)
+    sentences = []
+    for (start, end), cosine in zip(split.spans, split.vectors @ asked, strict=True):
+        text = passage.text[start:end]
+        shared = len(wanted & _content_words(text)) / max(1, len(wanted))
+        sentences.append(Sentence(start, end, text, float(cosine) + SHARED_WORDS_WEIGHT * shared, 0))
+    return sentences
+
+
+def _content_words(text: str) -> set[str]:
+    """The words that say what a text is about, roughly stemmed."""
+    return {word[:_STEM_CHARS] for word in _WORD.findall(text.lower()) if word not in _COMMON_WORDS}
+
+
+def _mark_evidence(
+    passages: Sequence[Sequence[Sentence]], max_evidence: int, evidence_ratio: float
+) -> list[tuple[Sentence, ...]]:
+    """The sentences of each passage, the best of them all ranked 1, 2, ..., `max_evidence`."""
+    candidates = [
+        (i, j, sentence)
+        for i, sentences in enumerate(passages)
+        for j, sentence in enumerate(sentences)
+        if _can_be_evidence(sentence.text)
+    ]
+    candidates.sort(key=lambda candidate: -candidate[2].score)
+    least = max(MIN_EVIDENCE_SCORE, evidence_ratio * candidates[0][2].score) if candidates else 0.0
+    ranks: dict[tuple[int, int], int] = {}
+    told: list[frozenset[str]] = []
+    for i, j, sentence in candidates:
+        if sentence.score < least or len(told) >= max_evidence:
+            break
+        words = frozenset(sentence.text.lower().split())
+        if all(len(words & other) < SAME_WORDS * len(words | other) for other in told):
+            told.append(words)
+            ranks[i, j] = len(told)
+    return [
+        tuple(replace(sentence, evidence=ranks.get((i, j), 0)) for j, sentence in enumerate(sentences))
+        for i, sentences in enumerate(passages)
+    ]
+
+
+def _can_be_evidence(text: str) -> bool:
+    return not is_heading(text) and MIN_EVIDENCE_WORDS <= len(text.split()) <= MAX_EVIDENCE_WORDS

@@ -1,0 +1,91 @@
+"""The target's token at a position: greedy, or a seeded draw whose noise is keyed by (seed, absolute position).
+
+The draw is Gumbel-max: argmax(logits / temperature + noise). A token is an exact sample of the warped distribution,
+and a lane that scores the same position twice, or in a wider tree, draws the same token, so at every temperature all
+lanes print the text that vanilla prints. Unlike inverse-CDF sampling it does not sum over the vocabulary, so rounding
+matters only where two candidates really tie.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specrace.errors import InputError
+
+_CACHED_POSITIONS = 64
+
+
+@dataclass(frozen=True)
+class SamplingRule:
+    """How a token is chosen. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 keep everything."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature <= 10.0:
+            raise InputError(f"The temperature is {self.temperature}; give a number from 0 to 10.")
+        if not 0.0 < self.top_p <= 1.0:
+            raise InputError(f"top-p is {self.top_p}; give a number above 0 and at most 1.")
+        if self.top_k < 0:
+            raise InputError(f"top-k is {self.top_k}; give 0 (off) or more.")
+
+
+class Sampler:
+    """Chooses tokens by a `SamplingRule`; keeps the noise of recent positions."""
+
+    def __init__(self, rule: SamplingRule, device: torch.device) -> None:
+        self.rule = rule
+        self.device = device
+        self._noise: OrderedDict[int, Tensor] = OrderedDict()
+
+    def choose(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
+        """One token a row, int64 [N]. `logits` [N, V]; `positions`: the absolute position that each row predicts."""
+        if not self.rule.temperature:
+            return logits.argmax(dim=-1)
+        warped = warp(logits.float(), self.rule)
+        noise = torch.stack([self._noise_at(position, logits.shape[-1]) for position in positions])
+        return (warped + noise).argmax(dim=-1)
+
+    def _noise_at(self, position: int, size: int) -> Tensor:
+        """Gumbel noise [V] of one position, the same whenever it is asked for."""
+        noise = self._noise.get(position)
+        if noise is None:
+            generator = torch.Generator(self.device).manual_seed(_mix(self.rule.seed, position))
+            uniform = torch.rand(size, generator=generator, device=self.device).clamp_(1e-20, 1 - 2**-24)
+            noise = -torch.log(-torch.log(uniform))
+            self._noise[position] = noise
+            if len(self._noise) > _CACHED_POSITIONS:
+                self._noise.popitem(last=False)
+        return noise
+
+
+def warp(logits: Tensor, rule: SamplingRule) -> Tensor:
+    """Temperature, then top-k, then top-p, as transformers does; what is left out becomes -inf. [N, V] to [N, V]."""
+    logits = logits / rule.temperature
+    if rule.top_k:
+        least = logits.topk(min(rule.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if rule.top_p < 1.0:
+        ordered, order = logits.sort(dim=-1, descending=True)
+        before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
+        # A token goes when those likelier than it already hold top_p; the first always stays.
+        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= rule.top_p)
+        logits = logits.masked_fill(dropped, -torch.inf)
+    return logits
+
+
+def _mix(seed: int, position: int) -> int:
+    """A 63-bit seed from the pair (splitmix64), so that neighbouring positions get unrelated noise."""
+    mask = (1 << 64) - 1
+    value = (seed * 0x9E3779B97F4A7C15 + position * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D) & mask
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & mask
+    return (value ^ (value >> 31)) >> 1

@@ -1,0 +1,237 @@
+"""The target: any Hugging Face decoder-only language model with full attention, scored a tree at a time."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from specrace.errors import InputError
+from specrace.kv import KVStore
+from specrace.sampling import Sampler, SamplingRule
+from specrace.tree import TokenTree, TreeBuilder
+from specrace.verify import Scores
+
+BUNDLED_MODEL = Path(__file__).resolve().parent.parent / "assets" / "tiny"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
+_SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A prompt's KV without its last token, computed once and cloned into every lane."""
+
+    store: KVStore
+    ms: float
+
+
+class Target:
+    """A model, its tokenizer (None for a bare model), and the rules of its context."""
+
+    def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name or str(model.config._name_or_path) or type(model).__name__
+        self.config = model.config.get_text_config()
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        self.vocab_size: int = self.config.vocab_size
+        self.num_layers: int = self.config.num_hidden_layers
+        self.max_context = _max_context(self.config)
+        self.eos_ids = _eos_ids(model, tokenizer)
+        accepted = inspect.signature(model.forward).parameters
+        self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+
+    @torch.inference_mode()
+    def prefill(self, prompt: Sequence[int]) -> Prefix:
+        """Run the prompt but its last token, which is the first step's root. Raises InputError for an empty one."""
+        if not prompt:
+            raise InputError("The prompt is empty; give at least one token.")
+        began = time.perf_counter()
+        store = KVStore(self.num_layers, max(1, len(prompt) - 1))
+        if len(prompt) > 1:
+            ids = torch.tensor([prompt[:-1]], device=self.device)
+            positions = torch.arange(len(prompt) - 1, device=self.device)[None]
+            self.model(
+                input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
+            )
+            store.settle(len(prompt) - 1)
+        self.synchronize()
+        return Prefix(store, 1000.0 * (time.perf_counter() - began))
+
+    def session(self, prefix: Prefix, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:
+        """A lane's own session: a clone of `prefix` with room for `room` tokens more."""
+        store = prefix.store.clone(prefix.store.length + room)
+        return Session(self, store, Sampler(rule or SamplingRule(), self.device), num_top)
+
+    @torch.inference_mode()
+    def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
+        """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not settled."""
+        base, size = store.length, len(tree)
+        ids = torch.tensor([tree.tokens], device=self.device)
+        positions = torch.tensor([[base + depth for depth in tree.depths]], device=self.device)
+        # Additive, in the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
+        mask = torch.zeros((1, 1, size, base + size), dtype=self.dtype)
+        blind = torch.from_numpy(~tree.ancestor_mask())
+        mask[0, 0, :, base:].masked_fill_(blind, torch.finfo(self.dtype).min)
+        output = self.model(
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=mask.to(self.device),
+            past_key_values=store.cache,
+            use_cache=True,
+        )
+        return output.logits[0]
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock that is read next has seen all the work."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
+        """The target's two best tokens after `tokens` and their gap in logits."""
+        prefix = self.prefill(tokens)
+        logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))[0].float()
+        values, ids = logits.topk(2)
+        return (int(ids[0]), int(ids[1])), float(values[0] - values[1])
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
+        """Raises InputError if the prompt with its answer and a draft would not fit the model's context."""
+        needed = prompt_tokens + max_new_tokens + num_draft
+        if needed > self.max_context:
+            raise InputError(
+                f"The prompt has {prompt_tokens} tokens; with {max_new_tokens} new ones and drafts of {num_draft} that "
+                f"is {needed}, and {self.name} takes {self.max_context}: use fewer or shorter documents, or fewer new tokens."
+            )
+
+
+class Session:
+    """A lane's side of the target: its cache, its sampler."""
+
+    def __init__(self, target: Target, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
+        self.target, self.store, self.sampler, self.num_top = target, store, sampler, num_top
+
+    @torch.inference_mode()
+    def score(self, tree: TokenTree) -> Scores:
+        """The target's token at every node: one forward, one copy to the host."""
+        logits = self.target.logits(self.store, tree)
+        base = self.store.length + 1
+        targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
+        if not self.num_top:
+            return Scores(tuple(targets.tolist()))
+        both = torch.cat([targets[:, None], logits.topk(self.num_top, dim=-1).indices], dim=-1).tolist()
+        return Scores(tuple(row[0] for row in both), tuple(tuple(row[1:]) for row in both))
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the KV of the accepted nodes; the rest is written over."""
+        self.store.keep(path)
+        self.target.synchronize()
+
+
+def load_target(
+    name: str | Path = BUNDLED_MODEL, *, device: str = "cpu", dtype: str | None = None, attention: str = "sdpa"
+) -> Target:
+    """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
+
+    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. Raises InputError when the model is not there,
+    is no causal language model, or cannot verify trees.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("No CUDA device was found; use --device cpu.")
+    path = Path(name)
+    label = path.name if path.exists() else str(name)
+    if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
+        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
+    precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
+    try:
+        refuse_unsupported(AutoConfig.from_pretrained(name), label)
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention)
+    except InputError:
+        raise
+    except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
+        reason = str(error).strip().splitlines()
+        raise InputError(
+            f"The model {name} could not be loaded ({reason[0] if reason else type(error).__name__}); "
+            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
+        ) from error
+    target = Target(model.to(device), tokenizer, label)
+    check_trees(target)
+    return target
+
+
+def refuse_unsupported(config: Any, name: str) -> None:
+    """Raises InputError for models whose layers cannot gather branches: linear, state-space, recurrent, encoders."""
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ())
+    foreign = kinds - {"full_attention", "sliding_attention", "attention"}
+    if foreign or getattr(config, "is_encoder_decoder", False):
+        what = ", ".join(sorted(foreign)) or "an encoder and a decoder"
+        raise InputError(
+            f"{name} has {what}: its cache cannot follow branches of a tree; choose a decoder-only model with full attention."
+        )
+
+
+def check_trees(target: Target) -> None:
+    """Score a small tree, keep a branch, score on, and compare with plain forwards. Raises InputError on a difference.
+
+    This is what tells a model with full attention from one that merely accepts a mask and positions.
+    """
+    vocabulary = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, target.vocab_size, (12,), generator=vocabulary).tolist()
+    builder = TreeBuilder(tokens[3])
+    builder.add_path([tokens[4], tokens[5]])
+    branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
+    tree = builder.build()
+    try:
+        store = target.prefill(tokens[:4]).store.clone(12)
+        first = target.logits(store, tree)[branch[-1]]
+        store.keep(tree.path_to(branch[-1]))
+        second = target.logits(store, TokenTree.chain(tokens[8]))[0]
+        path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
+        with torch.inference_mode():
+            plain = target.model(input_ids=torch.tensor([[*path, tokens[8]]], device=target.device)).logits[0].float()
+        worst = max(_gap(first, plain[-2]), _gap(second, plain[-1]))
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+        raise InputError(f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model.") from error
+    if not worst <= _SELF_CHECK_TOLERANCE[target.dtype]:
+        raise InputError(
+            f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {worst:.2g}); "
+            "choose a decoder-only model with full attention."
+        )
+
+
+def _gap(logits: Tensor, expected: Tensor) -> float:
+    """Largest difference, relative to the spread of the expected logits."""
+    return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))
+
+
+def _max_context(config: Any) -> int:
+    """Tokens that the model takes; a sliding window counts as the limit, since inside it attention is full."""
+    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
+    kinds = getattr(config, "layer_types", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    window = getattr(config, "sliding_window", None)
+    return min(longest, window) if window and slides else int(longest)
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a text, by the generation config, the config and the tokenizer."""
+    found: set[int] = set()
+    generation = getattr(model, "generation_config", None)
+    for ids in (getattr(generation, "eos_token_id", None), model.config.eos_token_id):
+        found |= set(ids) if isinstance(ids, (list, tuple)) else {ids} if ids is not None else set()
+    if not found and tokenizer is not None and tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    return frozenset(found)

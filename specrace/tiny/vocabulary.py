@@ -1,0 +1,75 @@
+"""The bundled model's tokenizer: byte-level BPE, a few markers, and the chat template (the prompt's only home)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from specrace.tiny.quoting import OPENINGS, Source
+
+CONTEXT, QUESTION, ANSWER, END = "<|ctx|>", "<|q|>", "<|a|>", "<|end|>"
+EVIDENCE = ("<|e1|>", "<|e2|>", "<|e3|>")
+CITATIONS = tuple(f" [{number}]" for number in range(1, 10))
+# A segment runs from one of these to the next; the copying circuit never leaves the segment that it copies from.
+SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER)
+MERGED_VOCABULARY = 4096
+MODEL_MAX_LENGTH = 2048
+
+# Documents arrive as {"title", "sentences": [{"text", "evidence": 0..3}]}; the question is the last user message.
+CHAT_TEMPLATE = (
+    "{%- for document in documents -%}<|ctx|> [{{ loop.index }}] {{ document.title }}:"
+    "{%- set citation = ' [' ~ loop.index ~ ']' -%}"
+    "{%- for sentence in document.sentences -%}"
+    "{%- if sentence.evidence -%}<|e{{ sentence.evidence }}|> {{ sentence.text }}{{ citation }}"
+    "{%- else %} {{ sentence.text }}{%- endif -%}"
+    "{%- endfor -%}{%- endfor -%}"
+    "<|q|> {{ messages[-1].content }}{%- if add_generation_prompt -%}<|a|>{%- endif -%}"
+)
+
+
+def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
+    """Text to learn the vocabulary from: all prose, and one in eight of the one-sentence facts (mostly names)."""
+    yield from (phrase for _, phrase in OPENINGS for _ in range(200))
+    for number, source in enumerate(sources):
+        if len(source.sentences) > 2 or number % 8 == 0:
+            yield f" {source.title}: " + " ".join(source.sentences)
+
+
+def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of `MERGED_VOCABULARY` symbols learned from `texts`, with markers and citations added."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=MERGED_VOCABULARY,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    bpe.add_special_tokens([AddedToken(text, special=True) for text in (*SEGMENT_MARKERS, END)])
+    # One token a citation, its space inside: copying "[2]" is then one decision, and it prints as ordinary text.
+    bpe.add_tokens([AddedToken(text, normalized=False) for text in CITATIONS])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=END,
+        pad_token=END,
+        additional_special_tokens=list(SEGMENT_MARKERS),
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=MODEL_MAX_LENGTH,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def prompt_ids(tokenizer: Any, documents: list[dict[str, Any]], question: str) -> list[int]:
+    """The token ids of a rendered prompt, from `<|ctx|>` to `<|a|>`."""
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question}],
+        documents=documents,
+        add_generation_prompt=True,
+        tokenize=False,
+    )
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids

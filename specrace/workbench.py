@@ -1,0 +1,107 @@
+"""What every face works on: a target, an index of documents, and the way from a question to the events of a race."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from specrace.errors import InputError
+from specrace.events import Event
+from specrace.ngrams.counts import NGramCounts
+from specrace.prompt import Prompt, build_prompt
+from specrace.race import RaceSpec, race
+from specrace.retrieval.documents import Document, read_documents
+from specrace.retrieval.embedder import load_embedder
+from specrace.retrieval.index import open_index
+from specrace.retrieval.retriever import Hit, Retriever
+from specrace.target import BUNDLED_MODEL, Target, load_target
+from specrace.text import Narrator
+
+DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
+MAX_QUESTION_CHARACTERS = 2000
+MAX_PASSAGES = 12
+
+
+@dataclass
+class Workbench:
+    """Model, documents and retriever, loaded once and shared by every race."""
+
+    target: Target
+    documents: list[Document]
+    retriever: Retriever
+    _counts: NGramCounts | None = None
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        model: str | Path = BUNDLED_MODEL,
+        documents: Sequence[Path] = (DEFAULT_CORPUS,),
+        device: str = "cpu",
+        dtype: str | None = None,
+        cache_dir: Path | None = None,
+        report: Callable[[str], None] = lambda message: None,
+    ) -> Workbench:
+        """Load everything, telling `report` what is being done. Raises InputError for what cannot be used."""
+        report("Reading the documents")
+        texts = read_documents(documents)
+        report("Loading the model")
+        target = load_target(model, device=device, dtype=dtype)
+        report("Loading the embedder")
+        embedder = load_embedder()
+        report("Indexing the documents")
+        index = open_index(texts, embedder, cache_dir)
+        return cls(target, texts, Retriever(index, embedder))
+
+    def retrieve(self, question: str, top: int = 4) -> list[Hit]:
+        """The passages for a question. Raises InputError for one that is blank or too long, and a `top` out of bounds."""
+        if len(question) > MAX_QUESTION_CHARACTERS:
+            raise InputError(
+                f"The question has {len(question)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}."
+            )
+        if not 1 <= top <= MAX_PASSAGES:
+            raise InputError(f"The number of passages is {top}; give 1 to {MAX_PASSAGES}.")
+        return self.retriever.retrieve(question, top=top)
+
+    def ask(
+        self, question: str, spec: RaceSpec, *, top: int = 4, stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Event]:
+        """Retrieve, build the prompt, race; every event with its texts."""
+        began = time.perf_counter()
+        hits = self.retrieve(question, top)
+        retrieve_ms = 1000.0 * (time.perf_counter() - began)
+        prompt = build_prompt(self.target.tokenizer, question, hits)
+        about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
+        corpus = self.counts() if {"bigram", "trigram"} & set(spec.lanes) else None
+        narrate = Narrator(self.target.tokenizer)
+        for event in race(self.target, prompt.tokens, spec, corpus=corpus, about=about, stop=stop):
+            yield narrate(event)
+
+    def counts(self) -> NGramCounts:
+        """Bigram and trigram counts of all documents, made at the first call."""
+        if self._counts is None:
+            counts = NGramCounts()
+            tokenizer = self.target.tokenizer
+            counts.extend_apart(tokenizer(text.text, add_special_tokens=False)["input_ids"] for text in self.documents)
+            self._counts = counts
+        return self._counts
+
+
+def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:
+    """Passages, and each prompt token's place in them, as JSON: what a page needs to show where a draft came from."""
+    passages = [
+        {
+            "document": hit.passage.document,
+            "title": hit.passage.title,
+            "start": hit.passage.start,
+            "text": hit.passage.text,
+            "score": hit.score,
+            "sentences": [asdict(sentence) for sentence in hit.sentences],
+        }
+        for hit in hits
+    ]
+    origins = [None if o is None else [o.passage, o.start, o.end] for o in prompt.origins]
+    return {"passages": passages, "origins": origins}

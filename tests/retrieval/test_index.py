@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specrace.errors import InputError
+from specrace.retrieval import index as module
+from specrace.retrieval.documents import Document
+from specrace.retrieval.embedder import Vectors
+from specrace.retrieval.index import PassageIndex, open_index
+from tests.retrieval.conftest import CountingEmbedder
+
+
+def cached(folder: Path) -> Path:
+    """The one file of a cache folder."""
+    (file,) = folder.iterdir()
+    return file
+
+
+def vector_of(index: PassageIndex, embedder: CountingEmbedder) -> Vectors:
+    return embedder.embed([module.embedded_text(index.passages[0])])[0]
+
+
+def test_search_is_exact_and_ordered(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    index = open_index(documents, counting, tmp_path)
+    question = counting.embed(["How is a violin tuned?"])[0]
+    cosines = counting.embed([module.embedded_text(passage) for passage in index.passages]) @ question
+    found = index.search(question, 99)
+    assert [number for number, _ in found] == list(np.argsort(-cosines))
+    assert np.allclose([score for _, score in found], np.sort(cosines)[::-1], atol=1e-5)
+    assert index.search(question, 1) == found[:1]
+
+
+def test_second_opening_embeds_one_text_only(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    first = open_index(documents, counting, tmp_path)
+    counting.embedded.clear()
+    second = open_index(documents, counting, tmp_path)
+    assert len(counting.embedded) == 1
+    assert second.passages == first.passages
+    question = vector_of(first, counting)
+    assert second.search(question, 9) == first.search(question, 9)
+
+
+def test_change_of_a_document_or_the_embedder_is_noticed(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    index = open_index(documents, counting, tmp_path)
+    for changed in ([*documents[:2], replace(documents[2], text="A new text.")], documents[:2]):
+        counting.embedded.clear()
+        assert len(counting.embedded) == 0 and open_index(changed, counting, tmp_path)
+        assert len(counting.embedded) > 1
+    counting.name, counting.embedded[:] = "another", []
+    open_index(documents, counting, tmp_path)
+    assert len(counting.embedded) == len(index.passages)
+
+
+class Reversed(CountingEmbedder):
+    """An embedder whose weights changed under the same name."""
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        return np.ascontiguousarray(super().embed(texts)[:, ::-1])
+
+
+def test_changed_weights_under_an_old_name_are_noticed(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    open_index(documents, counting, tmp_path)
+    changed = Reversed(counting)
+    index = open_index(documents, changed, tmp_path)
+    assert index.search(vector_of(index, changed), 1)[0] == (0, pytest.approx(1, abs=1e-4))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "flipped", "empty", "folder"])
+def test_broken_cache_is_made_anew(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, damage: str
+) -> None:
+    good = open_index(documents, counting, tmp_path)
+    file = cached(tmp_path)
+    content = file.read_bytes()
+    if damage == "folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        flipped = content[:100] + bytes([content[100] ^ 64]) + content[101:]
+        file.write_bytes(
+            {"truncated": content[:-5], "garbage": b"\x80\x04junk", "flipped": flipped, "empty": b""}[damage]
+        )
+    again = open_index(documents, counting, tmp_path)
+    question = vector_of(good, counting)
+    assert again.search(question, 9) == good.search(question, 9)
+    if damage != "folder":
+        assert cached(tmp_path).read_bytes() == content
+
+
+def test_folder_that_cannot_be_written_is_done_without(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    assert open_index(documents, counting, tmp_path / "file" / "below").passages
+    assert open_index(documents, counting, Path("/proc/nothing")).passages
+
+
+def test_failed_write_leaves_nothing(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    assert open_index(documents, counting, tmp_path).passages
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_default_folder_follows_the_platform(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    open_index(documents, counting)
+    assert cached(tmp_path / "xdg" / "specrace").is_file()
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    open_index(documents, counting)
+    assert cached(tmp_path / "home" / ".cache" / "specrace").is_file()
+
+
+def test_oldest_files_are_dropped_and_no_others(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FILES_KEPT", 2)
+    (tmp_path / "mine.txt").touch()
+    for number, document in enumerate(documents):
+        before = set(tmp_path.iterdir())
+        open_index([document], counting, tmp_path)
+        (made,) = set(tmp_path.iterdir()) - before
+        os.utime(made, (number, number))
+    assert len(list(tmp_path.iterdir())) == 3 and (tmp_path / "mine.txt").exists()
+    counting.embedded.clear()
+    open_index([documents[2]], counting, tmp_path)
+    assert len(counting.embedded) == 1
+
+
+def test_documents_without_text_are_refused(counting: CountingEmbedder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no text"):
+        open_index([Document("a.md", "a", " ")], counting, tmp_path)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.retrieval.documents import Document
+from specrace.retrieval.passages import count_words, split_passages
+
+TEXT = st.lists(
+    st.sampled_from(
+        [
+            "One two three.",
+            "Word",
+            "## Part",
+            "\n",
+            "\n\n",
+            " ",
+            "\r\n",
+            "\t",
+            "你好世界。",
+            "x" * 90,
+            "\u202e",
+        ]
+    )
+    | st.text(max_size=20),
+    max_size=40,
+).map("".join)
+
+
+def document(text: str) -> Document:
+    return Document("a.md", "Title", text)
+
+
+def texts(text: str, max_words: int = 110) -> list[str]:
+    return [passage.text for passage in split_passages(document(text), max_words=max_words)]
+
+
+@given(TEXT, st.integers(1, 30))
+def test_offsets_point_at_the_text_and_cover_it(text: str, max_words: int) -> None:
+    passages = split_passages(document(text), max_words=max_words)
+    end = 0
+    for passage in passages:
+        assert (passage.document, passage.title) == ("a.md", "Title")
+        assert text[passage.start : passage.end] == passage.text == passage.text.strip() != ""
+        assert end <= passage.start and not text[end : passage.start].strip()
+        assert count_words(passage.text) <= max_words
+        end = passage.end
+    assert not text[end:].strip()
+    assert passages == split_passages(document(text), max_words=max_words)
+
+
+def test_small_paragraphs_are_merged_whole() -> None:
+    assert texts("a b c\n\nd e\n\nf g h i", max_words=6) == ["a b c\n\nd e", "f g h i"]
+
+
+def test_long_paragraph_is_cut_between_sentences() -> None:
+    assert texts("One two three. Four five six. Seven eight nine ten.", max_words=7) == [
+        "One two three. Four five six.",
+        "Seven eight nine ten.",
+    ]
+
+
+def test_enormous_sentence_is_cut_between_words() -> None:
+    assert texts("a b c d e f g", max_words=3) == ["a b c", "d e f", "g"]
+
+
+def test_line_without_blanks_is_cut() -> None:
+    passages = texts("x" * 100_000)
+    assert "".join(passages) == "x" * 100_000 and max(map(len, passages)) == 110 * 24
+
+
+def test_heading_goes_with_the_text_below() -> None:
+    assert texts("a b c d\n\n## Part\n\ne f g h", max_words=7) == ["a b c d", "## Part\n\ne f g h"]
+    assert texts("a b c d e\n\n## Part\n\nf g", max_words=20) == ["a b c d e\n\n## Part\n\nf g"]
+
+
+def test_section_begins_a_passage_once_there_is_enough() -> None:
+    assert texts("a b c d\n\n## Part\n\ne f", max_words=12) == ["a b c d", "## Part\n\ne f"]
+
+
+def test_headings_alone_are_kept_together() -> None:
+    assert texts("## A\n\n## B\n\n## C", max_words=4) == ["## A\n\n## B", "## C"]
+
+
+def test_blank_document_has_no_passage() -> None:
+    assert split_passages(document(" \n\n ")) == []
+
+
+def test_max_words_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_words"):
+        split_passages(document("a"), max_words=0)
+
+
+def test_words_of_scripts_without_blanks_are_counted() -> None:
+    assert (count_words("two words"), count_words("你好世界"), count_words("x" * 25), count_words(" ")) == (
+        2,
+        2,
+        2,
+        0,
+    )

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specrace.errors import InputError
+from specrace.retrieval import retriever as module
+from specrace.retrieval.documents import Document
+from specrace.retrieval.index import open_index
+from specrace.retrieval.retriever import Hit, Retriever, Sentence
+from specrace.retrieval.sentences import split_sentences
+from tests.retrieval.conftest import CountingEmbedder
+
+
+def retriever(documents: list[Document], embedder: CountingEmbedder, folder: Path) -> Retriever:
+    return Retriever(open_index(documents, embedder, folder), embedder)
+
+
+def evidence(hits: list[Hit]) -> list[Sentence]:
+    """The marked sentences by rank."""
+    marked = [sentence for hit in hits for sentence in hit.sentences if sentence.evidence]
+    return sorted(marked, key=lambda sentence: sentence.evidence)
+
+
+def about_tea(*paragraphs: str) -> Document:
+    return Document("tea.md", "Tea", "\n\n".join(paragraphs))
+
+
+@pytest.mark.parametrize(
+    ("question", "name", "fact"),
+    [
+        ("When was the lighthouse first lit?", "lighthouse.md", "1874"),
+        ("How many steps does the lighthouse have?", "lighthouse.md", "217"),
+        ("Why does sourdough rise?", "sourdough.md", "wild yeast"),
+        ("What is a violin bow made of?", "violin.txt", "horse hair"),
+    ],
+)
+def test_right_document_and_sentence_come_first(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, question: str, name: str, fact: str
+) -> None:
+    hits = retriever(documents, counting, tmp_path).retrieve(question)
+    assert hits[0].passage.document == name
+    assert fact in evidence(hits)[0].text
+
+
+def test_sentences_are_the_passage_in_order(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    hits = retriever(documents, counting, tmp_path).retrieve("When was the lighthouse first lit?")
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    for hit in hits:
+        assert [(part.start, part.end) for part in hit.sentences] == split_sentences(hit.passage.text)
+        assert all(hit.passage.text[part.start : part.end] == part.text for part in hit.sentences)
+
+
+@pytest.mark.parametrize(
+    ("max_evidence", "ratio"), [(0, 0.6), (1, 0.6), (2, 0.0), (3, 0.6), (3, 0.95), (9, 0.0)]
+)
+def test_evidence_follows_its_rules(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, max_evidence: int, ratio: float
+) -> None:
+    question = "When was the lighthouse first lit?"
+    hits = retriever(documents, counting, tmp_path).retrieve(
+        question, max_evidence=max_evidence, evidence_ratio=ratio
+    )
+    marked = evidence(hits)
+    assert [sentence.evidence for sentence in marked] == list(range(1, len(marked) + 1))
+    assert len(marked) <= max_evidence and bool(marked) == bool(max_evidence)
+    scores = [sentence.score for sentence in marked]
+    assert scores == sorted(scores, reverse=True)
+    assert all(score >= max(ratio * scores[0], module.MIN_EVIDENCE_SCORE) for score in scores)
+
+
+def test_short_long_and_heading_are_never_evidence(counting: CountingEmbedder, tmp_path: Path) -> None:
+    tea = about_tea(
+        "## How hot is water for green tea",
+        "Green tea: 80 degrees.",
+        "Water for green tea is hot: " + "so many degrees that it is hard to say exactly " * 7 + "hot.",
+        "It is brewed with water at eighty degrees, and never hotter.",
+    )
+    question = "How hot is the water for green tea?"
+    marked = evidence(retriever([tea], counting, tmp_path).retrieve(question, evidence_ratio=0.0))
+    assert [sentence.text for sentence in marked] == [
+        "Green tea: 80 degrees.",
+        "It is brewed with water at eighty degrees, and never hotter.",
+    ]
+    shorter = about_tea("Tea: 80 degrees.", "Hot tea.")
+    assert evidence(retriever([shorter], counting, tmp_path).retrieve(question, evidence_ratio=0.0)) == []
+
+
+def test_near_duplicates_are_marked_once(counting: CountingEmbedder, tmp_path: Path) -> None:
+    tea = about_tea(
+        "Black tea is brewed in boiling water for about four minutes.",
+        "Black tea is brewed in boiling water for about four whole minutes.",
+        "Long brewing makes tea bitter.",
+    )
+    marked = evidence(
+        retriever([tea], counting, tmp_path).retrieve("How is black tea brewed?", evidence_ratio=0.0)
+    )
+    assert len(marked) == 2 and "bitter" in marked[1].text
+
+
+@pytest.mark.parametrize(
+    "question", ["How do I reset my router password?", "?", "asdf qwer zxcv", "\u202e", "x" * 50_000]
+)
+def test_nothing_is_marked_where_nothing_answers(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, question: str
+) -> None:
+    hits = retriever(documents, counting, tmp_path).retrieve(question)
+    assert hits and evidence(hits) == []
+
+
+def test_same_text_is_returned_once(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    copies = [Document(f"copy {number}.md", f"Copy {number}", documents[2].text) for number in range(9)]
+    hits = retriever([*copies, *documents], counting, tmp_path).retrieve("How is a violin tuned?", top=3)
+    assert len(hits) == len({hit.passage.text for hit in hits}) == 3
+
+
+def test_top_is_cut_to_what_there_is(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    made = retriever(documents, counting, tmp_path)
+    assert len(made.retrieve("violin", top=2)) == 2
+    assert {hit.passage.document for hit in made.retrieve("violin", top=99)} == {
+        each.name for each in documents
+    }
+
+
+def test_repeated_question_embeds_the_question_only(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    made = retriever(documents, counting, tmp_path)
+    first = made.retrieve("How is a violin tuned?")
+    counting.embedded.clear()
+    assert made.retrieve("How is a violin tuned?") == first
+    assert counting.embedded == ["How is a violin tuned?"]
+
+
+def test_memory_of_sentences_is_bounded(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PASSAGES_REMEMBERED", 1)
+    made = retriever(documents, counting, tmp_path)
+    made.retrieve("How is a violin tuned?", top=1)
+    made.retrieve("Why does sourdough rise?", top=1)
+    counting.embedded.clear()
+    made.retrieve("Why does sourdough rise?", top=1)
+    assert len(counting.embedded) == 1
+    made.retrieve("How is a violin tuned?", top=1)
+    assert len(counting.embedded) > 2
+
+
+@pytest.mark.parametrize("question", ["", " \n\t"])
+def test_blank_question_is_refused(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path, question: str
+) -> None:
+    with pytest.raises(InputError, match="blank"):
+        retriever(documents, counting, tmp_path).retrieve(question)
+
+
+def test_top_below_one_is_refused(
+    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="top"):
+        retriever(documents, counting, tmp_path).retrieve("violin", top=0)
