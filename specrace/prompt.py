@@ -51,7 +51,9 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
         special = False
     else:
         spans = [Origin(number, 0, len(hit.passage.text)) for number, hit in enumerate(hits)]
-        documents = "\n\n".join(f"[{n}] {plain(h.passage.title)}\n{plain(h.passage.text)}" for n, h in enumerate(hits, 1))
+        documents = "\n\n".join(
+            f"[{n}] {plain(h.passage.title)}\n{plain(h.passage.text)}" for n, h in enumerate(hits, 1)
+        )
         request = f"{documents}\n\n{INSTRUCTION}\n\nQuestion: {question}" if hits else question
         special = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"

@@ -3,28 +3,65 @@
 from __future__ import annotations
 
 import heapq
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-import transformers
+from typing import Any, Protocol
 
 from specrace.drafters import Drafter, Material, find_method
 from specrace.errors import InputError
 from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.lane import Lane
+from specrace.lane import Lane, TargetSession
 from specrace.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.ngrams.counts import NGramCounts
-from specrace.sampling import SamplingRule
-from specrace.target import Prefix, Target
+from specrace.rule import SamplingRule
 from specrace.tree import TokenTree
 
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie")
 MAX_NEW_TOKENS = 4096
 MAX_NUM_DRAFT = 1024
+
+
+class Prefix(Protocol):
+    """A prompt's KV, computed once; `ms` is what that took."""
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds of prefill."""
+
+
+class RaceTarget(Protocol):
+    """What a race needs of a target. `specrace.target.Target` is one; a test's may be a table."""
+
+    @property
+    def device_type(self) -> str:
+        """ "cpu" or "cuda"."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end a text."""
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
+        """Raises InputError where that does not fit."""
+
+    def prefill(self, prompt: Sequence[int]) -> Any:
+        """A `Prefix`."""
+
+    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None) -> TargetSession:
+        """A lane's own session on a clone of the prefix."""
+
+    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
+        """The two best tokens after `tokens`, and their gap in logits."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of `tokens`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Model, dtype, device, versions."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +109,7 @@ class RaceSpec:
 
 
 def race(
-    target: Target,
+    target: RaceTarget,
     prompt: Sequence[int],
     spec: RaceSpec,
     *,
@@ -85,7 +122,7 @@ def race(
     Raises InputError, before anything is yielded, when the prompt does not fit the model.
     """
     prompt = tuple(prompt)
-    device = target.device.type
+    device = target.device_type
     largest = max(spec.lane_budget(name, device) for name in spec.lanes)
     target.check_length(len(prompt), spec.max_new_tokens, largest)
     prefix = target.prefill(prompt)
@@ -94,17 +131,18 @@ def race(
     material = Material(prompt, target.vocab_size, spec.seed, corpus)
     lanes = [make_lane(target, name, prefix, material, spec) for name in spec.lanes]
     infos = tuple(
-        LaneInfo(lane.name, find_method(lane.name).title, lane.num_draft, spec.lane_options(lane.name, device), lane.at_ms)
+        LaneInfo(
+            lane.name, find_method(lane.name).title, lane.num_draft, spec.lane_options(lane.name, device), lane.at_ms
+        )
         for lane in lanes
     )
-    yield Started(infos, len(prompt), prefix.ms, describe(target, spec) | dict(about or {}))
+    yield Started(infos, len(prompt), prefix.ms, {**target.describe(), "settings": settings(spec), **dict(about or {})})
     metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
-    stopped = False
     for step in in_race_time(lanes, stop):
         metrics[step.lane].add(step)
         yield step
-    stopped = any(not lane.end for lane in lanes)
-    yield Finished(tuple(result(target, lane, lanes[0], metrics) for lane in lanes), stopped)
+    results = tuple(result(target, lane, lanes[0], metrics) for lane in lanes)
+    yield Finished(results, stopped=any(not lane.end for lane in lanes))
 
 
 def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
@@ -119,9 +157,9 @@ def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False
             heapq.heappush(queue, (lane.at_ms, number))
 
 
-def make_lane(target: Target, name: str, prefix: Prefix, material: Material, spec: RaceSpec) -> Lane:
+def make_lane(target: RaceTarget, name: str, prefix: Prefix, material: Material, spec: RaceSpec) -> Lane:
     """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
-    device = target.device.type
+    device = target.device_type
     options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device)
     began = time.perf_counter()
     drafter: Drafter = find_method(name).build(material, **options)
@@ -139,7 +177,7 @@ def make_lane(target: Target, name: str, prefix: Prefix, material: Material, spe
     )
 
 
-def warm_up(target: Target, prefix: Prefix, root: int, budgets: Sequence[int]) -> None:
+def warm_up(target: RaceTarget, prefix: Prefix, root: int, budgets: Sequence[int]) -> None:
     """Run every tree size once or twice before a clock starts, so that no lane pays for being the first."""
     for budget in budgets:
         session = target.session(prefix, 2 * budget + 2)
@@ -148,7 +186,7 @@ def warm_up(target: Target, prefix: Prefix, root: int, budgets: Sequence[int]) -
         session.keep((0,))
 
 
-def result(target: Target, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
+def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
     """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little."""
     own, base = metrics[lane.name], metrics[vanilla.name]
     shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
@@ -171,40 +209,20 @@ def result(target: Target, lane: Lane, vanilla: Lane, metrics: Mapping[str, Lane
     )
 
 
-def explain_difference(target: Target, vanilla: Lane, position: int) -> Difference:
+def explain_difference(target: RaceTarget, vanilla: Lane, position: int) -> Difference:
     """The target's two best tokens at the place, scored afresh, and the gap between them."""
     (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position])
-    words = [target.tokenizer.decode([token]) if target.tokenizer else str(token) for token in (best, second)]
-    return Difference(position, (words[0], words[1]), gap)
+    return Difference(position, (target.decode([best]), target.decode([second])), gap)
 
 
-def describe(target: Target, spec: RaceSpec) -> dict[str, Any]:
-    """What a figure needs beside it: model, shape, dtype, device, versions, settings."""
-    device = torch.cuda.get_device_name(target.device) if target.device.type == "cuda" else "cpu"
-    return {
-        "model": target.name,
-        "parameters": sum(parameter.numel() for parameter in target.model.parameters()),
-        "dtype": str(target.dtype).removeprefix("torch."),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "settings": {
-            "max_new_tokens": spec.max_new_tokens,
-            "num_draft": spec.num_draft,
-            "temperature": spec.temperature,
-            "top_p": spec.top_p,
-            "top_k": spec.top_k,
-            "seed": spec.seed,
-        },
-    }
+def settings(spec: RaceSpec) -> dict[str, Any]:
+    """The spec's numbers, for the record."""
+    names = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed")
+    return {name: getattr(spec, name) for name in names}
 
 
 def generate(
-    target: Target,
+    target: RaceTarget,
     method: str,
     prompt: Sequence[int],
     *,
@@ -222,7 +240,7 @@ def generate(
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
     spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options})
-    target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device.type))
+    target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type))
     material = Material(tuple(prompt), target.vocab_size, seed, corpus)
     lane = make_lane(target, method, target.prefill(prompt), material, spec)
     while not lane.end:

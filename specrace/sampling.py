@@ -10,32 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from specrace.errors import InputError
+from specrace.rule import SamplingRule
 
 _CACHED_POSITIONS = 64
-
-
-@dataclass(frozen=True)
-class SamplingRule:
-    """How a token is chosen. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 keep everything."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature <= 10.0:
-            raise InputError(f"The temperature is {self.temperature}; give a number from 0 to 10.")
-        if not 0.0 < self.top_p <= 1.0:
-            raise InputError(f"top-p is {self.top_p}; give a number above 0 and at most 1.")
-        if self.top_k < 0:
-            raise InputError(f"top-k is {self.top_k}; give 0 (off) or more.")
 
 
 class Sampler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import platform
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specrace.errors import InputError
 from specrace.kv import KVStore
-from specrace.sampling import Sampler, SamplingRule
+from specrace.rule import SamplingRule
+from specrace.sampling import Sampler
 from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Scores
 
@@ -89,7 +92,8 @@ class Target:
             past_key_values=store.cache,
             use_cache=True,
         )
-        return output.logits[0]
+        logits: Tensor = output.logits[0]
+        return logits
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock that is read next has seen all the work."""
@@ -103,13 +107,41 @@ class Target:
         values, ids = logits.topk(2)
         return (int(ids[0]), int(ids[1])), float(values[0] - values[1])
 
+    @property
+    def device_type(self) -> str:
+        """ "cpu" or "cuda"."""
+        return self.device.type
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of `tokens`, special ones by name; numbers where there is no tokenizer."""
+        if self.tokenizer is None:
+            return " ".join(map(str, tokens))
+        text: str = self.tokenizer.decode(list(tokens))
+        return text
+
+    def describe(self) -> dict[str, Any]:
+        """What a figure needs beside it: model, size, dtype, device, versions."""
+        return {
+            "model": self.name,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
+        }
+
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
         """Raises InputError if the prompt with its answer and a draft would not fit the model's context."""
         needed = prompt_tokens + max_new_tokens + num_draft
         if needed > self.max_context:
             raise InputError(
-                f"The prompt has {prompt_tokens} tokens; with {max_new_tokens} new ones and drafts of {num_draft} that "
-                f"is {needed}, and {self.name} takes {self.max_context}: use fewer or shorter documents, or fewer new tokens."
+                f"The prompt has {prompt_tokens} tokens; with {max_new_tokens} new ones and drafts of {num_draft} "
+                f"that is {needed}, and {self.name} takes {self.max_context}: use fewer or shorter documents, or fewer "
+                "new tokens."
             )
 
 
@@ -179,7 +211,8 @@ def refuse_unsupported(config: Any, name: str) -> None:
     if foreign or getattr(config, "is_encoder_decoder", False):
         what = ", ".join(sorted(foreign)) or "an encoder and a decoder"
         raise InputError(
-            f"{name} has {what}: its cache cannot follow branches of a tree; choose a decoder-only model with full attention."
+            f"{name} has {what}: its cache cannot follow branches of a tree; "
+            "choose a decoder-only model with full attention."
         )
 
 
@@ -204,7 +237,9 @@ def check_trees(target: Target) -> None:
             plain = target.model(input_ids=torch.tensor([[*path, tokens[8]]], device=target.device)).logits[0].float()
         worst = max(_gap(first, plain[-2]), _gap(second, plain[-1]))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
-        raise InputError(f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model.") from error
+        raise InputError(
+            f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
+        ) from error
     if not worst <= _SELF_CHECK_TOLERANCE[target.dtype]:
         raise InputError(
             f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {worst:.2g}); "

@@ -43,7 +43,7 @@ class Workbench:
         device: str = "cpu",
         dtype: str | None = None,
         cache_dir: Path | None = None,
-        report: Callable[[str], None] = lambda message: None,
+        report: Callable[[str], object] = str,
     ) -> Workbench:
         """Load everything, telling `report` what is being done. Raises InputError for what cannot be used."""
         report("Reading the documents")
@@ -57,7 +57,7 @@ class Workbench:
         return cls(target, texts, Retriever(index, embedder))
 
     def retrieve(self, question: str, top: int = 4) -> list[Hit]:
-        """The passages for a question. Raises InputError for one that is blank or too long, and a `top` out of bounds."""
+        """The passages for a question. Raises InputError for a blank or overlong one, and for a `top` out of bounds."""
         if len(question) > MAX_QUESTION_CHARACTERS:
             raise InputError(
                 f"The question has {len(question)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}."

@@ -70,7 +70,7 @@ class Method:
     title: str
     summary: str
     build: Callable[..., Drafter]
-    num_draft: int | Callable[[Mapping[str, Any]], int]
+    num_draft: int | Callable[[Mapping[str, int]], int]
     accelerator: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -93,7 +93,7 @@ class Method:
             values |= {name: value for name, value in self.accelerator.items() if name in values}
         return values
 
-    def budget(self, device: str, options: Mapping[str, Any]) -> int:
+    def budget(self, device: str, options: Mapping[str, int]) -> int:
         """The default `num_draft` on a kind of device, with these options."""
         if callable(self.num_draft):
             return self.num_draft(options)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.tree import TokenTree, TreeBuilder
@@ -22,7 +22,7 @@ from specrace.verify import Verdict
 NGram = tuple[int, ...]
 
 
-def tree_size(options: Mapping[str, Any]) -> int:
+def tree_size(options: Mapping[str, int]) -> int:
     """Most draft nodes a step with these options: the full window and G branches, or the widest stage of filling."""
     n, window = options["n"], options["window"]
     return max((n - 1) * (window + options["guesses"]) - 1, (n - 2) * (window + n - 3))

@@ -32,9 +32,7 @@ class PromptLookupDrafter:
             return TokenTree.chain(context[-1])
         draft = self.text.tokens[index : index + max(0, budget)]
         nodes = range(-1, len(draft))
-        return TokenTree(
-            (context[-1], *draft), tuple(nodes), positions=(-1, *range(index, index + len(draft)))
-        )
+        return TokenTree((context[-1], *draft), tuple(nodes), positions=(-1, *range(index, index + len(draft))))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append what was said."""

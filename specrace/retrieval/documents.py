@@ -27,9 +27,7 @@ class Document:
     text: str
 
 
-def read_documents(
-    paths: Sequence[Path], *, max_files: int = 2000, max_bytes: int = 20_000_000
-) -> list[Document]:
+def read_documents(paths: Sequence[Path], *, max_files: int = 2000, max_bytes: int = 20_000_000) -> list[Document]:
     """Read files, and folders with all below them, in the order given; a folder's files come sorted by path.
 
     Hidden entries of a folder, links that lead out of it, files read already and files without text are skipped.
@@ -39,15 +37,14 @@ def read_documents(
     size = sum(_size(file) for file in files.values())
     if size > max_bytes:
         raise InputError(
-            f"The documents hold {size:,} bytes, more than the {max_bytes:,} that are read: give fewer or smaller files."
+            f"The documents hold {size:,} bytes, more than the {max_bytes:,} that are read: "
+            "give fewer or smaller files."
         )
     documents = [_read_document(name, file) for name, file in files.items()]
     with_text = [document for document in documents if document.text.strip()]
     if not with_text:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
-        raise InputError(
-            f"No text was found in {where}: give a .md or .txt file, or a folder that holds some."
-        )
+        raise InputError(f"No text was found in {where}: give a .md or .txt file, or a folder that holds some.")
     return with_text
 
 
@@ -64,9 +61,7 @@ def _find_files(paths: Sequence[Path], max_files: int) -> dict[str, Path]:
             name = _printable(file.relative_to(root) if root.is_dir() else file.name)
             files[_unused(name, files)] = file
             if len(files) > max_files:
-                raise InputError(
-                    f"{_printable(root)} brings more than {max_files:,} documents: give a smaller folder."
-                )
+                raise InputError(f"{_printable(root)} brings more than {max_files:,} documents: give a smaller folder.")
     return files
 
 
@@ -122,9 +117,7 @@ def _read_document(name: str, file: Path) -> Document:
     except OSError as error:
         raise InputError(f"{_printable(file)} cannot be read: check its permissions.") from error
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{_printable(file)} is not UTF-8 text (byte {error.start}): save it as UTF-8."
-        ) from error
+        raise InputError(f"{_printable(file)} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
     if "\0" in text:
         raise InputError(f"{_printable(file)} holds NUL bytes, so it is not UTF-8 text: save it as UTF-8.")
     title, body = _take_title(text.replace("\r\n", "\n").replace("\r", "\n"))

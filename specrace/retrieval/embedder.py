@@ -103,9 +103,7 @@ def _load_default(device: str) -> SentenceTransformer:
 
 def _require_sentence_transformers() -> None:
     if importlib.util.find_spec("sentence_transformers") is None:
-        raise InputError(
-            "Retrieval needs sentence-transformers: run 'pip install sentence-transformers faiss-cpu'."
-        )
+        raise InputError("Retrieval needs sentence-transformers: run 'pip install sentence-transformers faiss-cpu'.")
 
 
 def _hub_cache_folder() -> Path | None:
@@ -126,7 +124,7 @@ def _package_folder() -> Path | None:
 
 
 def _has_known_weights(folder: Path) -> bool:
-    with open(folder / WEIGHTS_FILE, "rb") as weights:
+    with (folder / WEIGHTS_FILE).open("rb") as weights:
         return hashlib.file_digest(weights, "sha256").hexdigest() == WEIGHTS_SHA256
 
 

@@ -42,9 +42,7 @@ class PassageIndex:
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
-def open_index(
-    documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None
-) -> PassageIndex:
+def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None) -> PassageIndex:
     """The index of these documents; vectors are reused from `cache_dir` if the same text was embedded before.
 
     `cache_dir` None stands for the user's cache folder. A cache that is missing, broken or stale is made anew, and
@@ -112,9 +110,9 @@ def _write_vectors(file: Path, vectors: Vectors) -> None:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(hashlib.sha256(body).digest() + body)
-            os.replace(temporary, file)
+            Path(temporary).replace(file)
         except BaseException:
-            os.unlink(temporary)
+            Path(temporary).unlink()
             raise
         for old in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}"), key=os.path.getmtime)[:-FILES_KEPT]:
             old.unlink()

@@ -47,9 +47,7 @@ def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]
     """
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
-    units = (
-        unit for span in split_paragraphs(document.text) for unit in _units(document.text, span, max_words)
-    )
+    units = (unit for span in split_paragraphs(document.text) for unit in _units(document.text, span, max_words))
     return [
         Passage(document.name, document.title, start, end, document.text[start:end])
         for start, end in _pack(units, max_words)

@@ -24,8 +24,8 @@ PASSAGES_REMEMBERED = 512
 _WORD = re.compile(r"\w+")
 _STEM_CHARS = 5
 _COMMON_WORDS = word_set(
-    "a about an and are as at be been by can could did do does explain for from had has have how in is it its me no not "
-    "of on or should tell that the their there these they this those to was were what when where which who whom why "
+    "a about an and are as at be been by can could did do does explain for from had has have how in is it its me no "
+    "not of on or should tell that the their there these they this those to was were what when where which who whom why "
     "with would you your"
 )
 
@@ -70,9 +70,7 @@ class Retriever:
         self._remembered: OrderedDict[int, _SplitPassage] = OrderedDict()
         self._lock = threading.Lock()
 
-    def retrieve(
-        self, question: str, *, top: int = 4, max_evidence: int = 3, evidence_ratio: float = 0.6
-    ) -> list[Hit]:
+    def retrieve(self, question: str, *, top: int = 4, max_evidence: int = 3, evidence_ratio: float = 0.6) -> list[Hit]:
         """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
 
         At most `max_evidence` sentences are marked over all passages, each with at least `evidence_ratio` times

@@ -9,6 +9,7 @@ Training then has to learn when to copy, not how. (Induction heads: Olsson et al
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,9 @@ MARKER_NATS = 90.0
 BACK_SHARPNESS = 24.0
 
 
-def tiny_config(vocab_size: int, *, eos_token_id: int, hidden: int = 512, layers: int = 3, mlp: int = 512) -> Qwen2Config:
+def tiny_config(
+    vocab_size: int, *, eos_token_id: int, hidden: int = 512, layers: int = 3, mlp: int = 512
+) -> Qwen2Config:
     """The shape of the bundled model: few wide layers, heads of 64, tied embeddings."""
     return Qwen2Config(
         vocab_size=vocab_size,
@@ -61,7 +64,7 @@ def frequencies() -> np.ndarray:
 def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     """Random orthonormal rows (or columns, whichever are fewer), shape [rows, columns]."""
     square = torch.randn(max(rows, columns), min(rows, columns), generator=generator)
-    basis = torch.linalg.qr(square).Q
+    basis: Tensor = torch.linalg.qr(square).Q
     return basis if rows >= columns else basis.T
 
 
@@ -90,7 +93,7 @@ def build_model(config: Qwen2Config, marker_ids: list[int], seed: int = 0) -> Qw
     return model
 
 
-def _write_fetchers(attention, code: Tensor, writers: list[Tensor], markers: Tensor, config: Qwen2Config) -> None:  # type: ignore[no-untyped-def]
+def _write_fetchers(attention: Any, code: Tensor, writers: list[Tensor], markers: Tensor, config: Qwen2Config) -> None:
     """Layer 0: heads that look a fixed distance back, and the head that looks at the latest marker."""
     scale = math.sqrt(config.hidden_size)  # norm of a unit embedding after RMSNorm
     for head in range(NUM_BACK + 1):
@@ -115,7 +118,7 @@ def _write_fetchers(attention, code: Tensor, writers: list[Tensor], markers: Ten
     attention.k_proj.weight[content] = readout[:, 0]
 
 
-def _look_back(attention, head: int, distance: int, nats: list[float]) -> None:  # type: ignore[no-untyped-def]
+def _look_back(attention: Any, head: int, distance: int, nats: list[float]) -> None:
     """Biases that make `head`'s score sum_j nats[j] * cos(f_j * (p - i - distance)), whatever the tokens."""
     for pair, (frequency, amplitude) in enumerate(zip(frequencies(), nats, strict=False)):
         strength = math.sqrt(amplitude * math.sqrt(HEAD_DIM))
@@ -125,8 +128,10 @@ def _look_back(attention, head: int, distance: int, nats: list[float]) -> None: 
         attention.q_proj.bias[second] = -strength * math.sin(frequency * distance)
 
 
-def _write_matchers(attention, code: Tensor, writers: list[Tensor], markers: Tensor, generator: torch.Generator) -> None:  # type: ignore[no-untyped-def]
-    """Layer 1, every head: match (current, 1 back, ...) with (1 back, 2 back, ...), and the segments; copy the token."""
+def _write_matchers(
+    attention: Any, code: Tensor, writers: list[Tensor], markers: Tensor, generator: torch.Generator
+) -> None:
+    """Layer 1, every head: match (current, 1 back, ...) with (1 back, ...), and the segments; copy the token."""
     hidden = code.shape[1]
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
     # A marker's number, exactly, on the slowest dimensions; the codes of words share the others.

@@ -93,7 +93,9 @@ def _rows(path: Path) -> list[dict[str, str]]:
         with opener(path, "rt", encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as training text ({error}); give a .jsonl[.gz] or a folder.") from error
+        raise InputError(
+            f"{path} cannot be read as training text ({error}); give a .jsonl[.gz] or a folder."
+        ) from error
 
 
 class QuotingTask:

@@ -61,7 +61,9 @@ def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], int]:
     return [*prompt, *reply, tokenizer.eos_token_id], len(prompt)
 
 
-def batches(task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit: float) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit: float
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Padded ids [B, T] and a mask [B, T] of the tokens that are scored, of about `tokens_per_batch` tokens each."""
     chance = random.Random(recipe.seed + progress.step)
     while True:
@@ -95,12 +97,11 @@ def parameter_groups(model: Qwen2ForCausalLM, recipe: Recipe) -> list[dict[str, 
     circuit = [*second.self_attn.parameters(), *second.input_layernorm.parameters()]
     slow = {id(parameter) for parameter in (embedding, *circuit)}
     rest = [p for p in model.parameters() if p.requires_grad and id(p) not in slow]
-    groups = [
+    return [
         {"params": circuit, "peak": recipe.circuit_rate},
         {"params": [embedding], "peak": recipe.embedding_rate},
         {"params": rest, "peak": recipe.rate},
     ]
-    return groups
 
 
 def learning_rate(step: int, done: float, recipe: Recipe) -> float:
@@ -162,7 +163,12 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
 
 
 def _report(folder: Path, progress: Progress, average: float, limit: float) -> None:
-    row = {"step": progress.step, "tokens": progress.tokens, "seconds": round(progress.seconds), "loss": round(average, 4)}
+    row = {
+        "step": progress.step,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds),
+        "loss": round(average, 4),
+    }
     with (folder / "losses.jsonl").open("a") as log:
         log.write(json.dumps(row) + "\n")
     print(

@@ -44,9 +44,7 @@ def test_bom_and_line_ends_are_normalised(tmp_path: Path) -> None:
     assert read_documents([file]) == [Document("a.md", "Title", "One.\nTwo.\nThree.")]
 
 
-@pytest.mark.parametrize(
-    "name", ["two words.md", "<img src=x onerror=alert(1)>.md", "مرحبا.txt", "${HOME}.md"]
-)
+@pytest.mark.parametrize("name", ["two words.md", "<img src=x onerror=alert(1)>.md", "مرحبا.txt", "${HOME}.md"])
 def test_odd_names_are_kept(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, "text")
     assert [document.name for document in read_documents([tmp_path])] == [name]

