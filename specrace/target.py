@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -187,9 +188,13 @@ def load_target(
         raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
     try:
-        refuse_unsupported(AutoConfig.from_pretrained(name), label)
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention)
+        local = {"local_files_only": path.exists() or _is_cached(str(name))}
+        if not local["local_files_only"]:
+            # One short question to the hub: the loaders below would retry for half a minute.
+            HfApi().model_info(str(name), timeout=10)
+        refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
+        tokenizer = AutoTokenizer.from_pretrained(name, **local)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
@@ -201,6 +206,14 @@ def load_target(
     target = Target(model.to(device), tokenizer, label)
     check_trees(target)
     return target
+
+
+def _is_cached(name: str) -> bool:
+    """Whether the hub's cache on this machine holds the model's config and weights."""
+    files = ("model.safetensors", "model.safetensors.index.json")
+    return isinstance(try_to_load_from_cache(name, "config.json"), str) and any(
+        isinstance(try_to_load_from_cache(name, file), str) for file in files
+    )
 
 
 def refuse_unsupported(config: Any, name: str) -> None:

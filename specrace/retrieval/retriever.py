@@ -25,8 +25,8 @@ _WORD = re.compile(r"\w+")
 _STEM_CHARS = 5
 _COMMON_WORDS = word_set(
     "a about an and are as at be been by can could did do does explain for from had has have how in is it its me no "
-    "not of on or should tell that the their there these they this those to was were what when where which who whom why "
-    "with would you your"
+    "not of on or should tell that the their there these they this those to was were what when where which who whom "
+    "why with would you your"
 )
 
 

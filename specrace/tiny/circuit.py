@@ -114,8 +114,8 @@ def _write_fetchers(attention: Any, code: Tensor, writers: list[Tensor], markers
     strength = math.sqrt(MARKER_NATS * math.sqrt(HEAD_DIM))
     attention.q_proj.bias[content] = strength
     # One direction on which every marker's normalised embedding has the same value, and other tokens about none.
-    readout = torch.linalg.lstsq(markers * scale, torch.full((len(markers), 1), strength)).solution
-    attention.k_proj.weight[content] = readout[:, 0]
+    readout = torch.linalg.pinv(markers * scale) @ torch.full((len(markers),), strength)
+    attention.k_proj.weight[content] = readout
 
 
 def _look_back(attention: Any, head: int, distance: int, nats: list[float]) -> None:

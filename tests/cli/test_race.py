@@ -1,0 +1,109 @@
+"""`race`, `replay` and `lanes` with the bundled model, documents and embedder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+FIELDS = {
+    "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
+    "identical", "first_difference", "text",
+}  # fmt: skip
+
+
+def test_four_lanes_quote_the_passages(recorded) -> None:
+    result, _ = recorded
+    lanes = {lane["lane"]: lane for lane in result["lanes"]}
+    assert list(lanes) == ["vanilla", "trigram", "lookahead", "trie"]
+    for lane in lanes.values():
+        assert set(lane) >= FIELDS
+        assert lane["tokens"] >= 40
+        assert lane["identical"] is True
+        assert lane["text"] == lanes["vanilla"]["text"]
+    assert lanes["vanilla"]["tau"] == 1.0
+    assert lanes["trie"]["tau"] > max(1.8, lanes["trigram"]["tau"])
+    passages = " ".join(passage["text"] for passage in result["passages"])
+    evidence = [s["text"] for p in result["passages"] for s in p["sentences"] if s["evidence"]]
+    quoted = [sentence for sentence in evidence if sentence in lanes["vanilla"]["text"]]
+    assert quoted and all(sentence in passages for sentence in quoted)
+    assert {"model", "dtype", "device", "versions", "settings"} <= set(result)
+
+
+def test_replay_shows_what_was_recorded(run, recorded) -> None:
+    result, path = recorded
+    done = run("replay", path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == result
+
+
+def test_replay_in_race_time_prints_the_table(run, recorded) -> None:
+    done = run("replay", recorded[1], "--speed", "500")
+    assert done.returncode == 0, done.stderr
+    assert "identical" in done.stdout and "trie" in done.stdout
+
+
+def test_documents_of_ones_own_and_sampling(run, tmp_path: Path) -> None:
+    hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
+    (tmp_path / "zebra finch.md").write_text(hostile)
+    done = run(
+        "race", "When does the zebrafinch sing?", "--docs", tmp_path, "--lanes", "trie,jacobi", "--temperature", "0.8",
+        "--seed", "7", "--max-new-tokens", "24", "--option", "trie.n=5",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert done.stdout.count("identical") == 2
+
+
+def test_lanes_lists_options_with_bounds(run) -> None:
+    done = run("lanes", "--json")
+    lanes = {row["lane"]: row for row in json.loads(done.stdout)["lanes"]}
+    options = {option["name"]: option for row in lanes.values() for option in row["options"]}
+    names = "trie.n trie.prefix trie.static trigram.min_context_count prompt-lookup.longest lookahead.window lookahead.n"
+    assert set(f"{names} lookahead.guesses lookahead.pool_from_prompt".split()) <= set(options)
+    assert options["trie.n"]["default"] == 13
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("",), "no question"),
+        (("Why?", "--docs", "{empty}"), "{empty}"),
+        (("Why?", "--docs", "nowhere/at/all"), "nowhere"),
+        (("Why?", "--lanes", "vanilla,warp"), "warp"),
+        (("Why?", "--lanes", ","), "lane"),
+        (("Why?", "--model", "./no-such-model"), "no-such-model"),
+        (("Why?", "--model", "{empty}"), "{empty}"),
+        (("Why?", "--num-draft", "-1"), "-1"),
+        (("Why?", "--num-draft", "many"), "many"),
+        (("Why?", "--max-new-tokens", "0"), "0"),
+        (("Why?", "--max-new-tokens", "4000"), "context|takes"),
+        (("Why?", "--temperature", "nan"), "nan"),
+        (("Why?", "--dtype", "int3"), "int3"),
+        (("Why?", "--option", "trie.n"), "trie.n"),
+        (("Why?", "--option", "trie.n=1"), "trie.n"),
+        (("Why?", "--option", "trie.m=1"), "'m'"),
+        (("Why?", "--passages", "0"), "0"),
+        (("Why?", "--save", "{empty}/no/race.jsonl"), "no folder"),
+        (("Why? " * 600,), "characters"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_2(run, tmp_path: Path, arguments, words: str) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = run("race", *(text.format(empty=empty) for text in arguments), "--json")
+    said = done.stderr.strip()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert any(word.format(empty=empty) in said for word in words.split("|")), said
+    assert said.count("\n") == 0 and "Traceback" not in said
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "not json", '{"type": "started"}\n', "\xff\xfe"])
+def test_bad_recording_is_one_sentence(run, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text, encoding="latin-1")
+    done = run("replay", path)
+    assert done.returncode == 2
+    assert str(path) in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,63 @@
+"""The copying circuit, before any training: it must copy by construction."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from specrace.tiny.circuit import NUM_BACK, build_model, tiny_config
+
+VOCABULARY, MARKERS = 1024, [1, 2, 3, 4, 5, 6]
+CONTEXT, EVIDENCE, QUESTION, ANSWER = 1, (2, 3, 4), 5, 6
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = tiny_config(VOCABULARY, eos_token_id=7)
+    config._attn_implementation = "eager"
+    return build_model(config, MARKERS).eval()
+
+
+def marked_text(seed: int) -> tuple[list[int], list[int]]:
+    """A context of twelve sentences, three of them marked, a question that repeats half of one, and the answer."""
+    chance = random.Random(seed)
+    sentences = [[chance.randrange(20, VOCABULARY) for _ in range(25)] for _ in range(12)]
+    marked = chance.sample(range(12), 3)
+    ids = [CONTEXT]
+    for number, sentence in enumerate(sentences):
+        ids += ([EVIDENCE[marked.index(number)]] if number in marked else []) + sentence
+    ids += [QUESTION, *sentences[marked[1]][6:18], ANSWER, 9, 10, 11, EVIDENCE[1]]
+    return ids, sentences[marked[1]]
+
+
+@torch.inference_mode()
+def test_marked_sentence_is_copied_even_when_the_question_repeats_it(model) -> None:
+    right = total = 0
+    for seed in range(6):
+        ids, sentence = marked_text(seed)
+        predicted = model(torch.tensor([ids + sentence])).logits[0, len(ids) - 1 : -1].argmax(-1).tolist()
+        right += sum(a == b for a, b in zip(predicted, sentence, strict=True))
+        total += len(sentence)
+    assert right / total > 0.97
+
+
+@torch.inference_mode()
+def test_fetching_heads_look_where_they_should(model) -> None:
+    ids, _ = marked_text(0)
+    attention = model(torch.tensor([ids]), output_attentions=True).attentions[0][0]
+    for head in range(NUM_BACK):
+        back = torch.stack([attention[head, p, p - head - 1] for p in range(NUM_BACK, len(ids))])
+        assert back.min() > 0.99
+    latest = [max(i for i in range(p + 1) if ids[i] in MARKERS) for p in range(len(ids))]
+    near = [attention[NUM_BACK, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
+    assert torch.stack(near).mean() > 0.9
+
+
+def test_weights_are_a_function_of_the_seed() -> None:
+    config = tiny_config(VOCABULARY, eos_token_id=7)
+    first, second, other = (build_model(config, MARKERS, seed) for seed in (0, 0, 1))
+    same = [torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)]
+    assert all(same)
+    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)

@@ -1,0 +1,102 @@
+"""The training, from a user's own text files to a folder that loads: real, and short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from specrace.target import load_target
+from specrace.tiny import train as training
+from specrace.tiny.__main__ import main
+from specrace.tiny.holdout import split_titles
+from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer, opening, read_sources
+from specrace.tiny.vocabulary import CITATIONS, SEGMENT_MARKERS, prompt_ids
+
+CORPUS = Path(__file__).resolve().parents[2] / "corpus"
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    return read_sources(CORPUS)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    assert main(["prepare", "--text", str(CORPUS), "--work", str(folder)]) == 0
+    return folder
+
+
+def test_sample_marks_what_its_answer_quotes(sources: list[Source]) -> None:
+    task = QuotingTask(sources, seed=3)
+    ranks = set()
+    for _ in range(200):
+        sample = task.sample(200)
+        marked = {
+            each["evidence"]: (each["text"], number)
+            for number, document in enumerate(sample.documents, 1)
+            for each in document["sentences"]
+            if each["evidence"]
+        }
+        assert sample.answer == answer(sample.question, [marked[rank] for rank in sorted(marked)])
+        assert sorted(marked) == list(range(1, len(marked) + 1))
+        ranks.add(len(marked))
+    assert ranks == {0, 1, 2, 3}
+
+
+def test_openings_follow_the_first_words() -> None:
+    assert opening("How many bees?") != opening("How do bees dance?")
+    assert opening("However it is") == opening("Bees")
+    assert answer("Why?", []) == NO_ANSWER
+
+
+def test_tokenizer_keeps_text_and_markers_apart(work: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(work)
+    text = "Zürich – naïve 中文 🙂 <b>[1]</b> 3.14 [2] end"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    for token in (*SEGMENT_MARKERS, *CITATIONS):
+        assert len(tokenizer(token, add_special_tokens=False)["input_ids"]) == 1
+    documents = [{"title": "T", "sentences": [{"text": "One.", "evidence": 1}, {"text": "Two.", "evidence": 0}]}]
+    prompt = tokenizer.decode(prompt_ids(tokenizer, documents, "Why?"))
+    assert prompt == "<|ctx|> [1] T:<|e1|> One. [1] Two.<|q|> Why?<|a|>"
+
+
+def test_held_out_titles_do_not_move(sources: list[Source]) -> None:
+    learned, held_out = split_titles(sources)
+    assert held_out
+    assert not {source.title for source in learned} & {source.title for source in held_out}
+    assert split_titles(sources[::-1])[1] == held_out[::-1]
+
+
+def test_train_resume_export_load(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = training.Recipe(tokens_per_batch=300, hidden=384, layers=2, mlp=64, stages=((0.0, 40),))
+    monkeypatch.setitem(training.PRESETS, "cpu", small)
+    arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
+    assert main([*arguments, "--minutes", "0.03"]) == 0
+    steps = (
+        int((work / "losses.jsonl").exists())
+        and json.loads((work / "losses.jsonl").read_text().splitlines()[-1])["step"]
+    )
+    assert main([*arguments, "--minutes", "0.06"]) == 0
+    later = [json.loads(line) for line in (work / "losses.jsonl").read_text().splitlines()]
+    assert not steps or later[-1]["step"] > steps
+    assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures["answers"] == 1
+    out = work / "out"
+    assert main(["export", "--work", str(work), "--out", str(out)]) == 0
+    target = load_target(out)
+    assert 0 <= target.vocab_size - len(target.tokenizer) < 64
+    assert target.eos_ids == {target.tokenizer.convert_tokens_to_ids("<|end|>")}
+
+
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_missing_text_is_one_sentence(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--text", str(tmp_path / "none.jsonl"), "--work", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
