@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from specrace import recording
-from specrace.drafters import METHODS, find_method
+from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, Step
+from specrace.options import lane_names, lane_options
 from specrace.race import DEFAULT_LANES, RaceSpec
 from specrace.terminal import Terminal, clean, console
-
-Options = dict[str, dict[str, str]]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -128,11 +127,8 @@ def _open(options: argparse.Namespace) -> Any:
 
 def race_spec(options: argparse.Namespace) -> RaceSpec:
     """The spec of a race's arguments. Raises InputError."""
-    names = tuple(name.strip() for name in options.lanes.split(",") if name.strip())
-    if not names:
-        raise InputError(f"--lanes names no lane; choose from {', '.join(METHODS)}.")
     return RaceSpec(
-        lanes=names,
+        lanes=lane_names(options.lanes),
         max_new_tokens=options.max_new_tokens,
         num_draft=options.num_draft,
         temperature=options.temperature,
@@ -141,19 +137,6 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
         seed=options.seed,
         options=lane_options(options.option),
     )
-
-
-def lane_options(given: Iterable[str]) -> Options:
-    """["trie.n=13"] as {"trie": {"n": "13"}}. Raises InputError for another form or an unknown lane."""
-    found: Options = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        lane, dot, name = key.partition(".")
-        if not (equals and dot and name):
-            raise InputError(f"--option {text!r} is not of the form LANE.KEY=VALUE, for instance trie.n=13.")
-        find_method(lane)
-        found.setdefault(lane, {})[name] = value
-    return found
 
 
 def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:

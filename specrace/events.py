@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
 
 FORMAT = 1
+_PLAIN: dict[Any, Any] = {"str": str, "int": int, "float": float}
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def from_json(row: Mapping[str, Any]) -> Event:
             return _step(row)
         if kind == "finished":
             return Finished(tuple(_result(lane) for lane in row["lanes"]), bool(row["stopped"]))
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"not an event: {error!r}") from error
     raise ValueError(f"no event is called {kind!r}")
 
@@ -135,35 +136,67 @@ def from_json(row: Mapping[str, Any]) -> Event:
 def _started(row: Mapping[str, Any]) -> Started:
     if row["format"] != FORMAT:
         raise ValueError(f"recording format {row['format']}, this version reads {FORMAT}")
-    lanes = tuple(LaneInfo(**lane) for lane in row["lanes"])
+    lanes = tuple(_info(lane) for lane in row["lanes"])
     return Started(lanes, int(row["prompt_tokens"]), float(row["prefill_ms"]), dict(row["about"]))
 
 
+def _info(row: Mapping[str, Any]) -> LaneInfo:
+    return LaneInfo(
+        str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), float(row["build_ms"])
+    )
+
+
+def _ints(values: Iterable[Any]) -> tuple[int, ...]:
+    numbers = tuple(values)
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("a token or a node is no whole number")
+    return numbers
+
+
+def _floats(values: Iterable[Any] | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(float(value) for value in values)
+
+
 def _step(row: Mapping[str, Any]) -> Step:
-    tree, verdict = row["tree"], row["verdict"]
-    top = verdict["scores"]["top"]
-    scores = Scores(tuple(verdict["scores"]["targets"]), None if top is None else tuple(tuple(each) for each in top))
+    tree = _tree(row["tree"])
     return Step(
         lane=str(row["lane"]),
         index=int(row["index"]),
         at_ms=float(row["at_ms"]),
-        tree=TokenTree(
-            tuple(tree["tokens"]),
-            tuple(tree["parents"]),
-            None if tree["probs"] is None else tuple(tree["probs"]),
-            None if tree["positions"] is None else tuple(tree["positions"]),
-        ),
-        verdict=Verdict(tuple(verdict["path"]), int(verdict["bonus"]), scores),
-        emitted=tuple(row["emitted"]),
-        timing=Timing(**row["timing"]),
+        tree=tree,
+        verdict=_verdict(row["verdict"], tree),
+        emitted=_ints(row["emitted"]),
+        timing=Timing(**{name: float(value) for name, value in row["timing"].items()}),
         end=str(row["end"]),
-        texts=tuple(row["texts"]),
-        pieces=tuple(row["pieces"]),
+        texts=tuple(map(str, row["texts"])),
+        pieces=tuple(map(str, row["pieces"])),
     )
 
 
+def _tree(row: Mapping[str, Any]) -> TokenTree:
+    positions = row["positions"]
+    return TokenTree(
+        _ints(row["tokens"]),
+        _ints(row["parents"]),
+        _floats(row["probs"]),
+        None if positions is None else _ints(positions),
+    )
+
+
+def _verdict(row: Mapping[str, Any], tree: TokenTree) -> Verdict:
+    """Raises ValueError unless the path is one of the tree's and every node has its scores."""
+    top = row["scores"]["top"]
+    scores = Scores(_ints(row["scores"]["targets"]), None if top is None else tuple(_ints(each) for each in top))
+    path, (bonus,) = _ints(row["path"]), _ints([row["bonus"]])
+    if len(scores.targets) != len(tree) or not path or not 0 <= path[-1] < len(tree) or tree.path_to(path[-1]) != path:
+        raise ValueError("a verdict does not fit its tree")
+    return Verdict(path, bonus, scores)
+
+
 def _result(row: Mapping[str, Any]) -> LaneResult:
-    difference = row["first_difference"]
+    difference, identical = row["first_difference"], row["identical"]
     if difference is not None:
-        difference = Difference(difference["position"], tuple(difference["best"]), difference["gap"])
-    return LaneResult(**{**row, "first_difference": difference})
+        best, second = difference["best"]
+        difference = Difference(int(difference["position"]), (str(best), str(second)), float(difference["gap"]))
+    plain = {each.name: _PLAIN[each.type](row[each.name]) for each in fields(LaneResult) if each.type in _PLAIN}
+    return LaneResult(**plain, identical=None if identical is None else bool(identical), first_difference=difference)

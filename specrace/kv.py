@@ -37,7 +37,7 @@ class KVStore:
         if end > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, {end} are needed")
         storage = self.data[layer]
-        if values.shape != keys.shape or keys.shape[1] != storage.shape[2] or keys.device != storage.device:
+        if values.shape != keys.shape or keys.shape[1::2] != storage.shape[2::2] or keys.device != storage.device:
             raise ValueError("the model's layers do not keep keys and values of one shape on one device")
         storage[0, :, :, self.length : end] = keys
         storage[1, :, :, self.length : end] = values

@@ -40,12 +40,12 @@ class Prompt:
 
 def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
     """The prompt that asks `question` about `hits`. Raises InputError for a blank question."""
-    if not question.strip():
-        raise InputError("There is no question; type one.")
     plain = Plain(tokenizer)
-    question = plain(question.strip())
+    question = plain(question).strip()
+    if not question:
+        raise InputError("There is no question; type one.")
     template = tokenizer.chat_template or ""
-    if "sentences" in template:
+    if ".sentences" in template:
         spans = [Origin(number, each.start, each.end) for number, hit in enumerate(hits) for each in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
         special = False
@@ -58,7 +58,11 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
         special = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
     tokens, offsets = _tokenize(tokenizer, text, special)
-    placed = _place(text, [(plain(hits[s.passage].passage.text[s.start : s.end]), s) for s in spans])
+    placed = _place(
+        text,
+        [plain(hit.passage.title) for hit in hits],
+        [(plain(hits[s.passage].passage.text[s.start : s.end]), s) for s in spans],
+    )
     return Prompt(tuple(tokens), text, tuple(_origin(placed, start, end) for start, end in offsets))
 
 
@@ -69,20 +73,24 @@ class Plain:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        added = sorted({*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(re.escape(text) for text in added if text.strip())) if added else None
+        # Without their blanks: a template may put one before a text that begins with "[1]".
+        added = {text.strip() for text in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens)} - {""}
+        longest_first = sorted(added, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None
 
     def __call__(self, text: str) -> str:
-        text = re.sub(r"[\s\x00]", " ", text)
-        return self._pattern.sub(self._disarm, text) if self._pattern else text
+        # Lone surrogates are what a terminal makes of bytes that are no UTF-8.
+        text = re.sub(r"[\s\x00\ud800-\udfff]", " ", text)
+        while self._pattern and self._pattern.search(text):
+            text = self._pattern.sub(self._disarm, text)
+        return text
 
     @staticmethod
     def _disarm(found: re.Match[str]) -> str:
         text = found.group()
-        if text.strip().startswith("[") and text.endswith("]"):
+        if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
-        lead = len(text) - len(text.lstrip())
-        return f"{text[:lead]}‹{text[lead + 1 :]}"
+        return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
 
 
 def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
@@ -106,10 +114,15 @@ def _tokenize(tokenizer: Any, text: str, special: bool) -> tuple[list[int], list
     return encoded["input_ids"], encoded["offset_mapping"]
 
 
-def _place(text: str, pieces: list[tuple[str, Origin]]) -> list[tuple[int, Origin]]:
-    """Where in the rendered prompt each piece begins; pieces stand there in order."""
-    placed, cursor = [], 0
+def _place(text: str, titles: list[str], pieces: list[tuple[str, Origin]]) -> list[tuple[int, Origin]]:
+    """Where in the rendered prompt each piece begins; pieces stand there in order, a passage's title before them."""
+    placed: list[tuple[int, Origin]] = []
+    cursor, titled = 0, -1
     for piece, origin in pieces:
+        if origin.passage != titled:
+            titled = origin.passage
+            title = text.find(titles[titled], cursor)
+            cursor = title + len(titles[titled]) if title >= 0 else cursor
         found = text.find(piece, cursor) if piece else -1
         if found >= 0:
             placed.append((found, origin))

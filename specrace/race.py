@@ -146,15 +146,25 @@ def race(
 
 
 def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
-    """Steps of all lanes in the order in which as many private devices would show them."""
+    """Steps of all lanes in the order in which as many private devices would show them.
+
+    A step waits until no lane that still runs is behind its end; a stop shows those that wait.
+    """
     queue = [(lane.at_ms, number) for number, lane in enumerate(lanes) if not lane.end]
     heapq.heapify(queue)
+    # (at_ms, lane, index) is unique, so steps themselves are never compared.
+    waiting: list[tuple[float, int, int, Step]] = []
     while queue and not stop():
         _, number = heapq.heappop(queue)
         lane = lanes[number]
-        yield lane.step()
+        step = lane.step()
+        heapq.heappush(waiting, (step.at_ms, number, step.index, step))
         if not lane.end:
             heapq.heappush(queue, (lane.at_ms, number))
+        while waiting and (not queue or waiting[0][0] <= queue[0][0]):
+            yield heapq.heappop(waiting)[-1]
+    while waiting:
+        yield heapq.heappop(waiting)[-1]
 
 
 def make_lane(target: RaceTarget, name: str, prefix: Prefix, material: Material, spec: RaceSpec) -> Lane:
@@ -202,7 +212,7 @@ def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, 
         decode_ms=own.decode_ms,
         tokens_per_s=own.tokens_per_s,
         speedup=own.tokens_per_s / base.tokens_per_s if base.tokens_per_s else 0.0,
-        identical=position is None,
+        identical=None if shared == 0 else position is None,
         first_difference=difference,
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),

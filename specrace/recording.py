@@ -22,7 +22,7 @@ def save(events: Iterable[Event], path: Path) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
     part = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as lines:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as lines:
             for event in events:
                 lines.write(json.dumps(to_json(event), ensure_ascii=False) + "\n")
         part.chmod(0o644)
@@ -55,5 +55,5 @@ def _parse(lines: Iterable[str], path: Path) -> Iterator[Event]:
             continue
         try:
             yield from_json(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}, line {number} is no event of a race ({error}).") from error

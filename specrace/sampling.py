@@ -50,7 +50,8 @@ class Sampler:
 
 def warp(logits: Tensor, rule: SamplingRule) -> Tensor:
     """Temperature, then top-k, then top-p, as transformers does; what is left out becomes -inf. [N, V] to [N, V]."""
-    logits = logits / rule.temperature
+    # Smaller ones are greedy anyway, and would make every logit infinite.
+    logits = logits / max(rule.temperature, 1e-6)
     if rule.top_k:
         least = logits.topk(min(rule.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import platform
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,6 +60,11 @@ class Target:
         """Run the prompt but its last token, which is the first step's root. Raises InputError for an empty one."""
         if not prompt:
             raise InputError("The prompt is empty; give at least one token.")
+        if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
+            raise InputError(
+                f"The prompt has token {max(prompt)} and {self.name} has a vocabulary of {self.vocab_size}: "
+                "the tokenizer belongs to another model."
+            )
         began = time.perf_counter()
         store = KVStore(self.num_layers, max(1, len(prompt) - 1))
         if len(prompt) > 1:
@@ -180,6 +186,8 @@ def load_target(
     """
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("No CUDA device was found; use --device cpu.")
     path = Path(name)
@@ -268,9 +276,13 @@ def _gap(logits: Tensor, expected: Tensor) -> float:
 def _max_context(config: Any) -> int:
     """Tokens that the model takes; a sliding window counts as the limit, since inside it attention is full."""
     longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
-    kinds = getattr(config, "layer_types", None)
-    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    slides = {"sliding_attention", "local"} & set(kinds) if kinds else getattr(config, "use_sliding_window", True)
+    window = getattr(config, "sliding_window", None) or getattr(config, "window_size", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Past its first length it turns every key another way, so a draft that reaches over would score otherwise.
+        longest = min(longest, rope.get("original_max_position_embeddings") or longest)
     return min(longest, window) if window and slides else int(longest)
 
 

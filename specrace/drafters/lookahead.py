@@ -25,7 +25,9 @@ NGram = tuple[int, ...]
 def tree_size(options: Mapping[str, int]) -> int:
     """Most draft nodes a step with these options: the full window and G branches, or the widest stage of filling."""
     n, window = options["n"], options["window"]
-    return max((n - 1) * (window + options["guesses"]) - 1, (n - 2) * (window + n - 3))
+    first = window + n - 3
+    filling = max(first - stage + stage * (first - stage + 1) for stage in range(n - 2))
+    return max((n - 1) * (window + options["guesses"]) - 1, filling)
 
 
 class NGramPool:

@@ -172,11 +172,16 @@ class QuotingTask:
 
     def _roughen(self, source: Source) -> Source:
         """Sometimes put words that no vocabulary knows, or another sentence's words, into the sentences."""
-        if self.random.random() > 0.3:
+        if self.random.random() > 0.4:
             return source
+        subject = " ".join(self.random.choice(source.sentences).split()[: self.random.randint(1, 6)])
+        repeats = self.random.choice((0.0, 0.0, 0.7))
         sentences = []
         for sentence in source.sentences:
             words = sentence.split()
+            if self.random.random() < repeats:
+                # A passage on one subject begins many sentences alike: where the copy could go astray.
+                words = [*subject.split(), words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
                 words[self.random.randrange(len(words))] = self._odd_word()
             sentences.append(" ".join(words))

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, Qwen2ForCausalLM
 
-from specrace.tiny.circuit import build_model, tiny_config
+from specrace.tiny.circuit import build_model, keep_parts_apart, tiny_config, token_part
 from specrace.tiny.quoting import QuotingTask, Sample, Source
-from specrace.tiny.vocabulary import SEGMENT_MARKERS, prompt_ids
+from specrace.tiny.vocabulary import ANSWER, SEGMENT_MARKERS, prompt_ids
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Recipe:
 
     minutes: float = 90.0
     tokens_per_batch: int = 4096
-    stages: tuple[tuple[float, int], ...] = ((0.0, 130), (0.12, 240), (0.4, 480))
+    stages: tuple[tuple[float, int], ...] = ((0.0, 130), (0.08, 240), (0.25, 480))
     context_share: float = 0.15
     rate: float = 2e-3
     circuit_rate: float = 3e-5
@@ -127,7 +127,8 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
     config = tiny_config(
         vocabulary, eos_token_id=tokenizer.eos_token_id, hidden=recipe.hidden, layers=recipe.layers, mlp=recipe.mlp
     )
-    model = build_model(config, markers, recipe.seed).to(device)
+    model = build_model(config, markers, markers[SEGMENT_MARKERS.index(ANSWER)], recipe.seed).to(device)
+    tokens = token_part(config, recipe.seed).to(device)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe), betas=(0.9, 0.95), weight_decay=0.01)
     progress = _resume(folder, model, optimizer)
     torch.manual_seed(recipe.seed + progress.step)
@@ -147,14 +148,15 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        keep_parts_apart(model, tokens)
         value = loss.item()
         average = value if average is None else 0.95 * average + 0.05 * value
         progress.step += 1
         progress.tokens += ids.numel()
         progress.seconds += time.perf_counter() - began
-        if progress.step % 20 == 0:
-            _report(folder, progress, average, limit)
         finished = progress.seconds >= limit
+        if finished or progress.step % 20 == 0:
+            _report(folder, progress, average, limit)
         if finished or progress.seconds - saved > 120:
             saved = progress.seconds
             _save(folder, model, optimizer, progress, recipe)

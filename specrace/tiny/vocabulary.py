@@ -12,9 +12,11 @@ from specrace.tiny.quoting import OPENINGS, Source
 
 CONTEXT, QUESTION, ANSWER, END = "<|ctx|>", "<|q|>", "<|a|>", "<|end|>"
 EVIDENCE = ("<|e1|>", "<|e2|>", "<|e3|>")
+# Ends a marked sentence with its citation, where an unmarked one follows.
+CLOSE = "<|x|>"
 CITATIONS = tuple(f" [{number}]" for number in range(1, 10))
 # A segment runs from one of these to the next; the copying circuit never leaves the segment that it copies from.
-SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER)
+SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER, CLOSE)
 MERGED_VOCABULARY = 4096
 MODEL_MAX_LENGTH = 2048
 
@@ -24,6 +26,7 @@ CHAT_TEMPLATE = (
     "{%- set citation = ' [' ~ loop.index ~ ']' -%}"
     "{%- for sentence in document.sentences -%}"
     "{%- if sentence.evidence -%}<|e{{ sentence.evidence }}|> {{ sentence.text }}{{ citation }}"
+    "{%- if not loop.last and not loop.nextitem.evidence -%}<|x|>{%- endif -%}"
     "{%- else %} {{ sentence.text }}{%- endif -%}"
     "{%- endfor -%}{%- endfor -%}"
     "<|q|> {{ messages[-1].content }}{%- if add_generation_prompt -%}<|a|>{%- endif -%}"

@@ -60,8 +60,8 @@ def test_lanes_lists_options_with_bounds(run) -> None:
     done = run("lanes", "--json")
     lanes = {row["lane"]: row for row in json.loads(done.stdout)["lanes"]}
     options = {option["name"]: option for row in lanes.values() for option in row["options"]}
-    names = "trie.n trie.prefix trie.static trigram.min_context_count prompt-lookup.longest lookahead.window lookahead.n"
-    assert set(f"{names} lookahead.guesses lookahead.pool_from_prompt".split()) <= set(options)
+    names = "trie.n trie.prefix trie.static trigram.min_context_count prompt-lookup.longest lookahead.window"
+    assert set(f"{names} lookahead.n lookahead.guesses lookahead.pool_from_prompt".split()) <= set(options)
     assert options["trie.n"]["default"] == 13
 
 

@@ -62,7 +62,7 @@ def test_tokenizer_keeps_text_and_markers_apart(work: Path) -> None:
         assert len(tokenizer(token, add_special_tokens=False)["input_ids"]) == 1
     documents = [{"title": "T", "sentences": [{"text": "One.", "evidence": 1}, {"text": "Two.", "evidence": 0}]}]
     prompt = tokenizer.decode(prompt_ids(tokenizer, documents, "Why?"))
-    assert prompt == "<|ctx|> [1] T:<|e1|> One. [1] Two.<|q|> Why?<|a|>"
+    assert prompt == "<|ctx|> [1] T:<|e1|> One. [1]<|x|> Two.<|q|> Why?<|a|>"
 
 
 def test_held_out_titles_do_not_move(sources: list[Source]) -> None:
@@ -75,7 +75,7 @@ def test_held_out_titles_do_not_move(sources: list[Source]) -> None:
 def test_train_resume_export_load(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = training.Recipe(tokens_per_batch=300, hidden=384, layers=2, mlp=64, stages=((0.0, 40),))
+    small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40),))
     monkeypatch.setitem(training.PRESETS, "cpu", small)
     arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
     assert main([*arguments, "--minutes", "0.03"]) == 0

@@ -1,0 +1,91 @@
+"""Figures of a lane by their definitions, and loops."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.events import Step, Timing
+from specrace.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics, first_difference, loop_tokens
+from specrace.tree import TokenTree
+from specrace.verify import Scores, verify
+
+
+def _step(draft: list[int], targets: list[int], emitted: int) -> Step:
+    """A step of a chain; the target says `targets`, of whose tokens `emitted` were printed."""
+    tree = TokenTree.chain(0, draft)
+    verdict = verify(tree, Scores(tuple(targets)))
+    tokens = (*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus)[:emitted]
+    return Step("tested", 0, 0.0, tree, verdict, tokens, Timing(0.5, 1.25, 0.25))
+
+
+def test_tau_counts_emitted_tokens_and_the_rate_counts_draft_tokens() -> None:
+    metrics = LaneMetrics()
+    metrics.add(_step([5, 6, 7], [5, 6, 9, 0], emitted=3))  # two accepted and the bonus
+    metrics.add(_step([5], [8, 0], emitted=1))  # none accepted
+    metrics.add(_step([], [4], emitted=1))  # nothing drafted
+    assert (metrics.tokens, metrics.steps, metrics.drafted, metrics.accepted) == (5, 3, 4, 2)
+    assert metrics.tau == 5 / 3
+    assert metrics.acceptance_rate == 2 / 4
+    assert metrics.drafted_per_step == 4 / 3
+    assert metrics.accept_lengths == [3, 1, 1]
+
+
+def test_tokens_cut_at_the_end_do_not_count_for_tau() -> None:
+    metrics = LaneMetrics()
+    metrics.add(_step([5, 6, 7], [5, 6, 7, 8], emitted=2))
+    assert (metrics.tokens, metrics.tau) == (2, 2.0)
+
+
+def test_times_add_up_and_give_the_rate() -> None:
+    metrics = LaneMetrics(draft_ms=4.0)
+    for _ in range(2):
+        metrics.add(_step([5], [5, 6], emitted=2))
+    assert metrics.decode_ms == 4.0 + 2 * 2.0
+    assert (metrics.draft_ms, metrics.target_ms, metrics.keep_ms) == (5.0, 2.5, 0.5)
+    assert metrics.tokens_per_s == 1000.0 * 4 / 8.0
+
+
+def test_a_lane_that_has_not_begun_has_zeros() -> None:
+    metrics = LaneMetrics()
+    assert (metrics.tau, metrics.acceptance_rate, metrics.drafted_per_step, metrics.tokens_per_s) == (0, 0, 0, 0)
+
+
+def _is_loop(tokens: list[int], length: int, period: int) -> bool:
+    tail = tokens[len(tokens) - length :]
+    return all(tail[i] == tail[i - period] for i in range(period, length))
+
+
+@given(
+    st.lists(st.integers(0, 1), max_size=20),
+    st.lists(st.integers(0, 1), min_size=1, max_size=26),
+    st.integers(0, 20),
+    st.integers(0, 5),
+)
+def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], turn: list[int], turns: int, rest: int) -> None:
+    tokens = [*head, *turn * turns, *turn[:rest]]
+    loops = [
+        length
+        for period in range(1, LOOP_PERIOD + 1)
+        for length in range(max(LOOP_TOKENS, LOOP_TURNS * period), len(tokens) + 1)
+        if _is_loop(tokens, length, period)
+    ]
+    assert loop_tokens(tokens) == max(loops, default=0)
+
+
+def test_loops_by_example() -> None:
+    assert loop_tokens([7, 1, 2] + [5, 6] * 20) == 40
+    assert loop_tokens([5] * LOOP_TOKENS) == LOOP_TOKENS
+    assert loop_tokens([5] * (LOOP_TOKENS - 1)) == 0
+    assert loop_tokens([5] * 100 + [6]) == 0
+    assert loop_tokens(list(range(200))) == 0
+    assert loop_tokens([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reference", "position"),
+    [([], [], None), ([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 2], 1), ([1, 2], [1], 1), ([], [4], 0)],
+)
+def test_first_difference(tokens: list[int], reference: list[int], position: int | None) -> None:
+    assert first_difference(tokens, reference) == position

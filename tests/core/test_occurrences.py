@@ -1,0 +1,48 @@
+"""First occurrences: the longest suffix that stood before, by search."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.ngrams.occurrences import FirstOccurrences
+
+
+def search(text: list[int], longest: int, shortest: int) -> tuple[int, int]:
+    for length in range(min(longest, len(text)), shortest - 1, -1):
+        suffix = text[len(text) - length :]
+        for start in range(len(text) - length):
+            if text[start : start + length] == suffix:
+                return start + length, length
+    return -1, 0
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=40), st.integers(1, 5), st.integers(1, 5), st.integers(0, 40), st.booleans()
+)
+def test_the_match_is_the_first_place_of_the_longest_suffix(
+    text: list[int], longest: int, shortest: int, cut: int, in_two: bool
+) -> None:
+    found = FirstOccurrences(longest)
+    found.extend(text[:cut] if in_two else text)
+    found.extend(text[cut:] if in_two else [])
+    assert found.tokens == text
+    assert found.match_end(shortest) == search(text, longest, shortest)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ([], (-1, 0)),
+        ([1], (-1, 0)),
+        ([1, 1], (1, 1)),
+        ([1, 1, 1], (2, 2)),
+        ([1, 2, 3, 9, 1, 2, 3], (3, 3)),
+        ([3, 5, 2, 3, 6, 2, 3], (4, 2)),
+    ],
+)
+def test_by_example(text: list[int], expected: tuple[int, int]) -> None:
+    found = FirstOccurrences(3)
+    found.extend(text)
+    assert found.match_end() == expected

@@ -1,0 +1,105 @@
+"""TokenTree and TreeBuilder: their rules, and each derived view against its definition."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.tree import TokenTree, TreeBuilder
+from tests.core.parts import trees
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents"),
+    [
+        ((), ()),
+        ((5,), ()),
+        ((5,), (0,)),
+        ((5, 6), (-1,)),
+        ((5, 6), (-1, -1)),
+        ((5, 6), (-1, 1)),
+        ((5, 6, 7), (-1, 2, 0)),
+        ((5, 6, 7), (-1, 0, 3)),
+        ((5, 6, 6), (-1, 0, 0)),
+        ((5, 6, 7, 7), (-1, 0, 1, 1)),
+    ],
+)
+def test_what_is_no_tree_is_refused(tokens: tuple[int, ...], parents: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError):
+        TokenTree(tokens, parents)
+
+
+@pytest.mark.parametrize("extra", ["probs", "positions"])
+def test_extras_have_one_entry_a_node(extra: str) -> None:
+    with pytest.raises(ValueError, match="one entry a node"):
+        TokenTree((5, 6), (-1, 0), **{extra: (1,)})
+
+
+def test_equal_tokens_under_different_parents_are_fine() -> None:
+    assert TokenTree((5, 5, 5), (-1, 0, 1)).depths == (0, 1, 2)
+
+
+def test_a_chain() -> None:
+    tree = TokenTree.chain(9, [3, 4])
+    assert (tree.tokens, tree.parents, tree.num_draft, tree.is_chain) == ((9, 3, 4), (-1, 0, 1), 2, True)
+    assert TokenTree.chain(9) == TokenTree((9,), (-1,))
+
+
+@given(trees())
+def test_paths_depths_and_children_follow_from_the_parents(tree: TokenTree) -> None:
+    for node in range(1, len(tree)):
+        path = tree.path_to(node)
+        assert path[0] == 0 and path[-1] == node
+        assert all(tree.parents[child] == parent for parent, child in pairwise(path))
+        assert tree.depths[node] == len(path) - 1
+        assert tree.children[tree.parents[node]][tree.tokens[node]] == node
+    assert sum(map(len, tree.children)) == tree.num_draft == len(tree) - 1
+
+
+@given(trees())
+def test_a_node_sees_its_ancestors_and_itself(tree: TokenTree) -> None:
+    mask = tree.ancestor_mask()
+    assert mask.shape == (len(tree), len(tree)) and mask.dtype == bool
+    for node in range(len(tree)):
+        assert set(mask[node].nonzero()[0]) == set(tree.path_to(node))
+
+
+@given(st.lists(st.integers(0, 5), max_size=10))
+def test_a_chain_sees_what_a_causal_model_sees(draft: list[int]) -> None:
+    mask = TokenTree.chain(0, draft).ancestor_mask()
+    assert all(mask[i, j] == (j <= i) for i in range(len(draft) + 1) for j in range(len(draft) + 1))
+
+
+@given(trees(), st.integers(-3, 30))
+def test_a_cut_keeps_the_first_guesses(tree: TokenTree, num_draft: int) -> None:
+    cut = tree.cut(num_draft)
+    assert cut.num_draft == min(max(0, num_draft), tree.num_draft)
+    for name in ("tokens", "parents", "probs", "positions"):
+        assert getattr(cut, name) == getattr(tree, name)[: len(cut)]
+
+
+def test_a_cut_of_a_tree_without_extras_has_none() -> None:
+    cut = TokenTree((5, 6, 7), (-1, 0, 0)).cut(1)
+    assert (cut.probs, cut.positions) == (None, None)
+
+
+def test_adding_a_child_twice_gives_the_same_node_as_it_was() -> None:
+    builder = TreeBuilder(1)
+    assert builder.add(0, 2, prob=0.5, position=7) == builder.add(0, 2, prob=0.1, position=9) == 1
+    tree = builder.build()
+    assert (tree.probs, tree.positions, len(builder)) == ((1.0, 0.5), (-1, 7), 2)
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8))
+def test_merged_paths_are_the_set_of_their_prefixes(paths: list[list[int]]) -> None:
+    builder = TreeBuilder(9)
+    for path in paths:
+        nodes = builder.add_path(path)
+        assert [builder.tokens[node] for node in nodes] == path
+    tree = builder.build()
+    found = {tuple(tree.tokens[node] for node in tree.path_to(end)[1:]) for end in range(1, len(tree))}
+    assert found == {tuple(path[:length]) for path in paths for length in range(1, len(path) + 1)}
+    assert len(found) == tree.num_draft

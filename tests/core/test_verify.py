@@ -1,0 +1,71 @@
+"""The walk: equal to a search over all paths, and a bonus in every case."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.tree import TokenTree
+from specrace.verify import Scores, verify
+from tests.core.parts import trees
+
+
+@st.composite
+def scored_trees(draw: st.DrawFn) -> tuple[TokenTree, Scores]:
+    """A tree, and a target that often says what a child carries."""
+    tree = draw(trees())
+    targets = []
+    for node in range(len(tree)):
+        likely = [*tree.children[node], draw(st.integers(0, 4))]
+        targets.append(draw(st.sampled_from(likely)))
+    return tree, Scores(tuple(targets))
+
+
+@given(scored_trees())
+def test_the_walk_is_the_longest_path_that_the_target_agrees_with(case: tuple[TokenTree, Scores]) -> None:
+    tree, scores = case
+    agreed = []
+    for end in range(len(tree)):
+        path = tree.path_to(end)
+        if all(scores.targets[a] == tree.tokens[b] for a, b in pairwise(path)):
+            agreed.append(path)
+    longest = max(agreed, key=len)
+    verdict = verify(tree, scores)
+    assert verdict.path == longest
+    assert verdict.bonus == scores.targets[longest[-1]]
+    assert verdict.accepted == len(longest) - 1
+    assert sum(len(path) == len(longest) for path in agreed) == 1
+
+
+@given(scored_trees())
+def test_the_bonus_is_no_child_of_the_last_accepted_node(case: tuple[TokenTree, Scores]) -> None:
+    tree, scores = case
+    verdict = verify(tree, scores)
+    assert verdict.bonus not in tree.children[verdict.path[-1]]
+
+
+def test_worked_example() -> None:
+    #      7
+    #    1   2
+    #   3 4   3
+    tree = TokenTree((7, 1, 2, 3, 4, 3), (-1, 0, 0, 1, 1, 2))
+    assert verify(tree, Scores((2, 0, 3, 0, 0, 8))).path == (0, 2, 5)
+    assert verify(tree, Scores((2, 0, 3, 0, 0, 8))).bonus == 8
+    assert verify(tree, Scores((1, 4, 3, 0, 9, 8))).path == (0, 1, 4)
+    # The target's own token stands elsewhere in the tree, but not under the root.
+    assert verify(tree, Scores((3, 3, 3, 3, 3, 3))).path == (0,)
+    assert verify(tree, Scores((3, 3, 3, 3, 3, 3))).accepted == 0
+
+
+def test_the_bare_root_gives_the_bonus() -> None:
+    verdict = verify(TokenTree.chain(5), Scores((6,)))
+    assert (verdict.path, verdict.bonus, verdict.accepted) == ((0,), 6, 0)
+
+
+@pytest.mark.parametrize("targets", [(), (1,), (1, 2, 3)])
+def test_a_target_token_a_node(targets: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="2 nodes"):
+        verify(TokenTree.chain(1, [2]), Scores(targets))
