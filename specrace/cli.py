@@ -7,8 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +19,7 @@ from specrace.events import Event, Finished, Started, Step
 from specrace.options import lane_names, lane_options
 from specrace.race import DEFAULT_LANES, RaceSpec
 from specrace.terminal import Terminal, clean, console
+from specrace.view import report
 
 
 class _Parser(argparse.ArgumentParser):
@@ -151,26 +151,12 @@ def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
     if as_json:
         for _ in watched():
             pass
-        print(json.dumps(report(seen), ensure_ascii=False))
+        started, finished = seen[0], seen[-1]
+        assert isinstance(started, Started) and isinstance(finished, Finished)
+        print(json.dumps(report(started, finished), ensure_ascii=False))
     else:
         Terminal(console()).play(watched())
     return seen
-
-
-def report(events: Sequence[Event]) -> dict[str, Any]:
-    """The result of a race as one JSON object: what describes the run, and a row a lane."""
-    started, finished = events[0], events[-1]
-    if not isinstance(started, Started) or not isinstance(finished, Finished):
-        raise ValueError("a race begins with Started and ends with Finished")
-    about: Mapping[str, Any] = {key: value for key, value in started.about.items() if key != "origins"}
-    options = {info.lane: dict(info.options) | {"num_draft": info.num_draft} for info in started.lanes}
-    return {
-        **about,
-        "prompt_tokens": started.prompt_tokens,
-        "prefill_ms": started.prefill_ms,
-        "stopped": finished.stopped,
-        "lanes": [asdict(lane) | {"options": options[lane.lane]} for lane in finished.lanes],
-    }
 
 
 def run_replay(options: argparse.Namespace) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specrace.events import Step
+from specrace.events import Difference, Step
 
 # Text that repeats itself flatters every drafter that copies: three turns and 36 tokens of it count as a loop.
 LOOP_PERIOD = 24
 LOOP_TURNS = 3
 LOOP_TOKENS = 36
+# Two logits nearer than this trade places by rounding in 16 bits.
+NEAR_TIE_GAP = 0.25
 
 
 @dataclass
@@ -78,6 +80,12 @@ def loop_tokens(tokens: Sequence[int]) -> int:
         if same and length >= LOOP_TOKENS and length >= LOOP_TURNS * period:
             longest = max(longest, length)
     return longest
+
+
+def difference_words(difference: Difference, dtype: str) -> str:
+    """What a badge says of a lane that differs from vanilla."""
+    near = "near tie, " if difference.gap <= NEAR_TIE_GAP else ""
+    return f"differs at token {difference.position}: {near}gap {difference.gap:.3f}, {dtype}".removesuffix(", ")
 
 
 def first_difference(tokens: Sequence[int], reference: Sequence[int]) -> int | None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specrace.events import Event, Finished, LaneResult, Started, Step
-from specrace.metrics import LaneMetrics
+from specrace.metrics import LaneMetrics, difference_words
 
 ACCEPTED, REJECTED, PLAIN = "bold underline #56b4e9", "dim strike #ff9a5c", ""
 HUES = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d55e00", "#0072b2")
@@ -186,8 +186,7 @@ class Terminal:
 def badge(lane: LaneResult, dtype: str) -> str:
     """The badge's words."""
     if lane.first_difference is not None:
-        difference = lane.first_difference
-        words = f"differs at token {difference.position}: gap {difference.gap:.3f}, {dtype}"
+        words = difference_words(lane.first_difference, dtype)
     else:
         words = "identical" if lane.lane != "vanilla" else "baseline"
     return f"{words}; repeats itself" if lane.loop_tokens else words

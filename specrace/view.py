@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.metrics import LaneMetrics, loop_tokens
+from specrace.metrics import LaneMetrics, difference_words, loop_tokens
 
 OWN, ACCEPTED = "own", "accepted"
 KEYFRAME_S = 1.0
 # What a pane has room for.
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
-# Two logits nearer than this trade places by rounding in bfloat16.
-NEAR_TIE_GAP = 0.25
+# Enough to see any loop that the metrics know.
+LOOP_TAIL = 96
 
 Frame = dict[str, Any]
 Run = list[Any]
@@ -32,7 +32,9 @@ Badge = tuple[str, str]
 
 @dataclass
 class _LaneView:
-    """One lane so far. `sent` counts the runs that a frame has carried, `sent_tokens` their tokens."""
+    """One lane so far. `sent` counts the runs that a frame has carried, `sent_tokens` their tokens; `shown` is the rest
+    of what the last frame said of it.
+    """
 
     info: LaneInfo
     metrics: LaneMetrics
@@ -43,7 +45,7 @@ class _LaneView:
     agreed: int = 0
     draft: Frame | None = None
     end: str = ""
-    moved: bool = False
+    shown: Frame = field(default_factory=dict)
     result: LaneResult | None = None
 
     def add(self, step: Step, spans: list[Span]) -> None:
@@ -55,7 +57,6 @@ class _LaneView:
         self._append(OWN, step.texts[accepted:], len(step.emitted) - accepted, [])
         self.draft = describe_draft(step)
         self.end = step.end
-        self.moved = True
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
         """A run of `count` tokens; the target's own tokens join the run before, if no frame has carried it yet."""
@@ -71,7 +72,7 @@ class _LaneView:
     def fresh(self) -> tuple[int, list[Run]]:
         """Tokens that were sent before, and the runs that were not; they count as sent now."""
         base, runs = self.sent_tokens, self.runs[self.sent :]
-        self.sent, self.sent_tokens, self.moved = len(self.runs), len(self.tokens), False
+        self.sent, self.sent_tokens = len(self.runs), len(self.tokens)
         return base, runs
 
 
@@ -108,18 +109,18 @@ class RaceView:
 
     def frame(self, now: float) -> Frame | None:
         """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
-        if self._key_is_due or (now >= self._next_keyframe and any(lane.moved for lane in self._lanes.values())):
+        # A step of vanilla moves every lane's speedup and badge.
+        moved = [number for number, lane in enumerate(self._all()) if self._state(lane) != lane.shown]
+        if self._key_is_due or (moved and now >= self._next_keyframe):
             self._next_keyframe = now + KEYFRAME_S
             return self.keyframe()
-        lanes = [self._lane(number, lane, *lane.fresh()) for number, lane in enumerate(self._all()) if lane.moved]
-        return self._frame("delta", lanes) if lanes else None
+        return self._frame("delta", [self._lane(number) for number in moved]) if moved else None
 
     def keyframe(self) -> Frame:
         """Everything: what a reader that has lost a frame needs."""
         self._key_is_due = False
-        for lane in self._all():
-            lane.fresh()
-        frame = self._frame("key", [self._lane(n, lane, 0, lane.runs) for n, lane in enumerate(self._all())])
+        lanes = [self._lane(number) | {"base": 0, "runs": lane.runs} for number, lane in enumerate(self._all())]
+        frame = self._frame("key", lanes)
         frame["head"] = describe_race(self.started) if self.started else None
         if self.started and self.finished:
             frame["headline"] = headline(self.started, self.finished)
@@ -150,15 +151,19 @@ class RaceView:
             "lanes": lanes,
         }
 
-    def _lane(self, number: int, lane: _LaneView, base: int, runs: list[Run]) -> Frame:
+    def _lane(self, number: int) -> Frame:
+        """What a frame says of a lane: what is new in its text, and the state that it is in."""
+        lane = self._all()[number]
+        base, runs = lane.fresh()
+        lane.shown = self._state(lane)
+        return {"lane": number, "base": base, "runs": runs, **lane.shown}
+
+    def _state(self, lane: _LaneView) -> Frame:
         return {
-            "lane": number,
-            "base": base,
-            "runs": runs,
             "meters": self._meters(lane),
             "badge": self._badge(lane),
             "draft": lane.draft,
-            "loops": loop_tokens(lane.tokens) > 0,
+            "loops": loop_tokens(lane.tokens[-LOOP_TAIL:]) > 0,
             "end": lane.end,
         }
 
@@ -267,8 +272,7 @@ def final_badge(result: LaneResult, stopped: bool) -> Badge:
     difference = result.first_difference
     if difference is None:
         return "differs", "differs from vanilla"
-    near = "near tie, " if difference.gap <= NEAR_TIE_GAP else ""
-    return "differs", f"differs at token {difference.position}: {near}gap {difference.gap:.3f}"
+    return "differs", difference_words(difference, "")
 
 
 def headline(started: Started, finished: Finished) -> str:
@@ -284,7 +288,9 @@ def headline(started: Started, finished: Finished) -> str:
         won = "No lane was faster than vanilla."
     differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
     equal = f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla."
-    return f"{won} {equal if differing else 'Every lane printed the same text.'}"
+    said = f"{won} {equal if differing else 'Every lane printed the same text.'}"
+    looping = any(lane.loop_tokens for lane in finished.lanes)
+    return f"{said} The text repeats itself, which flatters copying." if looping else said
 
 
 def describe_race(started: Started) -> Frame:
@@ -318,10 +324,11 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
 def report(started: Started, finished: Finished) -> Frame:
     """A finished race as one JSON object: what it was run on, and every lane's figures."""
     about = {name: value for name, value in started.about.items() if name != "origins"}
+    options = {info.lane: dict(info.options) | {"num_draft": info.num_draft} for info in started.lanes}
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": started.prefill_ms,
         "stopped": finished.stopped,
-        "lanes": [asdict(lane) for lane in finished.lanes],
+        "lanes": [asdict(lane) | {"options": options[lane.lane]} for lane in finished.lanes],
     }

@@ -14,8 +14,9 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.prompt import Prompt, build_prompt
 from specrace.race import RaceSpec, race
 from specrace.retrieval.documents import Document, read_documents
-from specrace.retrieval.embedder import load_embedder
-from specrace.retrieval.index import open_index
+from specrace.retrieval.embedder import Embedder, load_embedder
+from specrace.retrieval.index import PassageIndex, embedded_text, open_index
+from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.target import BUNDLED_MODEL, Target, load_target
 from specrace.text import Narrator
@@ -32,6 +33,7 @@ class Workbench:
     target: Target
     documents: list[Document]
     retriever: Retriever
+    embedder: Embedder
     _counts: NGramCounts | None = None
 
     @classmethod
@@ -54,7 +56,19 @@ class Workbench:
         embedder = load_embedder()
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
-        return cls(target, texts, Retriever(index, embedder))
+        return cls(target, texts, Retriever(index, embedder), embedder)
+
+    def on(self, documents: list[Document]) -> Workbench:
+        """A workbench with the same model and embedder on other documents, indexed in memory."""
+        passages = [passage for document in documents for passage in split_passages(document)]
+        vectors = self.embedder.embed([embedded_text(passage) for passage in passages])
+        retriever = Retriever(PassageIndex(passages, vectors), self.embedder)
+        return Workbench(self.target, documents, retriever, self.embedder)
+
+    @property
+    def num_passages(self) -> int:
+        """Passages in the index."""
+        return len(self.retriever.index.passages)
 
     def retrieve(self, question: str, top: int = 4) -> list[Hit]:
         """The passages for a question. Raises InputError for a blank or overlong one, and for a `top` out of bounds."""

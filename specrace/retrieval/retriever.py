@@ -65,7 +65,7 @@ class Retriever:
     """Answers questions from one index; it remembers the sentence vectors of the passages it met last."""
 
     def __init__(self, index: PassageIndex, embedder: Embedder) -> None:
-        self._index = index
+        self.index = index
         self._embedder = embedder
         self._remembered: OrderedDict[int, _SplitPassage] = OrderedDict()
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class Retriever:
             raise ValueError(f"top is {top}: one passage or more is retrieved")
         asked = self._embedder.embed([question])[0]
         found = self._distinct(asked, top)
-        passages = [self._index.passages[number] for number, _ in found]
+        passages = [self.index.passages[number] for number, _ in found]
         split = self._split([number for number, _ in found])
         scored = [_score(question, asked, *pair) for pair in zip(passages, split, strict=True)]
         marked = _mark_evidence(scored, max_evidence, evidence_ratio)
@@ -94,11 +94,11 @@ class Retriever:
 
     def _distinct(self, asked: Vectors, top: int) -> list[tuple[int, float]]:
         """The best `top` passages whose texts differ; fewer if the index holds fewer."""
-        total, wanted = len(self._index.passages), top
+        total, wanted = len(self.index.passages), top
         while True:
             best: dict[str, tuple[int, float]] = {}
-            for number, score in self._index.search(asked, wanted):
-                best.setdefault(" ".join(self._index.passages[number].text.split()), (number, score))
+            for number, score in self.index.search(asked, wanted):
+                best.setdefault(" ".join(self.index.passages[number].text.split()), (number, score))
             if len(best) >= top or wanted >= total:
                 return list(best.values())[:top]
             wanted *= 4
@@ -109,7 +109,7 @@ class Retriever:
             known = {number: self._remembered[number] for number in numbers if number in self._remembered}
         fresh = [number for number in numbers if number not in known]
         if fresh:
-            split = self._embed_sentences([self._index.passages[number] for number in fresh])
+            split = self._embed_sentences([self.index.passages[number] for number in fresh])
             known |= zip(fresh, split, strict=True)
         with self._lock:
             for number in numbers:

@@ -1,0 +1,155 @@
+"""The front door: `python app.py` serves the page at once and loads the model behind it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from specrace.errors import InputError
+from specrace.retrieval.documents import read_documents
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+HOME = Path(__file__).resolve().parent
+BUNDLED_MODEL = HOME / "assets" / "tiny"
+CORPUS = HOME / "corpus"
+QUESTIONS = HOME / "assets" / "questions.jsonl"
+DTYPES = ("float32", "bfloat16", "float16")
+FIRST_QUESTIONS = (
+    "What is the n-gram trie built from?",
+    "Explain how Jacobi decoding works.",
+    "Why does bread rise?",
+    "What causes the tides?",
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """Unlike argparse's own, an error is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with code 2."""
+        self.exit(2, f"{message[:1].upper()}{message[1:]}; see python app.py --help.\n")
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, checked as far as that takes no model. Raises InputError for what cannot be used."""
+    parser = Parser(prog="app.py", description="Race draft-and-verify decoders on your documents, on a page.")
+    parser.add_argument("--model", default=str(BUNDLED_MODEL), help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
+    parser.add_argument("--host", help="the address to serve on; default: this machine only")
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+    options = parser.parse_args(arguments)
+    check_model(options.model)
+    check_corpus(options.corpus)
+    check_port(options.host, options.port)
+    return options
+
+
+def check_model(name: str) -> None:
+    """Raises InputError for a path that holds no model; a hub id is looked up when it is loaded."""
+    path = Path(name)
+    looks_like_path = path.is_absolute() or name.startswith(".") or name.count("/") > 1
+    if (path.exists() or looks_like_path) and not (path / "config.json").is_file():
+        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
+
+
+def check_corpus(folder: Path) -> None:
+    """Raises InputError for documents that cannot be read."""
+    read_documents([folder])
+
+
+def check_port(host: str | None, port: int | None) -> None:
+    """Raises InputError for an address that cannot be served on."""
+    if port is None and host is None:
+        return
+    if port is not None and not 1 <= port <= 65535:
+        raise InputError(f"The port is {port}; give one from 1 to 65535.")
+    try:
+        found = socket.getaddrinfo(host or "127.0.0.1", port or 0, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        where = f"{host or '127.0.0.1'}:{port}" if port else str(host)
+        raise InputError(f"{where} cannot be served on ({error.strerror}); give another --port or --host.") from error
+
+
+def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Workbench]:
+    """What the worker runs first. It brings torch, so it is not imported before the page is up."""
+
+    def load(report: Callable[[str], None]) -> Workbench:
+        report("Loading the model")
+        import transformers.utils.logging
+
+        from specrace.workbench import Workbench
+
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        bench = Workbench.open(
+            model=options.model,
+            documents=[options.corpus],
+            device=options.device,
+            dtype=options.dtype,
+            report=report,
+        )
+        report(describe(bench))
+        return bench
+
+    return load
+
+
+def describe(bench: Workbench) -> str:
+    """The model and the documents in a few words."""
+    about = bench.target.describe()
+    return f"Ready: {about['model']}, {about['dtype']}, {about['device']}, {bench.num_passages} passages"
+
+
+def example_questions(options: argparse.Namespace) -> list[str]:
+    """Questions that our own documents answer; none for another corpus."""
+    if options.corpus.resolve() != CORPUS or not QUESTIONS.is_file():
+        return []
+    lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
+    known = [json.loads(line)["question"] for line in lines if line.strip()]
+    first = [question for question in FIRST_QUESTIONS if question in known]
+    return first + [question for question in known if question not in first]
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Serve the page until it is interrupted."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    if Path(options.model).exists():
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    from specrace.ui.page import build_page, launch_options
+    from specrace.ui.worker import Worker
+
+    worker = Worker(loader(options))
+    page = build_page(worker, example_questions(options))
+    page.launch(server_name=options.host, server_port=options.port, prevent_thread_lock=True, **launch_options())
+    worker.start()
+    page.block_thread()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 2 and one sentence for bad input."""
+    logging.basicConfig(level=logging.WARNING)
+    try:
+        serve(parse(arguments))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""The page: components, their events, and the files that draw the stage in the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from specrace.drafters import METHODS
+from specrace.errors import InputError
+from specrace.events import Event
+from specrace.race import DEFAULT_LANES
+from specrace.ui import asking, uploads
+from specrace.ui.stream import frames, outcome
+from specrace.ui.worker import Run, Worker
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+STATIC = Path(__file__).resolve().parent / "static"
+SCRIPTS = ("passages.js", "panes.js", "results.js", "stage.js")
+EXAMPLES_SHOWN = 4
+STATUS_PERIOD_S = 0.25
+TAGLINE = "Draft-and-verify decoders, raced on your documents"
+
+
+def build_page(worker: Worker, examples: Sequence[str]) -> gr.Blocks:
+    """The page over a worker that need not be ready yet; `examples` are questions to try."""
+    benches = uploads.SessionBenches()
+    with gr.Blocks(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
+        question, buttons = _top_bar()
+        inputs = [question, *_settings()]
+        with gr.Row(elem_id="second-row"):
+            chips = _examples(examples)
+            status = gr.HTML(html_template=_read("status.html"), js_on_load=_read("status.js"), elem_id="status-host")
+        stage = gr.HTML(
+            html_template=_read("stage.html"),
+            js_on_load="\n".join(map(_read, SCRIPTS)),
+            elem_id="stage-host",
+            methods=[_describe_method(number) for number in range(len(METHODS))],
+            lanes=list(DEFAULT_LANES),
+        )
+        start = _starter(worker, benches)
+        quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+        free: dict[str, Any] = {**quiet, "concurrency_limit": None}
+        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **free)
+        for chip, text in zip(chips, examples, strict=False):
+            fill = chip.click(lambda text=text: text, None, question, queue=False, **quiet)
+            fill.then(start, inputs, stage, **free)
+        # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
+        buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
+        buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
+        page.load(_status_watcher(worker), None, status, **free)
+        page.unload(_leaver(worker, benches))
+        gr.api(_result_endpoint(worker), api_name="race_result", concurrency_limit=None)
+    return page.queue(max_size=20)
+
+
+def launch_options() -> dict[str, Any]:
+    """What `launch` needs for the page to look and behave as it should."""
+    # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
+    sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
+    mono = gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))
+    theme = gr.themes.Default(
+        primary_hue="slate",
+        neutral_hue="slate",
+        font=[sans, "system-ui", "sans-serif"],
+        font_mono=[mono, "monospace"],
+    )
+    # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
+    style = f"<style>{_read('page.css')}{_read('stage.css')}</style>"
+    return {
+        "theme": theme,
+        "head": style,
+        "footer_links": ["api"],
+        "run_history": False,
+        "max_file_size": uploads.MAX_BYTES,
+        "pwa": False,
+    }
+
+
+def _top_bar() -> tuple[gr.Textbox, dict[str, gr.Button]]:
+    with gr.Row(elem_id="top-bar"):
+        gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
+        question = gr.Textbox(
+            label="Question",
+            placeholder="Ask about the documents, then race",
+            show_label=False,
+            container=False,
+            lines=1,
+            max_lines=1,
+            elem_id="question",
+            max_length=asking.MAX_QUESTION_CHARACTERS,
+        )
+        race = gr.Button("Race", variant="primary", elem_id="race")
+        stop = gr.Button("Stop", variant="secondary", elem_id="stop")
+        settings = gr.Button("Lanes and settings", variant="secondary", elem_id="settings-button")
+    return question, {"race": race, "stop": stop, "settings": settings}
+
+
+def _settings() -> list[gr.components.Component]:
+    """The panel behind "Lanes and settings": its components in the order of `read_asking`, then the uploads."""
+    choices = [(method.title, name) for name, method in METHODS.items()]
+    with gr.Column(elem_id="settings"):
+        lanes = gr.CheckboxGroup(
+            choices,
+            value=list(DEFAULT_LANES),
+            label="Lanes",
+            info="One to six. Vanilla always runs: it is the reference.",
+        )
+        with gr.Row():
+            with gr.Column(scale=2):
+                with gr.Row():
+                    length = gr.Slider(
+                        1, asking.MAX_NEW_TOKENS, 160, step=1, label="New tokens", info="The longest answer."
+                    )
+                    top = gr.Slider(1, asking.MAX_PASSAGES, 4, step=1, label="Passages", info="Put in the prompt.")
+                    draft = gr.Textbox("auto", label="Draft tokens", info="A step: a number, or auto.", max_lines=1)
+                with gr.Row():
+                    heat = gr.Slider(0, asking.MAX_TEMPERATURE, 0, step=0.05, label="Temperature", info="0 is greedy.")
+                    top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="The share of choices kept.")
+                    seed = gr.Number(0, precision=0, label="Seed", info="The same draws in every lane.")
+            files = gr.File(
+                file_count="multiple",
+                file_types=[".txt", ".md"],
+                label=f"Your own documents: .txt, .md, at most {uploads.MAX_FILES} and 2 MB",
+                height=200,
+                elem_id="files",
+            )
+    return [lanes, length, heat, top_p, seed, draft, top, files]
+
+
+def _examples(examples: Sequence[str]) -> list[gr.Button]:
+    with gr.Row(elem_id="examples"):
+        gr.HTML("<span>Try</span>" if examples else "", elem_id="examples-label")
+        return [gr.Button(text, size="sm", elem_classes="example") for text in examples[:EXAMPLES_SHOWN]]
+
+
+def _describe_method(number: int) -> dict[str, Any]:
+    """What the stage knows of a method before a race; its place in the registry is its colour."""
+    method = list(METHODS.values())[number]
+    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
+
+
+def _starter(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., AsyncIterator[str]]:
+    async def start(
+        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any,
+        files: list[str] | None, request: gr.Request,
+    ) -> AsyncIterator[str]:  # fmt: skip
+        """Frames of one race, as JSON strings."""
+        session = request.session_hash or ""
+        try:
+            asked = asking.read_asking(question, lanes, length, heat, top_p, seed, draft, top)
+            job = worker.submit(session, _racing(asked, benches, session, files or []))
+            async with aclosing(frames(worker, job)) as stream:
+                async for frame in stream:
+                    yield json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+        except InputError as error:
+            raise toast(error) from error
+
+    return start
+
+
+def _racing(asked: asking.Asking, benches: uploads.SessionBenches, session: str, files: Sequence[str]) -> Run:
+    def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event]:
+        own = benches.get(session, bench, files)
+        return own.ask(asked.question, asked.spec, top=asked.top, stop=stop)
+
+    return run
+
+
+def _stopper(worker: Worker) -> Callable[[gr.Request], None]:
+    def stop(request: gr.Request) -> None:
+        worker.stop(request.session_hash or "")
+
+    return stop
+
+
+def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Request], None]:
+    def leave(request: gr.Request) -> None:
+        worker.stop(request.session_hash or "")
+        benches.forget(request.session_hash or "")
+
+    return leave
+
+
+def _status_watcher(worker: Worker) -> Callable[[], AsyncIterator[str]]:
+    async def watch() -> AsyncIterator[str]:
+        """The worker's status whenever it changes, until the model is loaded."""
+        shown = ""
+        while True:
+            settled = worker.settled
+            if worker.status != shown:
+                shown = worker.status
+                state = "failed" if worker.failure else "ready" if settled else "loading"
+                yield json.dumps({"state": state, "text": f"{shown} …" if state == "loading" else shown})
+            if settled:
+                return
+            await asyncio.sleep(STATUS_PERIOD_S)
+
+    return watch
+
+
+def _result_endpoint(worker: Worker) -> Callable[..., Any]:
+    async def race_result(
+        question: str,
+        lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
+        max_new_tokens: int = 160,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        num_draft: str = "auto",
+        passages: int = 4,
+    ) -> dict[str, Any]:
+        """Race on the server's documents and return every lane's figures and text, without streaming."""
+        try:
+            asked = asking.read_asking(question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages)
+            session = f"api-{uuid.uuid4()}"
+            return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), session, [])))
+        except InputError as error:
+            raise toast(error) from error
+
+    return race_result
+
+
+def toast(error: InputError) -> gr.Error:
+    """The sentence as a toast; a visitor's own words in it stay words."""
+    return gr.Error(html.escape(str(error), quote=False), print_exception=False)
+
+
+def _read(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")

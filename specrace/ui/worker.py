@@ -1,0 +1,154 @@
+"""The one thread that owns the model: it loads it, then runs the races in the order in which they were asked for."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from specrace.errors import InputError
+from specrace.events import Event
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+MAX_WAITING = 20
+RACE_LIMIT_S = 600.0
+OUR_FAULT = "Something in specrace failed; the server's log says what."
+
+Load = Callable[[Callable[[str], None]], "Workbench"]
+Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event]]
+
+log = logging.getLogger(__name__)
+
+
+class Job:
+    """A race in line or under way. The worker appends to `events`; whoever shows them takes them from the left."""
+
+    def __init__(self, number: int, session: str, run: Run) -> None:
+        self.number = number
+        self.session = session
+        self.run = run
+        self.events: deque[Event] = deque()
+        self.error = ""
+        self.running = False
+        self._stop = threading.Event()
+        self._done = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        """Whether no more events will come."""
+        return self._done.is_set()
+
+    def stop(self) -> None:
+        """Ask the race to end after its step; one that still waits will not begin."""
+        self._stop.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Block until it is done; False after `timeout` seconds."""
+        return self._done.wait(timeout)
+
+    def work(self, bench: Workbench) -> None:
+        """Run the race on the worker's thread; nothing is raised, `error` says what went wrong."""
+        self.running = True
+        until = time.monotonic() + RACE_LIMIT_S
+        try:
+            for event in self.run(bench, lambda: self._stop.is_set() or time.monotonic() > until):
+                self.events.append(event)
+        except InputError as error:
+            self.error = str(error)
+        except Exception:  # a race that breaks must not take the worker, and every later race, with it
+            log.exception("a race failed")
+            self.error = OUR_FAULT
+        finally:
+            self._done.set()
+
+    def skip(self, error: str = "") -> None:
+        """End without having run."""
+        self.error = error
+        self._done.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody asked it to end."""
+        return self._stop.is_set()
+
+
+class Worker:
+    """Loads the workbench behind the page, then takes jobs one at a time, first come, first served.
+
+    `load` gets a function that sets `status`: what it is doing and, at the end, what it has loaded.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._jobs: queue.Queue[Job] = queue.Queue()
+        self._line: list[Job] = []
+        self._lock = threading.Lock()
+        # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
+        self._numbers = itertools.count(int(time.time()))
+        self.status = "Starting"
+        self.failure = ""
+        self.bench: Workbench | None = None
+
+    def start(self) -> None:
+        """Begin to load."""
+        threading.Thread(target=self._work, name="race", daemon=True).start()
+
+    @property
+    def settled(self) -> bool:
+        """Whether loading is over, well or not."""
+        return self.bench is not None or bool(self.failure)
+
+    def submit(self, session: str, run: Run) -> Job:
+        """Put a race in line; a session's earlier one is stopped. Raises InputError when the line is full."""
+        self.stop(session)
+        with self._lock:
+            if len(self._line) >= MAX_WAITING:
+                raise InputError(f"{MAX_WAITING} races are waiting already; try again in a minute.")
+            job = Job(next(self._numbers), session, run)
+            self._line.append(job)
+        self._jobs.put(job)
+        return job
+
+    def stop(self, session: str) -> None:
+        """Stop the races of a session."""
+        with self._lock:
+            for job in self._line:
+                if job.session == session:
+                    job.stop()
+
+    def ahead(self, job: Job) -> int:
+        """How many races come before this one."""
+        with self._lock:
+            return self._line.index(job) if job in self._line else 0
+
+    def _work(self) -> None:
+        self._open()
+        while True:
+            job = self._jobs.get()
+            if self.bench is None:
+                job.skip(self.failure)
+            elif job.stopped:
+                job.skip()
+            else:
+                job.work(self.bench)
+            with self._lock:
+                self._line.remove(job)
+
+    def _open(self) -> None:
+        try:
+            self.bench = self._load(self._report)
+        except InputError as error:
+            self.failure = self.status = str(error)
+        except Exception:  # the page stays up and says that there is no model
+            log.exception("loading failed")
+            self.failure = self.status = OUR_FAULT
+
+    def _report(self, message: str) -> None:
+        self.status = message

@@ -1,0 +1,113 @@
+"""Visitors who leave, wait or lose frames: the real page over a race that never ends by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from playwright.sync_api import expect
+
+from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.tree import TokenTree
+from specrace.ui.page import build_page, launch_options
+from specrace.ui.worker import Worker
+from specrace.verify import Scores, Verdict
+from specrace.workbench import Workbench
+
+pytestmark = pytest.mark.browser
+
+
+class EndlessBench:
+    """Stands where the workbench stands; its only lane goes on until it is stopped."""
+
+    running = 0
+
+    def ask(self, question: str, spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
+        self.running += 1
+        settings = {"settings": {"max_new_tokens": 10_000}, "question": question}
+        yield Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0, settings)
+        index = 0
+        while not stop():
+            time.sleep(0.005)
+            verdict = Verdict((0,), 1, Scores((1,)))
+            timing, texts = Timing(0, 5, 0), (f" {index}",)
+            yield Step("vanilla", index, 5.0 * index, TokenTree.chain(1), verdict, (1,), timing, texts=texts)
+            index += 1
+        lane = LaneResult("vanilla", index, index, 1.0, 0, 0, 5.0 * index, 200, 1.0, True, None, "stopped", 0)
+        self.running -= 1
+        yield Finished((lane,), stopped=True)
+
+
+@pytest.fixture(scope="module")
+def endless() -> Iterator[tuple[str, EndlessBench]]:
+    bench = EndlessBench()
+
+    def load(report: Callable[[str], None]) -> Workbench:
+        report("Ready: endless")
+        return cast(Workbench, bench)
+
+    worker = Worker(load)
+    page = build_page(worker, [])
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    worker.start()
+    yield url, bench
+    page.close()
+
+
+def begin(page: Any) -> None:
+    page.locator("#question").locator("textarea, input").fill("Will it end?")
+    page.locator("#race").click()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
+def test_closing_the_tab_stops_the_worker(endless: tuple[str, EndlessBench], open_page: Any) -> None:
+    url, bench = endless
+    page = open_page(url)
+    begin(page)
+    assert wait_until(lambda: bench.running == 1)
+    page.close()
+    assert wait_until(lambda: bench.running == 0)
+
+
+def test_a_second_visitor_waits_in_line_and_then_races(endless: tuple[str, EndlessBench], open_page: Any) -> None:
+    url, bench = endless
+    first, second = open_page(url), open_page(url)
+    begin(first)
+    assert wait_until(lambda: bench.running == 1)
+    begin(second)
+    expect(second.locator(".announcer")).to_have_text("Another race is running: yours is number 1 in line.")
+    first.locator("#stop").click()
+    expect(first.locator(".stage")).to_have_attribute("data-phase", "stopped")
+    expect(second.locator(".stage")).to_have_attribute("data-phase", "running")
+    second.locator("#stop").click()
+    expect(second.locator(".stage")).to_have_attribute("data-phase", "stopped")
+
+
+def test_frames_keep_their_pace_and_none_is_lost_in_a_hidden_tab(
+    endless: tuple[str, EndlessBench], open_page: Any
+) -> None:
+    url, _ = endless
+    page = open_page(url)
+    begin(page)
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "running")
+    counted = "Number(document.querySelector('.stage').dataset.frames)"
+    before, began = page.evaluate(counted), time.monotonic()
+    page.wait_for_timeout(1500)
+    rate = (page.evaluate(counted) - before) / (time.monotonic() - began)
+    assert rate >= 12
+    page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
+    page.wait_for_timeout(1500)
+    page.evaluate("delete document.visibilityState")
+    page.locator("#stop").click()
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "stopped")
+    assert page.locator(".stage").get_attribute("data-lost") == "0"
+    numbers = page.locator(".pane .text p").last.inner_text().split()
+    assert numbers == [str(number) for number in range(len(numbers))] and len(numbers) > 200

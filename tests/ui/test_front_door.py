@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+import app
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A folder that passes for a model until it is loaded."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    return str(tmp_path / "model")
+
+
+def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one sentence that the front door says when it exits with 2."""
+    try:
+        code = app.main(arguments)
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else -1
+    said = capsys.readouterr()
+    assert code == 2 and said.out == ""
+    assert said.err.count("\n") == 1 and "Traceback" not in said.err
+    return said.err
+
+
+def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no model at" in refusal(["--model", str(tmp_path / "nothing")], capsys)
+    assert "no model at" in refusal(["--model", str(tmp_path)], capsys)
+
+
+def test_a_corpus_without_text(tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "No text was found" in refusal(["--model", model, "--corpus", str(tmp_path / "empty")], capsys)
+    assert "does not exist" in refusal(["--model", model, "--corpus", str(tmp_path / "nothing")], capsys)
+
+
+@pytest.mark.parametrize("port", ["0", "-1", "70000", "x"])
+def test_a_port_out_of_range(model: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "port" in refusal(["--model", model, "--port", port], capsys)
+
+
+def test_a_port_that_is_taken(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"{port} cannot be served on" in refusal(["--model", model, "--port", str(port)], capsys)
+
+
+def test_unknown_devices_dtypes_and_hosts(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--device" in refusal(["--model", model, "--device", "abacus"], capsys)
+    assert "--dtype" in refusal(["--model", model, "--dtype", "int3"], capsys)
+    assert "cannot be served on" in refusal(["--model", model, "--host", "203.0.113.7"], capsys)
+
+
+def test_examples_are_questions_that_our_documents_answer(model: str, tmp_path: Path) -> None:
+    questions = app.example_questions(app.parse(["--model", model]))
+    assert questions[: len(app.FIRST_QUESTIONS)] == list(app.FIRST_QUESTIONS)
+    (tmp_path / "own.md").write_text("Something else.")
+    assert app.example_questions(app.parse(["--model", model, "--corpus", str(tmp_path)])) == []

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from specrace.errors import InputError
+from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.tree import TokenTree
+from specrace.ui.stream import frames, outcome
+from specrace.ui.worker import MAX_WAITING, OUR_FAULT, Job, Worker
+from specrace.verify import Scores, Verdict
+from specrace.workbench import Workbench
+
+BENCH = cast(Workbench, object())
+Stop = Callable[[], bool]
+
+
+def begin() -> Started:
+    return Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0)
+
+
+def end(stopped: bool = False) -> Finished:
+    lane = LaneResult("vanilla", 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "eos", 0, "a")
+    return Finished((lane,), stopped)
+
+
+def one_step(index: int) -> Step:
+    verdict = Verdict((0,), 1, Scores((1,)))
+    return Step("vanilla", index, float(index), TokenTree.chain(1), verdict, (1,), Timing(0, 1, 0), texts=("a",))
+
+
+def short(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+    yield from (begin(), one_step(0), end())
+
+
+def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+    yield begin()
+    for index in range(10**9):
+        if stop():
+            break
+        time.sleep(0.002)
+        yield one_step(index)
+    yield end(stopped=True)
+
+
+def ready() -> Worker:
+    worker = Worker(lambda _report: BENCH)
+    worker.start()
+    return worker
+
+
+async def collect(worker: Worker, job: Job, limit: int = 10**6) -> list[dict[str, Any]]:
+    seen: list[dict[str, Any]] = []
+    stream = frames(worker, job)
+    async for frame in stream:
+        seen.append(frame)
+        if len(seen) == limit:
+            break
+    await cast(Any, stream).aclose()
+    return seen
+
+
+def test_a_race_ends_with_a_keyframe_that_has_the_results() -> None:
+    worker = ready()
+    seen = asyncio.run(collect(worker, worker.submit("a", short)))
+    assert (seen[-1]["kind"], seen[-1]["phase"]) == ("key", "finished")
+    assert [row["tokens"] for row in seen[-1]["results"]] == [1]
+
+
+def test_frames_come_at_a_steady_pace_however_fast_the_steps() -> None:
+    worker = ready()
+    job = worker.submit("a", endless)
+    began = time.monotonic()
+    seen = asyncio.run(collect(worker, job, limit=20))
+    rate = len(seen) / (time.monotonic() - began)
+    assert 10 < rate < 22
+    tokens = sum(run[2] for frame in seen if frame["kind"] == "delta" for run in frame["lanes"][0]["runs"])
+    assert tokens > 2 * len(seen)
+
+
+def test_leaving_early_stops_the_race() -> None:
+    worker = ready()
+    job = worker.submit("a", endless)
+    asyncio.run(collect(worker, job, limit=3))
+    assert job.wait(2.0)
+
+
+def test_stop_still_brings_the_figures_so_far() -> None:
+    worker = ready()
+    job = worker.submit("a", endless)
+    threading.Timer(0.3, worker.stop, ["a"]).start()
+    seen = asyncio.run(collect(worker, job))
+    assert seen[-1]["phase"] == "stopped" and seen[-1]["results"]
+
+
+def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
+    worker = ready()
+    first, second = worker.submit("a", endless), worker.submit("b", short)
+    threading.Timer(0.4, first.stop).start()
+    seen = asyncio.run(collect(worker, second))
+    assert first.done
+    assert (seen[0]["phase"], seen[0]["message"]) == ("waiting", "Another race is running: yours is number 1 in line.")
+    assert seen[-1]["phase"] == "finished"
+
+
+def test_a_session_s_new_race_stops_its_old_one() -> None:
+    worker = ready()
+    old = worker.submit("a", endless)
+    new = worker.submit("a", short)
+    assert new.wait(2.0) and old.done
+    assert new.number > old.number
+
+
+def test_a_race_stopped_in_line_never_begins() -> None:
+    worker = ready()
+    first, second = worker.submit("a", endless), worker.submit("b", short)
+    worker.stop("b")
+    first.stop()
+    seen = asyncio.run(collect(worker, second))
+    assert not second.running
+    assert [frame["phase"] for frame in seen][-1] == "stopped"
+
+
+def test_the_line_is_bounded() -> None:
+    worker = ready()
+    jobs = [worker.submit(str(number), endless) for number in range(MAX_WAITING)]
+    with pytest.raises(InputError, match="waiting already"):
+        worker.submit("one more", short)
+    for job in jobs:
+        job.stop()
+    assert jobs[-1].wait(5.0)
+
+
+def test_a_race_asked_for_while_loading_waits_with_a_message() -> None:
+    loaded = threading.Event()
+
+    def load(report: Callable[[str], None]) -> Workbench:
+        report("Loading the model")
+        loaded.wait(5.0)
+        return BENCH
+
+    worker = Worker(load)
+    worker.start()
+    threading.Timer(0.3, loaded.set).start()
+    seen = asyncio.run(collect(worker, worker.submit("a", short)))
+    assert seen[0]["phase"] == "waiting" and "model" in seen[0]["message"]
+    assert seen[-1]["phase"] == "finished"
+
+
+def test_a_model_that_cannot_be_loaded_is_told_to_everybody() -> None:
+    def load(_report: Callable[[str], None]) -> Workbench:
+        raise InputError("There is no such model.")
+
+    worker = Worker(load)
+    worker.start()
+    with pytest.raises(InputError, match="no such model"):
+        asyncio.run(outcome(worker.submit("a", short)))
+    assert worker.settled and worker.failure == worker.status == "There is no such model."
+
+
+def test_input_errors_are_shown_and_our_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        raise InputError("Too long.")
+        yield
+
+    def crash(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield begin()
+        raise RuntimeError("secret")
+
+    worker = ready()
+    for run, words in ((refuse, "Too long."), (crash, OUR_FAULT)):
+        seen: list[dict[str, Any]] = []
+
+        async def watch(job: Job, into: list[dict[str, Any]]) -> None:
+            async for frame in frames(worker, job):
+                into.append(frame)
+
+        with pytest.raises(InputError, match=words):
+            asyncio.run(watch(worker.submit("a", run), seen))
+        assert (seen[-1]["phase"], seen[-1]["message"]) == ("failed", words)
+    assert "secret" in caplog.text
+    assert asyncio.run(outcome(worker.submit("a", short)))["lanes"][0]["text"] == "a"
