@@ -60,7 +60,7 @@ def shared() -> Workbench:
     passages = split_passages(documents[0])
     index = PassageIndex(passages, embedder.embed([each.text for each in passages]))
     target: Any = SimpleNamespace(name="stands aside: nothing here is decoded")
-    return Workbench(target, documents, Retriever(index, embedder))
+    return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
 def test_a_session_s_documents_leave_the_shared_index_alone(tmp_path: Path, shared: Workbench) -> None:
