@@ -1,4 +1,4 @@
-"""The command line: race, replay, lanes. Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input."""
+"""The command line: race, replay, score, lanes. Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from specrace import recording
+from specrace import recording, score_cli
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     replay.add_argument("file", type=Path)
     replay.add_argument("--speed", type=float, default=1.0, help="1 is race time, 2 twice as fast")
     replay.add_argument("--json", action="store_true", help="print the result at once, as JSON")
+    score_cli.add_parser(commands)
     lanes = commands.add_parser("lanes", help="list the lanes and their options")
     lanes.add_argument("--json", action="store_true")
     return parser
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "race": run_race,
         "replay": run_replay,
+        "score": score_cli.run,
         "lanes": run_lanes,
     }
     try:

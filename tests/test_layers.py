@@ -14,9 +14,9 @@ PACKAGE = ROOT / "specrace"
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
 
 WORDS = {"errors", "tree", "verify", "events", "metrics", "rule"}
-TEXT = {"retrieval", "ngrams"}
+TEXT = {"retrieval", "ngrams", "transcripts"}
 MODEL = {"sampling", "kv", "graphs", "target"}
-RACE = {"lane", "race", "recording", "bench"}
+RACE = {"lane", "race", "recording", "bench", "score"}
 # Training the bundled model is a program of its own beside the house; nobody imports it.
 APART = {"tiny"}
 

@@ -25,8 +25,8 @@ class TrieDrafter:
         prefix: Annotated[int, Bounds(1, 32, "L_p: most tokens matched")] = 3,
         static: Annotated[bool, Flag("the paper's: only the prompt, never the output")] = False,
     ) -> None:
-        self.trie = NGramTrie(n, material.prompt)
         self.prefix = min(prefix, n - 1)
+        self.trie = NGramTrie(n, material.prompt, copies=self.prefix)
         self.static = static
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:

@@ -1,8 +1,10 @@
 """The n-gram trie of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", sections 3.1-3.2.
 
 One window of n tokens starts at every token (cut short at the end, never left out); the trie holds every prefix of
-every window with the number of windows that begin so. The paper also inserts the windows' sub-prefixes; those are
-prefixes of later windows, so they add no node.
+every window with the number of windows that begin so. The paper also inserts each window without its first 1, 2, ...
+L_p - 1 tokens. Those are cut-off copies of later windows, so they add no node, but they count: an n-gram of the text
+that the trie was built from weighs up to L_p, one that was added later weighs 1. So in a trie that grows, what the
+prompt says ranks before what the output happened to say once or twice.
 
 Most windows are unique after a few tokens. Such a window is a leaf: a start index whose further tokens are read from
 the text itself. A leaf is opened, one level at a time, when a second window passes. So a text of T tokens costs about
@@ -19,7 +21,7 @@ from specrace.tree import TokenTree
 
 
 class Node:
-    """An inner node: `count` windows pass it, the first of which starts at `start`; children by token."""
+    """An inner node: the windows that pass it weigh `count`, the first starts at `start`; children by token."""
 
     __slots__ = ("children", "count", "start")
 
@@ -39,11 +41,17 @@ class Match:
 
 
 class NGramTrie:
-    """A trie of the n-grams of a text that may grow. Depths run from 1 to `n`."""
+    """A trie of the n-grams of a text that may grow. Depths run from 1 to `n`.
 
-    def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
+    `tokens` are what it is built from; each of their n-grams counts as often as the paper inserts it with L_p
+    `copies`: itself, and as a sub-prefix of the windows that start up to `copies` - 1 tokens earlier and reach as far.
+    """
+
+    def __init__(self, n: int, tokens: Sequence[int] = (), copies: int = 1) -> None:
         self.n = n
+        self.copies = copies
         self.tokens: list[int] = []
+        self._built = len(tokens)
         self.root = Node(0, 0)
         # Windows that reach the end of the text inside inner nodes, longest first: the next token extends them.
         self._open: list[Node] = []
@@ -71,11 +79,11 @@ class NGramTrie:
                 node.children[token] = start
             else:
                 if isinstance(child, int):
-                    first, child = child, Node(child, 1)
+                    first, child = child, Node(child, self._weight(child, depth))
                     node.children[token] = child
                     if depth < n:
                         child.children[text[first + depth]] = first
-                child.count += 1
+                child.count += self._weight(start, depth)
                 if depth < n:
                     still_open.append(child)
             depth -= 1
@@ -100,9 +108,9 @@ class NGramTrie:
         return None
 
     def count(self, path: Sequence[int]) -> int:
-        """How many windows begin with `path`."""
+        """What the windows that begin with `path` weigh; with one copy, how many there are."""
         found = self.find(path)
-        return 0 if found is None else self._count(found.node)
+        return 0 if found is None else self._count(found.node, found.length)
 
     def best(self, match: Match, root: int, num_draft: int) -> TokenTree:
         """The `num_draft` most frequent nodes under `match`, as a tree under the token `root`.
@@ -115,9 +123,10 @@ class NGramTrie:
 
         def push(node: Node | int, depth: int, parent: int) -> None:
             children = self._children(node, depth)
-            total = sum(self._count(child) for child in children.values())
-            for token, child in children.items():
-                count, start = self._count(child), self._start(child)
+            counts = [self._count(child, depth + 1) for child in children.values()]
+            total = sum(counts)
+            for (token, child), count in zip(children.items(), counts, strict=True):
+                start = self._start(child)
                 # (start, depth) is unique to a node, so later fields are never compared.
                 entry = (-count, depth + 1, start, parent, child, token, count / total)
                 heapq.heappush(frontier, entry)
@@ -150,9 +159,14 @@ class NGramTrie:
             return {}
         return {self.tokens[index]: node}
 
-    @staticmethod
-    def _count(node: Node | int) -> int:
-        return node.count if isinstance(node, Node) else 1
+    def _weight(self, start: int, depth: int) -> int:
+        """How often the first `depth` tokens of the window at `start` were inserted. It never rises with `depth`."""
+        if start + depth > self._built:
+            return 1
+        return min(self.copies, self.n - depth + 1, start + 1)
+
+    def _count(self, node: Node | int, depth: int) -> int:
+        return node.count if isinstance(node, Node) else self._weight(node, depth)
 
     @staticmethod
     def _start(node: Node | int) -> int:

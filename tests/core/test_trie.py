@@ -52,6 +52,22 @@ def test_counts_and_size_are_those_of_all_windows(text: list[int], n: int) -> No
     assert all(trie.count(path) == count for path, count in brute.counts.items())
 
 
+@given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20))
+def test_copies_count_the_sub_prefixes_of_what_it_was_built_from(
+    text: list[int], n: int, copies: int, added: list[int]
+) -> None:
+    counts: Counter[Path] = Counter()
+    for start in range(len(text)):
+        window = text[start : start + n]
+        for skipped in range(min(copies, len(window))):
+            counts.update(tuple(window[skipped:end]) for end in range(skipped + 1, len(window) + 1))
+    whole = BruteForce(n, text + added).counts
+    counts.update(whole - BruteForce(n, text).counts)
+    trie = NGramTrie(n, text, copies)
+    trie.extend(added)
+    assert trie.size() == len(whole) and all(trie.count(path) == counts[path] for path in whole)
+
+
 @given(TEXTS, DEPTHS, st.lists(st.integers(0, 7), min_size=1, max_size=10))
 def test_what_is_no_ngram_of_the_text_has_no_count(text: list[int], n: int, path: list[int]) -> None:
     assert NGramTrie(n, text).count(path) == BruteForce(n, text).counts[tuple(path)]
