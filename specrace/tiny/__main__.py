@@ -1,4 +1,4 @@
-"""`python -m specrace.tiny prepare|train|evaluate|export`."""
+"""`python -m specrace.tiny prepare|train|evaluate|export|answers`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def parser() -> argparse.ArgumentParser:
         ("train", "train, resuming from the folder's checkpoint (prepares first where that is missing)"),
         ("evaluate", "measure on held-out text"),
         ("export", "write an ordinary Hugging Face model folder"),
+        ("answers", "answer a file of questions about the corpus, as Markdown for the model card"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder (ignored by git)")
-        if name != "export":
+        if name not in ("export", "answers"):
             command.add_argument("--text", type=Path, required=True, help="a .jsonl[.gz] of {title, text}, or a folder")
         if name == "train":
             command.add_argument("--preset", choices=("cpu", "gpu"), default="cpu")
@@ -35,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--model", type=Path, help="a model folder; default: the checkpoint in --work")
             command.add_argument("--samples", type=int, default=60)
             command.add_argument("--json", action="store_true")
+        if name == "answers":
+            command.add_argument("--model", type=Path, default=Path("assets/tiny"))
+            command.add_argument("--questions", type=Path, default=Path("assets/questions.jsonl"))
         if name == "export":
             command.add_argument("--out", type=Path, required=True)
     return root
@@ -56,6 +60,11 @@ def run(options: argparse.Namespace) -> int:
         from specrace.tiny.export import export
 
         export(options.work, options.out)
+        return 0
+    if options.command == "answers":
+        from specrace.tiny.answers import main as answers
+
+        answers(options.model, options.questions)
         return 0
     from specrace.tiny.holdout import split_titles
     from specrace.tiny.quoting import read_sources

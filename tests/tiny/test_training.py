@@ -85,7 +85,7 @@ def test_train_resume_export_load(
     assert later[-1]["step"] > steps
     assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert figures["answers"] == 1
+    assert figures["marked"]["answers"] == figures["asked"]["answers"] == 1
     out = work / "out"
     assert main(["export", "--work", str(work), "--out", str(out)]) == 0
     target = load_target(out)

@@ -1,0 +1,41 @@
+"""Answers to questions about the corpus, with every lane's figures: what the model card shows."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from specrace.errors import InputError
+from specrace.events import Finished, LaneResult
+from specrace.race import RaceSpec
+from specrace.workbench import Workbench
+
+LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup", "trie")
+
+
+def main(model: Path, questions: Path) -> None:
+    """Race each question once and print Markdown: question, answer, and a table over all questions."""
+    try:
+        asked = [json.loads(line)["question"] for line in questions.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f'{questions} cannot be read ({error}); give lines of {{"question": ...}}.') from error
+    bench = Workbench.open(model=model)
+    results: dict[str, list[LaneResult]] = defaultdict(list)
+    for number, question in enumerate(asked, 1):
+        *_, finished = bench.ask(question, RaceSpec(LANES, max_new_tokens=256))
+        assert isinstance(finished, Finished)
+        for lane in finished.lanes:
+            results[lane.lane].append(lane)
+        print(f"{number}. **{question}** {finished.lanes[0].text}", flush=True)
+    print("\n| lane | tokens per step | speedup | identical |\n|---|---|---|---|")
+    base = _rate(results["vanilla"])
+    for name, lanes in results.items():
+        tau = sum(lane.tokens for lane in lanes) / sum(lane.steps for lane in lanes)
+        same = sum(lane.identical is True for lane in lanes)
+        print(f"| {name} | {tau:.2f} | {_rate(lanes) / base:.2f} | {same} of {len(lanes)} |")
+
+
+def _rate(lanes: list[LaneResult]) -> float:
+    """Tokens a millisecond over all questions."""
+    return sum(lane.tokens for lane in lanes) / sum(lane.decode_ms for lane in lanes)
