@@ -23,12 +23,20 @@ from specrace.tiny.vocabulary import ANSWER, SEGMENT_MARKERS, prompt_ids
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run. Stages are (share of the run after which it starts, most words in the passages)."""
+    """A training run.
+
+    Stages are (share of the run after which it starts, most words in the passages, share of the context's tokens that
+    are scored). Scoring the context teaches words; later it would drown the little that the answers still have to teach.
+    """
 
     minutes: float = 90.0
     tokens_per_batch: int = 4096
-    stages: tuple[tuple[float, int], ...] = ((0.0, 130), (0.08, 240), (0.25, 480))
-    context_share: float = 0.15
+    stages: tuple[tuple[float, int, float], ...] = (
+        (0.0, 130, 0.15),
+        (0.08, 240, 0.15),
+        (0.25, 480, 0.15),
+        (0.36, 480, 0.01),
+    )
     rate: float = 2e-3
     circuit_rate: float = 3e-5
     embedding_rate: float = 5e-4
@@ -68,7 +76,7 @@ def batches(
     chance = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit
-        max_words = [words for start, words in recipe.stages if start <= done][-1]
+        max_words, share = [stage[1:] for stage in recipe.stages if stage[0] <= done][-1]
         rows: list[tuple[list[int], int]] = []
         longest = 0
         while True:
@@ -83,7 +91,7 @@ def batches(
         scored = torch.zeros(len(rows), longest, dtype=torch.bool)
         for number, (tokens, start) in enumerate(rows):
             ids[number, : len(tokens)] = torch.tensor(tokens)
-            scored[number, 1:start] = torch.rand(start - 1) < recipe.context_share
+            scored[number, 1:start] = torch.rand(start - 1) < share
             scored[number, start : len(tokens)] = True
         yield ids, scored
 

@@ -75,7 +75,7 @@ def test_held_out_titles_do_not_move(sources: list[Source]) -> None:
 def test_train_resume_export_load(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40),))
+    small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40, 0.2),))
     monkeypatch.setitem(training.PRESETS, "cpu", small)
     arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
     assert main([*arguments, "--minutes", "0.03"]) == 0

@@ -1,0 +1,46 @@
+"""The same law on a GPU. Needs torch and transformers only, no gradio and no faiss; collected but not run elsewhere."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from specrace.drafters import METHODS
+from specrace.race import RaceSpec, race
+from specrace.target import Target
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+def make_target(dtype: torch.dtype) -> Target:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=4, max_position_embeddings=1024, initializer_range=0.2, eos_token_id=None,
+    )  # fmt: skip
+    return Target(AutoModelForCausalLM.from_config(config).to("cuda", dtype))
+
+
+def prompts(count: int) -> list[list[int]]:
+    chance = random.Random(1)
+    return [[chance.randrange(512) for _ in range(chance.randint(2, 40))] * 3 for _ in range(count)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_lane_is_identical_in_float32(temperature: float) -> None:
+    target = make_target(torch.float32)
+    for prompt in prompts(8):
+        spec = RaceSpec(tuple(METHODS), max_new_tokens=64, temperature=temperature, seed=3)
+        *_, finished = race(target, prompt, spec)
+        assert [lane.lane for lane in finished.lanes if not lane.identical] == []
+
+
+def test_a_difference_in_bfloat16_is_a_near_tie() -> None:
+    target = make_target(torch.bfloat16)
+    for prompt in prompts(8):
+        *_, finished = race(target, prompt, RaceSpec(tuple(METHODS), max_new_tokens=64))
+        gaps = [lane.first_difference.gap for lane in finished.lanes if lane.first_difference]
+        assert all(gap < 1.0 for gap in gaps)
