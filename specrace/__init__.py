@@ -1,10 +1,12 @@
 """specrace: see, and measure, what draft-and-verify decoding does on your own documents.
 
 >>> from specrace import METHODS, generate, load_target, race
+>>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie")  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from specrace.drafters import METHODS
@@ -17,9 +19,11 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`load_target`, imported when it is first used: that is what loads torch and transformers."""
+    """`load_target` and `hf`, imported when they are first used: that is what loads torch and transformers."""
     if name == "load_target":
         from specrace.target import load_target
 
         return load_target
+    if name == "hf":
+        return importlib.import_module("specrace.hf")
     raise AttributeError(f"module 'specrace' has no attribute {name!r}")

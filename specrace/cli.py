@@ -1,4 +1,7 @@
-"""The command line: race, replay, score, lanes. Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input."""
+"""The command line: race, replay, score, calibrate, lanes.
+
+Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from specrace import recording, score_cli
+from specrace import calibrate_cli, recording, score_cli
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, Step
 from specrace.options import lane_names, lane_options
 from specrace.race import DEFAULT_LANES, RaceSpec
-from specrace.terminal import Terminal, clean, console
+from specrace.rejection import SAMPLING_RULES
+from specrace.terminal import Terminal, clean, console, quiet_model_library
 from specrace.view import report
 
 
@@ -40,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     replay.add_argument("--speed", type=float, default=1.0, help="1 is race time, 2 twice as fast")
     replay.add_argument("--json", action="store_true", help="print the result at once, as JSON")
     score_cli.add_parser(commands)
+    calibrate_cli.add_parser(commands)
     lanes = commands.add_parser("lanes", help="list the lanes and their options")
     lanes.add_argument("--json", action="store_true")
     return parser
@@ -57,6 +62,12 @@ def _add_race(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument(
+        "--sampling-rule",
+        choices=SAMPLING_RULES,
+        default=RaceSpec.sampling_rule,
+        help="match: vanilla's very text; rejection: lanes that draw their drafts keep its distribution only",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
     parser.add_argument("--passages", type=int, default=4, help="passages in the prompt")
@@ -71,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "race": run_race,
         "replay": run_replay,
         "score": score_cli.run,
+        "calibrate": calibrate_cli.run,
         "lanes": run_lanes,
     }
     try:
@@ -110,12 +122,9 @@ def run_race(options: argparse.Namespace) -> int:
 
 def _open(options: argparse.Namespace) -> Any:
     """The workbench of a race's arguments. Its import brings torch, which the other commands can do without."""
-    import transformers.utils.logging
-
     from specrace.workbench import Workbench
 
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    quiet_model_library()
     given: dict[str, Any] = {}
     if options.model is not None:
         given["model"] = options.model
@@ -138,6 +147,7 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
         top_k=options.top_k,
         seed=options.seed,
         options=lane_options(options.option),
+        sampling_rule=options.sampling_rule,
     )
 
 

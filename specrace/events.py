@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from specrace.rejection import MATCH, Check
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
 
@@ -29,13 +30,16 @@ class Timing:
 
 @dataclass(frozen=True)
 class LaneInfo:
-    """A lane as it starts: its name, its title, its options and what it paid before the first step."""
+    """A lane as it starts: its name, its title, its options, what it paid before the first step, and its verifier's
+    rule ("match", or "rejection" where only the distribution is vanilla's).
+    """
 
     lane: str
     title: str
     num_draft: int
     options: Mapping[str, Any] = field(default_factory=dict)
     build_ms: float = 0.0
+    rule: str = MATCH
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Step:
 
     `emitted` is the accepted path and the bonus, cut at the end-of-text token and at the length limit. `end` is "" or
     why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; together they are the printed
-    text) and `pieces` (one a node) are filled in by whoever has the tokenizer.
+    text) and `pieces` (one a node) are filled in by whoever has the tokenizer. `checks`, of a lane under rejection
+    sampling only: p, q and the coin of each guess that was looked at, the accepted ones and then the rejected one.
     """
 
     lane: str
@@ -67,6 +72,7 @@ class Step:
     end: str = ""
     texts: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
+    checks: tuple[Check, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LaneResult:
-    """A lane's figures at the end (design, section 7)."""
+    """A lane's figures at the end (design, section 7). `note` says why a lane was not compared with vanilla."""
 
     lane: str
     tokens: int
@@ -96,6 +102,7 @@ class LaneResult:
     end: str
     loop_tokens: int
     text: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,10 @@ def to_json(event: Event) -> dict[str, Any]:
         return {"type": "started", "format": FORMAT, **asdict(event)}
     if isinstance(event, Finished):
         return {"type": "finished", **asdict(event)}
-    return {"type": "step", **asdict(event)}
+    row = {"type": "step", **asdict(event)}
+    if event.checks is None:
+        del row["checks"]
+    return row
 
 
 def from_json(row: Mapping[str, Any]) -> Event:
@@ -141,9 +151,9 @@ def _started(row: Mapping[str, Any]) -> Started:
 
 
 def _info(row: Mapping[str, Any]) -> LaneInfo:
-    return LaneInfo(
-        str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), float(row["build_ms"])
-    )
+    # A recording of before there was a second rule does not name it.
+    rule, build_ms = str(row.get("rule", MATCH)), float(row["build_ms"])
+    return LaneInfo(str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), build_ms, rule)
 
 
 def _ints(values: Iterable[Any]) -> tuple[int, ...]:
@@ -159,18 +169,28 @@ def _floats(values: Iterable[Any] | None) -> tuple[float, ...] | None:
 
 def _step(row: Mapping[str, Any]) -> Step:
     tree = _tree(row["tree"])
+    verdict = _verdict(row["verdict"], tree)
     return Step(
         lane=str(row["lane"]),
         index=int(row["index"]),
         at_ms=float(row["at_ms"]),
         tree=tree,
-        verdict=_verdict(row["verdict"], tree),
+        verdict=verdict,
         emitted=_ints(row["emitted"]),
         timing=Timing(**{name: float(value) for name, value in row["timing"].items()}),
         end=str(row["end"]),
         texts=tuple(map(str, row["texts"])),
         pieces=tuple(map(str, row["pieces"])),
+        checks=_checks(row["checks"], tree, verdict) if "checks" in row else None,
     )
+
+
+def _checks(rows: Iterable[Mapping[str, Any]], tree: TokenTree, verdict: Verdict) -> tuple[Check, ...]:
+    """Raises ValueError unless there is one for each guess that the verdict says was looked at."""
+    checks = tuple(Check(float(row["p"]), float(row["q"]), float(row["coin"])) for row in rows)
+    if len(checks) != min(verdict.accepted + 1, tree.num_draft):
+        raise ValueError(f"{len(checks)} checks for {verdict.accepted} accepted of {tree.num_draft} guesses")
+    return checks
 
 
 def _tree(row: Mapping[str, Any]) -> TokenTree:
@@ -198,5 +218,6 @@ def _result(row: Mapping[str, Any]) -> LaneResult:
     if difference is not None:
         best, second = difference["best"]
         difference = Difference(int(difference["position"]), (str(best), str(second)), float(difference["gap"]))
+    row = {"note": "", **row}
     plain = {each.name: _PLAIN[each.type](row[each.name]) for each in fields(LaneResult) if each.type in _PLAIN}
     return LaneResult(**plain, identical=None if identical is None else bool(identical), first_difference=difference)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
-from specrace.drafters.base import Drafter
+import numpy as np
+
+from specrace.drafters.base import Drafter, SamplingDrafter
 from specrace.events import Step, Timing
+from specrace.rejection import Check, Coins, verify_sampled
 from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
+from specrace.verify import Scores, Verdict, verify
 
 
 class TargetSession(Protocol):
@@ -18,12 +21,18 @@ class TargetSession(Protocol):
     def score(self, tree: TokenTree) -> Scores:
         """The target's token at every node, by one forward."""
 
+    def score_distributions(self, tree: TokenTree) -> np.ndarray:
+        """The target's warped distribution at every node, float64 [N, V], by one forward."""
+
     def keep(self, path: Sequence[int]) -> None:
         """Settle the KV of the accepted nodes."""
 
 
 class Lane:
-    """One method's run. Its clock counts its own work only: draft, target, keep."""
+    """One method's run. Its clock counts its own work only: draft, target, keep.
+
+    With `coins` a draft is verified by rejection sampling, and the drafter must be a `SamplingDrafter`.
+    """
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class Lane:
         num_draft: int,
         eos_ids: frozenset[int] = frozenset(),
         build_ms: float = 0.0,
+        coins: Coins | None = None,
     ) -> None:
         self.name = name
         self.drafter = drafter
@@ -46,6 +56,7 @@ class Lane:
         self.num_draft = num_draft
         self.eos_ids = eos_ids
         self.at_ms = build_ms
+        self.coins = coins
         self.num_steps = 0
         self.end = "" if max_new_tokens > 0 else "length"
 
@@ -61,9 +72,9 @@ class Lane:
         budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
         tree = self.drafter.propose(self.context, budget).cut(budget)
         drafted = time.perf_counter()
-        scores = self.session.score(tree)
+        said = self.session.score(tree) if self.coins is None else self.session.score_distributions(tree)
         scored = time.perf_counter()
-        verdict = verify(tree, scores)
+        verdict, checks = self._verify(tree, said)
         emitted = self._emit([*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus])
         self.session.keep(verdict.path)
         kept = time.perf_counter()
@@ -75,9 +86,18 @@ class Lane:
             keep_ms=1000 * (kept - scored),
         )
         self.at_ms += timing.total_ms
-        step = Step(self.name, self.num_steps, self.at_ms, tree, verdict, emitted, timing, self.end)
+        step = Step(self.name, self.num_steps, self.at_ms, tree, verdict, emitted, timing, self.end, checks=checks)
         self.num_steps += 1
         return step
+
+    def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
+        """The walk by the lane's rule, and under rejection sampling how each guess was judged."""
+        if isinstance(said, Scores):
+            return verify(tree, said), None
+        assert self.coins is not None, "distributions were asked for"
+        q = cast(SamplingDrafter, self.drafter).distributions()[: tree.num_draft]
+        coins = [self.coins.at(len(self.context) + depth) for depth in tree.depths]
+        return verify_sampled(tree, said, q, coins)
 
     @property
     def remaining(self) -> int:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from specrace.cost import CostCurve, best_budget
 from specrace.drafters import Drafter, Material, find_method
 from specrace.errors import InputError
 from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.lane import Lane, TargetSession
 from specrace.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.rejection import MATCH, NOTE, REJECTION, SAMPLING_RULES, Coins
 from specrace.rule import SamplingRule
 from specrace.tree import TokenTree
 
@@ -51,8 +54,8 @@ class RaceTarget(Protocol):
     def prefill(self, prompt: Sequence[int]) -> Any:
         """A `Prefix`."""
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None) -> TargetSession:
-        """A lane's own session on a clone of the prefix."""
+    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> TargetSession:
+        """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too."""
 
     def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
         """The two best tokens after `tokens`, and their gap in logits."""
@@ -68,7 +71,9 @@ class RaceTarget(Protocol):
 class RaceSpec:
     """What is raced and how. Vanilla always runs, first: the others are measured against it.
 
-    `num_draft` None leaves every lane its method's default. Raises InputError for values out of bounds.
+    `num_draft` None leaves every lane its method's default. Under the sampling rule "rejection" the lanes that can draw
+    their drafts do so, and are verified by rejection sampling; the others match, as all do under "match". Raises
+    InputError for values out of bounds.
     """
 
     lanes: tuple[str, ...] = DEFAULT_LANES
@@ -79,6 +84,7 @@ class RaceSpec:
     top_k: int = 0
     seed: int = 0
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sampling_rule: str = MATCH
 
     def __post_init__(self) -> None:
         names = tuple(dict.fromkeys(("vanilla", *self.lanes)))
@@ -91,6 +97,10 @@ class RaceSpec:
             raise InputError(f"The answer's length is {self.max_new_tokens}; give 1 to {MAX_NEW_TOKENS} new tokens.")
         if self.num_draft is not None and not 0 <= self.num_draft <= MAX_NUM_DRAFT:
             raise InputError(f"The number of draft tokens is {self.num_draft}; give 0 to {MAX_NUM_DRAFT}.")
+        if self.sampling_rule not in SAMPLING_RULES:
+            raise InputError(f"The sampling rule is {self.sampling_rule!r}; choose from {', '.join(SAMPLING_RULES)}.")
+        if self.sampling_rule == REJECTION and not self.rule().temperature:
+            raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the rule match.")
         self.rule()
 
     def rule(self) -> SamplingRule:
@@ -100,12 +110,27 @@ class RaceSpec:
     def lane_options(self, name: str, device: str) -> dict[str, int | bool]:
         """The options of a lane: its method's defaults on this kind of device, then what was asked for."""
         method = find_method(name)
-        return method.defaults(device) | method.check(self.options.get(name, {}))
+        sampled = {"sampled": True} if self.sampling_rule == REJECTION and method.samples else {}
+        return method.defaults(device) | sampled | method.check(self.options.get(name, {}))
 
-    def lane_budget(self, name: str, device: str) -> int:
-        """The most draft nodes of a lane in one step."""
-        default = find_method(name).budget(device, self.lane_options(name, device))
-        return default if self.num_draft is None or name == "vanilla" else self.num_draft
+    def lane_rule(self, name: str, device: str) -> str:
+        """The rule that verifies a lane: "match" or "rejection"."""
+        sampled = find_method(name).samples and self.lane_options(name, device)["sampled"]
+        return REJECTION if self.sampling_rule == REJECTION and sampled else MATCH
+
+    def lane_budget(self, name: str, device: str, curve: CostCurve | None = None) -> int:
+        """The most draft nodes of a lane in one step: what was asked for, else what pays on the machine's `curve`.
+
+        Without a curve, and where a method's options decide its size, it is the method's default.
+        """
+        method = find_method(name)
+        default = method.budget(device, self.lane_options(name, device))
+        if name != "vanilla" and self.num_draft is not None:
+            return self.num_draft
+        if curve is None or callable(method.num_draft) or not default:
+            return default
+        # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
+        return best_budget(curve, method.profile.gains(curve.rows[-1] - 1), least=min(1, curve.rows[-1] - 1))
 
 
 def race(
@@ -114,29 +139,40 @@ def race(
     spec: RaceSpec,
     *,
     corpus: NGramCounts | None = None,
+    corpus_index: SuffixIndex | None = None,
     about: Mapping[str, Any] | None = None,
+    curve: CostCurve | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Started, the lanes' Steps in race time, Finished. `stop` is asked before every step.
 
-    Raises InputError, before anything is yielded, when the prompt does not fit the model.
+    Draft sizes that the spec leaves open come from the machine's cost `curve`, if there is one. Raises InputError,
+    before anything is yielded, when the prompt does not fit the model.
     """
     prompt = tuple(prompt)
     device = target.device_type
-    largest = max(spec.lane_budget(name, device) for name in spec.lanes)
-    target.check_length(len(prompt), spec.max_new_tokens, largest)
+    near = None if curve is None else curve.near(len(prompt))
+    budgets = sorted({spec.lane_budget(name, device, near) for name in spec.lanes})
+    target.check_length(len(prompt), spec.max_new_tokens, budgets[-1])
     prefix = target.prefill(prompt)
-    warm_up(target, prefix, prompt[-1], sorted({spec.lane_budget(name, device) for name in spec.lanes}))
+    num_top = max(find_method(name).num_top for name in spec.lanes)
+    warm_up(target, prefix, prompt[-1], budgets, num_top)
     prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
-    material = Material(prompt, target.vocab_size, spec.seed, corpus)
-    lanes = [make_lane(target, name, prefix, material, spec) for name in spec.lanes]
+    material = Material(prompt, target.vocab_size, spec.seed, corpus, corpus_index, rule=spec.rule())
+    lanes = [make_lane(target, name, prefix, material, spec, near) for name in spec.lanes]
     infos = tuple(
         LaneInfo(
-            lane.name, find_method(lane.name).title, lane.num_draft, spec.lane_options(lane.name, device), lane.at_ms
+            lane.name,
+            find_method(lane.name).title,
+            lane.num_draft,
+            spec.lane_options(lane.name, device),
+            lane.at_ms,
+            spec.lane_rule(lane.name, device),
         )
         for lane in lanes
     )
-    yield Started(infos, len(prompt), prefix.ms, {**target.describe(), "settings": settings(spec), **dict(about or {})})
+    described = target.describe() | {"settings": settings(spec), "cost_curve": curve and curve.as_json()}
+    yield Started(infos, len(prompt), prefix.ms, described | dict(about or {}))
     metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
     for step in in_race_time(lanes, stop):
         metrics[step.lane].add(step)
@@ -167,14 +203,23 @@ def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False
         yield heapq.heappop(waiting)[-1]
 
 
-def make_lane(target: RaceTarget, name: str, prefix: Prefix, material: Material, spec: RaceSpec) -> Lane:
+def make_lane(
+    target: RaceTarget,
+    name: str,
+    prefix: Prefix,
+    material: Material,
+    spec: RaceSpec,
+    curve: CostCurve | None = None,
+) -> Lane:
     """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
     device = target.device_type
-    options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device)
+    options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device, curve)
     began = time.perf_counter()
-    drafter: Drafter = find_method(name).build(material, **options)
+    method = find_method(name)
+    drafter: Drafter = method.build(material, **options)
     build_ms = 1000.0 * (time.perf_counter() - began)
-    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule())
+    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), method.num_top)
+    coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
     return Lane(
         name,
         drafter,
@@ -184,23 +229,28 @@ def make_lane(target: RaceTarget, name: str, prefix: Prefix, material: Material,
         num_draft=num_draft,
         eos_ids=target.eos_ids,
         build_ms=build_ms,
+        coins=coins,
     )
 
 
-def warm_up(target: RaceTarget, prefix: Prefix, root: int, budgets: Sequence[int]) -> None:
+def warm_up(target: RaceTarget, prefix: Prefix, root: int, budgets: Sequence[int], num_top: int) -> None:
     """Run every tree size once or twice before a clock starts, so that no lane pays for being the first."""
     for budget in budgets:
-        session = target.session(prefix, 2 * budget + 2)
+        session = target.session(prefix, 2 * budget + 2, num_top=num_top)
         for _ in range(2):
             session.score(TokenTree.chain(root, [root] * budget))
         session.keep((0,))
 
 
 def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
-    """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little."""
+    """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little.
+
+    A lane under rejection sampling draws its own text, so it is not compared.
+    """
     own, base = metrics[lane.name], metrics[vanilla.name]
     shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
-    position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared])
+    compared = lane.coins is None
+    position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared]) if compared else None
     difference = None if position is None else explain_difference(target, vanilla, position)
     return LaneResult(
         lane=lane.name,
@@ -212,10 +262,11 @@ def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, 
         decode_ms=own.decode_ms,
         tokens_per_s=own.tokens_per_s,
         speedup=own.tokens_per_s / base.tokens_per_s if base.tokens_per_s else 0.0,
-        identical=None if shared == 0 else position is None,
+        identical=position is None if compared and shared != 0 else None,
         first_difference=difference,
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),
+        note="" if compared else NOTE,
     )
 
 
@@ -227,7 +278,7 @@ def explain_difference(target: RaceTarget, vanilla: Lane, position: int) -> Diff
 
 def settings(spec: RaceSpec) -> dict[str, Any]:
     """The spec's numbers, for the record."""
-    names = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed")
+    names = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "sampling_rule")
     return {name: getattr(spec, name) for name in names}
 
 
@@ -242,16 +293,20 @@ def generate(
     top_k: int = 0,
     seed: int = 0,
     num_draft: int | None = None,
+    sampling_rule: str = MATCH,
     corpus: NGramCounts | None = None,
+    corpus_index: SuffixIndex | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Decode with one method: its Steps, whose `emitted` tokens in a row are the output.
 
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
-    spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options})
+    spec = RaceSpec(
+        (method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, sampling_rule
+    )
     target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type))
-    material = Material(tuple(prompt), target.vocab_size, seed, corpus)
+    material = Material(tuple(prompt), target.vocab_size, seed, corpus, corpus_index, rule=spec.rule())
     lane = make_lane(target, method, target.prefill(prompt), material, spec)
     while not lane.end:
         yield lane.step()

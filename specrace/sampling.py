@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specrace.rule import SamplingRule
+from specrace.rule import MAX_SEED, SamplingRule
 
 _CACHED_POSITIONS = 64
 
@@ -62,6 +62,11 @@ def warp(logits: Tensor, rule: SamplingRule) -> Tensor:
         dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= rule.top_p)
         logits = logits.masked_fill(dropped, -torch.inf)
     return logits
+
+
+def draw_seed() -> int:
+    """A seed from torch's own generator, which `torch.manual_seed` sets."""
+    return int(torch.randint(MAX_SEED, (1,)))
 
 
 def _mix(seed: int, position: int) -> int:

@@ -7,7 +7,6 @@ drafted tree along the transcript as far as it goes and takes one token more; th
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from specrace.cost import CostCurve
 from specrace.drafters import METHODS, Drafter, Material, Method, find_method
 from specrace.errors import InputError
 from specrace.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
 from specrace.transcripts import Transcript
-from specrace.tree import TokenTree, TreeBuilder
+from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
 
 # The target's token where the transcript does not tell it: at every node off the path that the output took.
@@ -28,44 +28,10 @@ ALL, LOOPING = "all", "looping"
 MAX_CATEGORIES = 1000
 
 
-class PoolDrafter:
-    """Lookahead without its window: the n-grams of prompt and output, which is all that a transcript can tell."""
-
-    def __init__(self, material: Material, **options: Any) -> None:
-        self.lookahead: Any = find_method("lookahead").build(material, **options)
-
-    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The pool's n-grams after the pending token, the most recent first."""
-        builder = TreeBuilder(context[-1])
-        for ngram in self.lookahead.pool.after(context[-1]):
-            builder.add_path(ngram)
-        return builder.build()
-
-    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Fill the pool from what was said. No window was drafted, so lookahead learns nothing else."""
-        self.lookahead.observe(tree, verdict)
-
-
-@dataclass(frozen=True)
-class Part:
-    """What of a method can be scored: `note` in words, the options that this fixes, and what builds it."""
-
-    note: str
-    options: Mapping[str, int]
-    build: Callable[..., Drafter]
-
-
-_NEEDS_TARGET = {"jacobi": "its next guesses are the model's tokens after the rejected ones"}
-_PARTS = {"lookahead": Part("pool from the prompt only", {"pool_from_prompt": True}, PoolDrafter)}
-
-
 def needs_target(method: Method) -> str:
-    """Why a method cannot be scored without its model, "" where it can.
-
-    A drafter class says so itself in `needs_target_outputs`.
-    """
+    """Why a method cannot be scored without its model, "" where it can; its drafter's class says so."""
     reason: str = getattr(method.build, "needs_target_outputs", "")
-    return reason or _NEEDS_TARGET.get(method.name, "")
+    return reason
 
 
 def scorable_lanes() -> tuple[str, ...]:
@@ -95,15 +61,15 @@ class ScoredLane:
             raise InputError(f"The lane {name} cannot be scored without its model: {reason}; leave it out of --lanes.")
         checked = method.check(given)
         options = method.defaults("cuda") | checked
-        # A drafter that is scored whole may still have a remark to make: then only its class knows which.
-        part = _PARTS.get(name, Part(getattr(method.build, "scored_part", ""), {}, method.build))
-        for key, value in part.options.items():
+        build = method.scored_as or method.build
+        part: str = getattr(build, "scored_part", "")
+        for key, value in getattr(build, "scored_options", {}).items():
             if checked.get(key, value) != value:
-                raise InputError(f"The lane {name} is scored as its {part.note}; leave out --option {name}.{key}.")
+                raise InputError(f"The lane {name} is scored as its {part}; leave out --option {name}.{key}.")
             options[key] = value
         default = method.budget("cuda", options)
         budget = default if num_draft is None or name == "vanilla" else num_draft
-        return cls(name, budget, options, part.build, part.note)
+        return cls(name, budget, options, build, part)
 
 
 @dataclass(frozen=True)
@@ -171,30 +137,6 @@ def longest_loop(tokens: Sequence[int]) -> int:
         if same and same + period >= max(LOOP_TOKENS, LOOP_TURNS * period):
             longest = max(longest, same + period)
     return longest
-
-
-@dataclass(frozen=True)
-class CostCurve:
-    """Time of a forward over some rows divided by that over one row, as measured on some machine."""
-
-    rows: tuple[int, ...]
-    ratio: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.rows) != len(self.ratio) or self.rows[:1] != (1,) or sorted(set(self.rows)) != list(self.rows):
-            raise InputError("A cost curve needs as many ratios as rows, and rows that rise from 1.")
-        if not all(0 < ratio < float("inf") for ratio in self.ratio):
-            raise InputError("A cost curve's ratios are above 0; measure it again with calibrate.")
-
-    def at(self, rows: int) -> float:
-        """The ratio at `rows`, on straight lines between what was measured; the last one goes on."""
-        if len(self.rows) == 1:
-            return 1.0
-        right = min(max(1, bisect_left(self.rows, rows)), len(self.rows) - 1)
-        (x0, x1), (y0, y1) = self.rows[right - 1 : right + 1], self.ratio[right - 1 : right + 1]
-        value = y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
-        # A last line that falls is noise; further rows never cost less than the last that were measured.
-        return (max(value, y1) if rows > x1 else value) / self.ratio[0]
 
 
 @dataclass

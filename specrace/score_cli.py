@@ -16,11 +16,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
+from specrace.cost import CostCurve
 from specrace.drafters import METHODS
 from specrace.errors import InputError
 from specrace.options import lane_names, lane_options
 from specrace.race import MAX_NUM_DRAFT
-from specrace.score import CostCurve, Scoreboard, ScoredLane, needs_target, scorable_lanes
+from specrace.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
 from specrace.terminal import clean, console
 from specrace.transcripts import Tokenize, TranscriptFile
 
@@ -46,7 +47,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Score a file and show the figures. Raises InputError for what the user can mend."""
     lanes = scored_lanes(options)
-    curve = load_curve(options.cost_curve) if options.cost_curve is not None else None
+    curve = CostCurve.load(options.cost_curve) if options.cost_curve is not None else None
     if options.vocab_size is not None and options.vocab_size < 1:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
     if options.csv is not None and not options.csv.parent.is_dir():
@@ -80,18 +81,6 @@ def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
     given = lane_options(options.option)
     return [ScoredLane.of(name, given.get(name, {}), number) for name in names]
-
-
-def load_curve(path: Path) -> CostCurve:
-    """A cost curve from a JSON file. Raises InputError."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        rows, ratio = tuple(map(int, found["rows"])), tuple(map(float, found["ratio"]))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); give a file that calibrate wrote.") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f'{path} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.') from error
-    return CostCurve(rows, ratio)
 
 
 def load_tokenizer(name: str) -> Tokenize:

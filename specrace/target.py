@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from huggingface_hub import HfApi, try_to_load_from_cache
@@ -20,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from specrace.errors import InputError
 from specrace.kv import KVStore
 from specrace.rule import SamplingRule
-from specrace.sampling import Sampler
+from specrace.sampling import Sampler, warp
 from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Scores
 
@@ -166,8 +167,16 @@ class Session:
         targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
         if not self.num_top:
             return Scores(tuple(targets.tolist()))
-        both = torch.cat([targets[:, None], logits.topk(self.num_top, dim=-1).indices], dim=-1).tolist()
+        top = logits.topk(min(self.num_top, logits.shape[-1]), dim=-1).indices
+        both = torch.cat([targets[:, None], top], dim=-1).tolist()
         return Scores(tuple(row[0] for row in both), tuple(tuple(row[1:]) for row in both))
+
+    @torch.inference_mode()
+    def score_distributions(self, tree: TokenTree) -> np.ndarray:
+        """The target's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
+        logits = self.target.logits(self.store, tree).float()
+        probs: np.ndarray = warp(logits, self.sampler.rule).double().softmax(dim=-1).cpu().numpy()
+        return probs
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:

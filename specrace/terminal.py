@@ -30,6 +30,14 @@ def clean(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else "·" for letter in text)
 
 
+def quiet_model_library() -> None:
+    """No warnings or progress bars of transformers between our lines. Importing it here brings torch."""
+    import transformers.utils.logging
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
 class Row:
     """One lane as it stands."""
 
@@ -187,6 +195,8 @@ def badge(lane: LaneResult, dtype: str) -> str:
     """The badge's words."""
     if lane.first_difference is not None:
         words = difference_words(lane.first_difference, dtype)
+    elif lane.note:
+        words = lane.note
     else:
         words = "identical" if lane.lane != "vanilla" else "baseline"
     return f"{words}; repeats itself" if lane.loop_tokens else words

@@ -15,6 +15,7 @@ from typing import Any
 
 from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.metrics import LaneMetrics, difference_words, loop_tokens
+from specrace.rejection import NOTE, REJECTION
 
 OWN, ACCEPTED = "own", "accepted"
 KEYFRAME_S = 1.0
@@ -187,6 +188,8 @@ class RaceView:
         vanilla = next(iter(self._lanes.values()))
         if lane is vanilla:
             return "reference", "the reference"
+        if lane.info.rule == REJECTION:
+            return "law", NOTE
         if not lane.tokens:
             return "none", ""
         shared = min(len(lane.tokens), len(vanilla.tokens))
@@ -265,6 +268,8 @@ def final_badge(result: LaneResult, stopped: bool) -> Badge:
     """A finished lane's badge: its state and its words."""
     if result.lane == "vanilla":
         return "reference", "the reference"
+    if result.note:
+        return "law", result.note
     if result.identical is None:
         return "none", "not compared"
     if result.identical:
@@ -286,11 +291,23 @@ def headline(started: Started, finished: Finished) -> str:
     won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla."
     if fastest.lane == "vanilla":
         won = "No lane was faster than vanilla."
-    differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
-    equal = f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla."
-    said = f"{won} {equal if differing else 'Every lane printed the same text.'}"
+    said = f"{won} {_comparison(finished, titles)}"
     looping = any(lane.loop_tokens for lane in finished.lanes)
     return f"{said} The text repeats itself, which flatters copying." if looping else said
+
+
+def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
+    """Who printed vanilla's text, who did not, and who never meant to."""
+    differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
+    own = [titles[lane.lane] for lane in finished.lanes if lane.note]
+    sentences = []
+    if differing:
+        sentences.append(f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla.")
+    elif len(own) < len(finished.lanes) - 1:
+        sentences.append(f"Every {'other ' if own else ''}lane printed the same text.")
+    if own:
+        sentences.insert(0, f"{' and '.join(own)} drew {'their' if len(own) > 1 else 'its'} own text by vanilla's law.")
+    return " ".join(sentences)
 
 
 def describe_race(started: Started) -> Frame:

@@ -8,9 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from specrace.calibrate import load_cached
+from specrace.cost import CostCurve
 from specrace.errors import InputError
 from specrace.events import Event
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.prompt import Prompt, build_prompt
 from specrace.race import RaceSpec, race
 from specrace.retrieval.documents import Document, read_documents
@@ -28,13 +31,19 @@ MAX_PASSAGES = 12
 
 @dataclass
 class Workbench:
-    """Model, documents and retriever, loaded once and shared by every race."""
+    """Model, documents and retriever, loaded once and shared by every race.
+
+    `curve` is the cost curve that was measured here before, if any; the lanes' draft sizes come from it.
+    """
 
     target: Target
     documents: list[Document]
     retriever: Retriever
     embedder: Embedder
+    _tokens: list[list[int]] | None = None
     _counts: NGramCounts | None = None
+    _suffixes: SuffixIndex | None = None
+    curve: CostCurve | None = None
 
     @classmethod
     def open(
@@ -56,14 +65,14 @@ class Workbench:
         embedder = load_embedder()
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
-        return cls(target, texts, Retriever(index, embedder), embedder)
+        return cls(target, texts, Retriever(index, embedder), embedder, curve=load_cached(target.describe()))
 
     def on(self, documents: list[Document]) -> Workbench:
         """A workbench with the same model and embedder on other documents, indexed in memory."""
         passages = [passage for document in documents for passage in split_passages(document)]
         vectors = self.embedder.embed([embedded_text(passage) for passage in passages])
         retriever = Retriever(PassageIndex(passages, vectors), self.embedder)
-        return Workbench(self.target, documents, retriever, self.embedder)
+        return Workbench(self.target, documents, retriever, self.embedder, curve=self.curve)
 
     @property
     def num_passages(self) -> int:
@@ -87,21 +96,63 @@ class Workbench:
         began = time.perf_counter()
         hits = self.retrieve(question, top)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
-        prompt = build_prompt(self.target.tokenizer, question, hits)
+        prompt, hits = self.fitting_prompt(question, hits, spec)
         about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
         corpus = self.counts() if {"bigram", "trigram"} & set(spec.lanes) else None
+        suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)
-        for event in race(self.target, prompt.tokens, spec, corpus=corpus, about=about, stop=stop):
+        for event in race(
+            self.target,
+            prompt.tokens,
+            spec,
+            corpus=corpus,
+            corpus_index=suffixes,
+            about=about,
+            curve=self.curve,
+            stop=stop,
+        ):
             yield narrate(event)
+
+    def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
+        """The prompt and the passages in it.
+
+        A model without a chat template follows no instruction and may be as small as one of characters: of the
+        passages it gets the best that its context has room for, one at least.
+        """
+        tokenizer = self.target.tokenizer
+        prompt = build_prompt(tokenizer, question, hits)
+        while not tokenizer.chat_template and len(hits) > 1 and not self._fits(prompt, spec):
+            hits = hits[:-1]
+            prompt = build_prompt(tokenizer, question, hits)
+        return prompt, hits
+
+    def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
+        """Whether the model takes the prompt with an answer and the largest draft."""
+        size, device = len(prompt.tokens), self.target.device_type
+        curve = None if self.curve is None else self.curve.near(size)
+        largest = max(spec.lane_budget(name, device, curve) for name in spec.lanes)
+        return size + spec.max_new_tokens + largest <= self.target.max_context
+
+    def document_tokens(self) -> list[list[int]]:
+        """The tokens of each document, made at the first call."""
+        if self._tokens is None:
+            tokenizer = self.target.tokenizer
+            self._tokens = [tokenizer(text.text, add_special_tokens=False)["input_ids"] for text in self.documents]
+        return self._tokens
 
     def counts(self) -> NGramCounts:
         """Bigram and trigram counts of all documents, made at the first call."""
         if self._counts is None:
             counts = NGramCounts()
-            tokenizer = self.target.tokenizer
-            counts.extend_apart(tokenizer(text.text, add_special_tokens=False)["input_ids"] for text in self.documents)
+            counts.extend_apart(self.document_tokens())
             self._counts = counts
         return self._counts
+
+    def suffixes(self) -> SuffixIndex:
+        """The suffix index of all documents, made at the first call."""
+        if self._suffixes is None:
+            self._suffixes = SuffixIndex(self.document_tokens())
+        return self._suffixes
 
 
 def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:

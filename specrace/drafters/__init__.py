@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from specrace.drafters.base import Drafter, Material, Method
+from specrace.drafters.base import GUESSING, Drafter, Material, Method
 from specrace.drafters.jacobi import JacobiDrafter
-from specrace.drafters.lookahead import LookaheadDrafter, tree_size
+from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
+from specrace.drafters.recycling import RecyclingDrafter
+from specrace.drafters.rest import RestDrafter
+from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.vanilla import VanillaDrafter
 from specrace.errors import InputError
 
 _ALL = (
     Method("vanilla", "Vanilla", "one token a step: the baseline", VanillaDrafter, 0),
-    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4),
-    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4),
-    Method("jacobi", "Jacobi", "a block of guesses that settles step by step", JacobiDrafter, 8, {"num_draft": 16}),
+    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4, profile=GUESSING),
+    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4, profile=GUESSING),
+    Method(
+        "jacobi",
+        "Jacobi",
+        "a block of guesses that settles step by step",
+        JacobiDrafter,
+        8,
+        {"num_draft": 16},
+        profile=GUESSING,
+    ),
     Method(
         "lookahead",
         "Lookahead",
@@ -23,9 +34,20 @@ _ALL = (
         LookaheadDrafter,
         tree_size,
         {"n": 5, "window": 15, "guesses": 15},
+        scored_as=PoolDrafter,
     ),
     Method("trie", "N-gram trie", "a trie of the prompt's n-grams", TrieDrafter, 16, {"num_draft": 32}),
     Method("prompt-lookup", "Prompt lookup", "copy what followed before", PromptLookupDrafter, 10),
+    Method("rest", "REST", "what follows most often in all documents", RestDrafter, 16, {"num_draft": 64}),
+    Method(
+        "recycling",
+        "Token recycling",
+        "the model's likeliest tokens after each token, used again",
+        RecyclingDrafter,
+        16,
+        {"num_draft": 80},
+    ),
+    Method("suffix", "Suffix decoding", "the surest path after any match length", SuffixDrafter, 16, {"num_draft": 32}),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 

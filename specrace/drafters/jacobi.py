@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import ClassVar
 
 from specrace.drafters.base import Material
 from specrace.tree import TokenTree
@@ -15,6 +16,8 @@ from specrace.verify import Verdict
 
 class JacobiDrafter:
     """A chain of guesses, at first drawn (seeded) from the prompt."""
+
+    needs_target_outputs: ClassVar[str] = "its next guesses are the model's tokens after the rejected ones"
 
     def __init__(self, material: Material) -> None:
         self.prompt = material.prompt

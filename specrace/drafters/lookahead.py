@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.tree import TokenTree, TreeBuilder
@@ -126,3 +126,13 @@ class LookaheadDrafter:
             self.recent = [*self.recent[-(self.n - 1) :], token]
             if len(self.recent) == self.n:
                 self.pool.insert(self.recent[0], tuple(self.recent[1:]))
+
+
+class PoolDrafter(LookaheadDrafter):
+    """Lookahead without its window: the n-grams of prompt and output, which is all that a transcript can tell."""
+
+    scored_part: ClassVar[str] = "pool from the prompt only"
+    scored_options: ClassVar[Mapping[str, int]] = {"pool_from_prompt": True}
+
+    def _hang_window(self, builder: TreeBuilder) -> None:
+        """None is drafted: what the model would say there is not known."""

@@ -1,8 +1,9 @@
 """Bigram and trigram drafts: count tables, add-k smoothing, back-off from trigram to bigram.
 
 After "Adding Trigram to Speculative Decoding": the trigram row is used where its context was seen often enough, else
-the bigram row. Over a vocabulary of thousands a smoothed row is nearly uniform, so a draft drawn from it would be
-noise; this draft is each row's most likely token, one-hot, and the row's smoothed probability is kept for show.
+the bigram row. As there, a `sampled` draft is drawn from the smoothed row at the race's temperature, and hands over
+the distribution that it was drawn from. Over a vocabulary of thousands a smoothed row is nearly uniform and such a
+draft mostly noise; the default draft is each row's most likely token, one-hot, with the smoothed probability for show.
 """
 
 from __future__ import annotations
@@ -11,72 +12,110 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
 
-from specrace.drafters.base import Bounds, Material
-from specrace.ngrams.counts import NGramCounts
+import numpy as np
+
+from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.sampled_rows import SampledRows
+from specrace.ngrams.counts import Context, NGramCounts
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
-SMOOTHING = 1.0
+Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
+Smoothing = Annotated[int, Bounds(1, 1000, "added to every count, in hundredths")]
 
 
 class _TableDrafter(ABC):
-    """A chain that follows the table's most likely continuations and stops where the table knows none."""
+    """A chain from the table's rows: the most likely continuations, or tokens drawn from them.
 
-    def __init__(self, material: Material) -> None:
+    The most likely ones stop where the table knows none; a row that nothing is known of is drawn from uniformly.
+    """
+
+    order: int
+
+    def __init__(self, material: Material, sampled: bool, smoothing_percent: int) -> None:
         self.vocab_size = material.vocab_size
+        self.smoothing = smoothing_percent / 100
         self.counts = NGramCounts(below=material.corpus)
         self.counts.extend(material.prompt)
+        self.rows: SampledRows | None = None
+        if sampled:
+            # The lane's coins come from the same seed, so this is another stream of it.
+            random = np.random.default_rng((material.seed, self.order, 2))
+            self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.rule, random)
+        self._drawn_from: list[np.ndarray] = []
 
     @abstractmethod
-    def row(self, previous: int | None, current: int) -> dict[int, int]:
-        """Token -> count after (`previous`, `current`)."""
+    def context(self, previous: int | None, current: int) -> Context:
+        """The tokens whose row is used after (`previous`, `current`)."""
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The context is the last two real tokens; it rolls forward with every guess."""
         previous, current = (context[-2] if len(context) > 1 else None), context[-1]
         draft: list[int] = []
         probs = [1.0]
-        while len(draft) < budget:
-            row = self.row(previous, current)
-            if not row:
-                break
-            # Ties go to the token that was counted first, so that a draft does not depend on token numbers.
-            token = max(row, key=row.__getitem__)
-            probs.append((row[token] + SMOOTHING) / (sum(row.values()) + SMOOTHING * self.vocab_size))
-            draft.append(token)
-            previous, current = current, token
+        self._drawn_from = []
+        while len(draft) < budget and (guess := self._guess(self.context(previous, current))) is not None:
+            previous, current = current, guess[0]
+            draft.append(current)
+            probs.append(guess[1])
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), tuple(probs))
+
+    def distributions(self) -> np.ndarray:
+        """What the guesses of the last proposal were drawn from, [k, V]; only of a `sampled` draft."""
+        return np.array(self._drawn_from).reshape(-1, self.vocab_size)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Count what was really said: the accepted tokens and the bonus."""
-        self.counts.extend(tree.tokens[node] for node in verdict.path[1:])
-        self.counts.extend((verdict.bonus,))
+        said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        self.counts.extend(said)
+        if self.rows is not None:
+            self.rows.extend(said)
+
+    def _guess(self, context: Context) -> tuple[int, float] | None:
+        """A token and its probability."""
+        if self.rows is not None:
+            token, probs = self.rows.draw(context)
+            self._drawn_from.append(probs)
+            return token, float(probs[token])
+        row = self.counts.row(context)
+        if not row:
+            return None
+        # Ties go to the token that was counted first, so that a draft does not depend on token numbers.
+        token = max(row, key=row.__getitem__)
+        return token, (row[token] + self.smoothing) / (sum(row.values()) + self.smoothing * self.vocab_size)
 
 
 class BigramDrafter(_TableDrafter):
     """P(next | current)."""
 
-    def row(self, previous: int | None, current: int) -> dict[int, int]:
-        """The row of `current` alone."""
-        return self.counts.row((current,))
+    order = 2
+
+    def __init__(self, material: Material, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
+        super().__init__(material, sampled, smoothing_percent)
+
+    def context(self, previous: int | None, current: int) -> Context:
+        """`current` alone."""
+        return (current,)
 
 
 class TrigramDrafter(_TableDrafter):
     """P(next | previous, current), with back-off to the bigram."""
+
+    order = 3
 
     def __init__(
         self,
         material: Material,
         *,
         min_context_count: Annotated[int, Bounds(1, 1000, "sightings before a trigram row is trusted")] = 2,
+        sampled: Sampled = False,
+        smoothing_percent: Smoothing = 100,
     ) -> None:
-        super().__init__(material)
+        super().__init__(material, sampled, smoothing_percent)
         self.min_context_count = min_context_count
 
-    def row(self, previous: int | None, current: int) -> dict[int, int]:
-        """The trigram row if its context was seen `min_context_count` times, else the bigram row."""
-        if previous is not None:
-            row = self.counts.row((previous, current))
-            if sum(row.values()) >= self.min_context_count:
-                return row
-        return self.counts.row((current,))
+    def context(self, previous: int | None, current: int) -> Context:
+        """Both tokens if they were seen in a row `min_context_count` times, else `current` alone."""
+        if previous is not None and self.counts.total((previous, current)) >= self.min_context_count:
+            return (previous, current)
+        return (current,)

@@ -1,18 +1,22 @@
-"""Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens."""
+"""Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
+
+And the copy rule of LLMA (Yang et al., 2023), which copies from the reference, here the prompt, and never from what was
+generated. The paper copies 20 tokens and triggers on one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
 
-from specrace.drafters.base import Bounds, Material
+from specrace.drafters.base import Bounds, Flag, Material
 from specrace.ngrams.occurrences import FirstOccurrences
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
 
 class PromptLookupDrafter:
-    """Matches `longest` tokens down to `shortest`, in prompt and output."""
+    """Matches `longest` tokens down to `shortest`, in prompt and output; with `llma` in the prompt only."""
 
     def __init__(
         self,
@@ -20,14 +24,16 @@ class PromptLookupDrafter:
         *,
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 3,
         shortest: Annotated[int, Bounds(1, 32, "fewest tokens matched")] = 1,
+        llma: Annotated[bool, Flag("LLMA's rule: copy from the prompt only, never from the output")] = False,
     ) -> None:
         self.text = FirstOccurrences(longest)
         self.text.extend(material.prompt)
         self.shortest = min(shortest, longest)
+        self.llma = llma
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain of up to `budget` tokens; the bare root where nothing matches."""
-        index, length = self.text.match_end(self.shortest)
+        index, length = self.text.match_end(self.shortest, context if self.llma else None)
         if not length:
             return TokenTree.chain(context[-1])
         draft = self.text.tokens[index : index + max(0, budget)]
@@ -35,6 +41,7 @@ class PromptLookupDrafter:
         return TokenTree((context[-1], *draft), tuple(nodes), positions=(-1, *range(index, index + len(draft))))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Append what was said."""
-        self.text.extend(tree.tokens[node] for node in verdict.path[1:])
-        self.text.extend((verdict.bonus,))
+        """Append what was said, where it may be copied from."""
+        if not self.llma:
+            self.text.extend(tree.tokens[node] for node in verdict.path[1:])
+            self.text.extend((verdict.bonus,))

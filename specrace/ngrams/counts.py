@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Context = tuple[int, ...]
 
@@ -35,6 +35,21 @@ class NGramCounts:
             self._last = ()
             self.extend(tokens)
         self._last = ()
+
+    @property
+    def last(self) -> Context:
+        """The last tokens that were counted, at most two: the context of the next."""
+        return self._last
+
+    def rows(self) -> Iterator[tuple[Context, Mapping[int, int]]]:
+        """Every context and its row, layer by layer: a context that several layers know comes several times."""
+        if self.below is not None:
+            yield from self.below.rows()
+        yield from self._rows.items()
+
+    def total(self, context: Context) -> int:
+        """How often something followed `context`."""
+        return sum(self.row(context).values())
 
     def row(self, context: Context) -> dict[int, int]:
         """Token -> count after `context` (1 or 2 tokens), all layers added; empty when it was never seen."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class FirstOccurrences:
@@ -21,13 +21,14 @@ class FirstOccurrences:
             for length in range(1, min(self.longest, len(text)) + 1):
                 after.setdefault(tuple(text[-length:]), len(text))
 
-    def match_end(self, shortest: int = 1) -> tuple[int, int]:
-        """(index, length): the longest suffix of the text that occurred before, and the index after that place.
+    def match_end(self, shortest: int = 1, query: Sequence[int] | None = None) -> tuple[int, int]:
+        """(index, length): the longest suffix of `query` (None: the text) that goes on here, and the index after it.
 
-        (-1, 0) when no suffix of `shortest` tokens or more did.
+        The place is the first one. (-1, 0) when no suffix of `shortest` tokens or more does.
         """
-        for length in range(min(self.longest, len(self.tokens)), shortest - 1, -1):
-            index = self._after.get(tuple(self.tokens[-length:]), len(self.tokens))
+        last = self.tokens if query is None else query
+        for length in range(min(self.longest, len(last)), shortest - 1, -1):
+            index = self._after.get(tuple(last[-length:]), len(self.tokens))
             if index < len(self.tokens):
                 return index, length
         return -1, 0

@@ -107,6 +107,19 @@ class NGramTrie:
                 return found
         return None
 
+    def children(self, match: Match) -> dict[int, Match]:
+        """Token -> the place one token further, the first seen first."""
+        found = self._children(match.node, match.length)
+        return {token: Match(child, match.length + 1) for token, child in found.items()}
+
+    def weight(self, match: Match) -> int:
+        """What the windows that pass a place weigh; with one copy, how many there are."""
+        return self._count(match.node, match.length)
+
+    def position(self, match: Match) -> int:
+        """The index in the text where the place's last token stands first."""
+        return self._start(match.node) + match.length - 1
+
     def count(self, path: Sequence[int]) -> int:
         """What the windows that begin with `path` weigh; with one copy, how many there are."""
         found = self.find(path)

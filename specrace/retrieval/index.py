@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import importlib.util
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from specrace.cache import user_cache_folder, write_whole
 from specrace.errors import InputError
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
@@ -71,17 +71,8 @@ def _cache_file(texts: Sequence[str], embedder: Embedder, cache_dir: Path | None
     digest = hashlib.sha256(f"{embedder.name}\0{embedder.dim}".encode())
     for text in texts:
         digest.update(b"\0" + text.encode("utf-8", "surrogatepass"))
-    folder = cache_dir if cache_dir is not None else _user_cache_folder()
+    folder = cache_dir if cache_dir is not None else user_cache_folder()
     return folder / f"{_PREFIX}{digest.hexdigest()}{_SUFFIX}" if folder else None
-
-
-def _user_cache_folder() -> Path | None:
-    """$XDG_CACHE_HOME (which counts only if absolute) or ~/.cache, and `specrace` below it."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        return (base if base.is_absolute() else Path.home() / ".cache") / "specrace"
-    except RuntimeError:
-        return None
 
 
 def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vectors | None:
@@ -102,17 +93,9 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
 
 
 def _write_vectors(file: Path, vectors: Vectors) -> None:
-    """Write beside the file and rename, so that no reader ever sees half a file; then drop the oldest files."""
+    """Write the file, and drop the oldest ones."""
     body = vectors.astype("<f4").tobytes()
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".writing-", suffix=_SUFFIX)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(hashlib.sha256(body).digest() + body)
-            Path(temporary).replace(file)
-        except BaseException:
-            Path(temporary).unlink()
-            raise
+        write_whole(file, hashlib.sha256(body).digest() + body)
         for old in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}"), key=os.path.getmtime)[:-FILES_KEPT]:
             old.unlink()

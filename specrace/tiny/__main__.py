@@ -1,4 +1,4 @@
-"""`python -m specrace.tiny prepare|train|evaluate|export|answers`."""
+"""`python -m specrace.tiny prepare|train|evaluate|export|answers|characters`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--questions", type=Path, default=Path("assets/questions.jsonl"))
         if name == "export":
             command.add_argument("--out", type=Path, required=True)
+    characters = commands.add_parser("characters", help="train the character-level example into a model folder")
+    characters.add_argument("--text", type=Path, required=True, help="a folder of .md and .txt files")
+    characters.add_argument("--out", type=Path, required=True)
+    characters.add_argument("--minutes", type=float, default=3.0)
+    characters.add_argument("--seed", type=int, default=0)
     return root
 
 
@@ -56,6 +61,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Dispatch; the modules that need a model are imported by the command that uses them."""
+    if options.command == "characters":
+        from specrace.tiny.characters import Recipe, build
+
+        build(options.text, options.out, Recipe(minutes=options.minutes, seed=options.seed))
+        return 0
     if options.command == "export":
         from specrace.tiny.export import export
 

@@ -1,4 +1,4 @@
-"""First weights that already copy: an induction circuit written into an ordinary Qwen2.
+"""First weights that already copy: an induction circuit written into an ordinary Llama with biases in its attention.
 
 Layer 0, heads 1..K look exactly 1..K tokens back; one more head looks at the latest segment marker. Each writes a
 64-dimensional code of the token it sees into its own part of the residual. Layer 1 compares the codes of the last K
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 HEAD_DIM = 64
 PAIRS = HEAD_DIM // 2
@@ -43,9 +43,9 @@ BACK_SHARPNESS = 24.0
 
 def tiny_config(
     vocab_size: int, *, eos_token_id: int, hidden: int = 512, layers: int = 3, mlp: int = 512
-) -> Qwen2Config:
+) -> LlamaConfig:
     """The shape of the bundled model: few wide layers, heads of 64, tied embeddings."""
-    return Qwen2Config(
+    return LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden,
         intermediate_size=mlp,
@@ -55,7 +55,7 @@ def tiny_config(
         max_position_embeddings=2048,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
         tie_word_embeddings=True,
-        use_sliding_window=False,
+        attention_bias=True,
         eos_token_id=eos_token_id,
         bos_token_id=None,
         pad_token_id=eos_token_id,
@@ -100,14 +100,14 @@ class Residual:
 
 
 @torch.no_grad()
-def build_model(config: Qwen2Config, marker_ids: list[int], answer_id: int, seed: int = 0) -> Qwen2ForCausalLM:
-    """A Qwen2 whose first two layers copy; the rest is small noise.
+def build_model(config: LlamaConfig, marker_ids: list[int], answer_id: int, seed: int = 0) -> LlamaForCausalLM:
+    """A Llama whose first two layers copy; the rest is small noise.
 
     `marker_ids` are the segment markers, `answer_id` is the one among them that begins the answer.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(config)
+    model = LlamaForCausalLM(config)
     parts = Residual.draw(config.hidden_size, generator)
     size = parts.tokens.shape[1]
     embeddings = torch.randn(config.vocab_size, size, generator=generator) @ parts.tokens.T
@@ -130,7 +130,7 @@ def build_model(config: Qwen2Config, marker_ids: list[int], answer_id: int, seed
 
 
 @torch.no_grad()
-def keep_parts_apart(model: Qwen2ForCausalLM, tokens: Tensor) -> None:
+def keep_parts_apart(model: LlamaForCausalLM, tokens: Tensor) -> None:
     """Project embeddings and the output of layer 0's MLP onto the tokens' part; training does so after every step."""
     embeddings = model.model.embed_tokens.weight
     embeddings.copy_((embeddings @ tokens) @ tokens.T)
@@ -138,7 +138,7 @@ def keep_parts_apart(model: Qwen2ForCausalLM, tokens: Tensor) -> None:
     output.copy_(tokens @ (tokens.T @ output))
 
 
-def token_part(config: Qwen2Config, seed: int) -> Tensor:
+def token_part(config: LlamaConfig, seed: int) -> Tensor:
     """The tokens' part of the residual of `build_model(config, ..., seed)`."""
     return Residual.draw(config.hidden_size, torch.Generator().manual_seed(seed)).tokens
 

@@ -5,29 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from specrace.errors import InputError
 
+# The small preset's weights are one file; a larger model's are split.
+MAX_SHARD = "15500KB"
 
-def load_checkpoint(work: Path) -> Qwen2ForCausalLM:
-    """The model of a training folder: the mean of the last checkpoints, or the latest one while training goes on."""
+
+def load_checkpoint(work: Path) -> LlamaForCausalLM:
+    """The model of a training folder, as its latest checkpoint has it. Raises InputError where there is none."""
     path = work / "checkpoint.pt"
     if not path.exists():
         raise InputError(f"{work} holds no checkpoint; train first.")
     state = torch.load(path, weights_only=True, map_location="cpu")
-    model = Qwen2ForCausalLM(Qwen2Config.from_dict(state["config"]))
-    last = [torch.load(file, weights_only=True, map_location="cpu") for file in sorted(work.glob("weights-*.pt"))]
-    if last:
-        weights = {name: torch.stack([each[name].float() for each in last]).mean(0) for name in last[0]}
-    else:
-        weights = state["model"]
-    model.load_state_dict(weights)
+    model = LlamaForCausalLM(LlamaConfig.from_dict(state["config"]))
+    model.load_state_dict(state["model"])
     return model.eval()
 
 
 def export(work: Path, out: Path) -> None:
     """Write config, bfloat16 weights and tokenizer to `out`."""
     model = load_checkpoint(work).to(torch.bfloat16)
-    model.save_pretrained(out, max_shard_size="15MB")
+    model.save_pretrained(out, max_shard_size=MAX_SHARD)
     AutoTokenizer.from_pretrained(work).save_pretrained(out)

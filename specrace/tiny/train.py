@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoTokenizer, Qwen2ForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from specrace.tiny.circuit import build_model, keep_parts_apart, tiny_config, token_part
 from specrace.tiny.quoting import QuotingTask, Sample, Source
@@ -26,7 +26,7 @@ class Recipe:
     """A training run.
 
     Stages are (share of the run after which it starts, most words in the passages, share of the context's tokens that
-    are scored). Scoring the context teaches words; later it would drown the little that the answers still have to teach.
+    are scored). Scoring the context teaches words; later it would drown what the answers still have to teach.
     """
 
     minutes: float = 90.0
@@ -96,7 +96,7 @@ def batches(
         yield ids, scored
 
 
-def parameter_groups(model: Qwen2ForCausalLM, recipe: Recipe) -> list[dict[str, Any]]:
+def parameter_groups(model: LlamaForCausalLM, recipe: Recipe) -> list[dict[str, Any]]:
     """The circuit learns slowly, embeddings less so, everything else fast; what the circuit fetches with is fixed."""
     first, second = model.model.layers[0], model.model.layers[1]
     for parameter in (*first.self_attn.parameters(), *first.input_layernorm.parameters()):
@@ -119,7 +119,7 @@ def learning_rate(step: int, done: float, recipe: Recipe) -> float:
     return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, decay)))
 
 
-def loss_of(model: Qwen2ForCausalLM, ids: Tensor, scored: Tensor) -> Tensor:
+def loss_of(model: LlamaForCausalLM, ids: Tensor, scored: Tensor) -> Tensor:
     """Mean cross-entropy, in nats, of the scored tokens."""
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -188,8 +188,8 @@ def _report(folder: Path, progress: Progress, average: float, limit: float) -> N
     )
 
 
-def _save(folder: Path, model: Qwen2ForCausalLM, optimizer: Any, progress: Progress, recipe: Recipe) -> None:
-    """The latest checkpoint, and every one of the last quarter (they are averaged on export)."""
+def _save(folder: Path, model: LlamaForCausalLM, optimizer: Any, progress: Progress, recipe: Recipe) -> None:
+    """The latest checkpoint, written whole or not at all."""
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -200,11 +200,9 @@ def _save(folder: Path, model: Qwen2ForCausalLM, optimizer: Any, progress: Progr
     target = folder / "checkpoint.pt"
     torch.save(state, target.with_suffix(".new"))
     target.with_suffix(".new").replace(target)
-    if progress.seconds > 0.85 * recipe.minutes * 60:
-        torch.save(model.state_dict(), folder / f"weights-{progress.step}.pt")
 
 
-def _resume(folder: Path, model: Qwen2ForCausalLM, optimizer: Any) -> Progress:
+def _resume(folder: Path, model: LlamaForCausalLM, optimizer: Any) -> Progress:
     path = folder / "checkpoint.pt"
     if not path.exists():
         return Progress()

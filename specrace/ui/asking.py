@@ -10,6 +10,7 @@ from typing import Any
 from specrace.drafters import METHODS, find_method
 from specrace.errors import InputError
 from specrace.race import RaceSpec
+from specrace.rejection import MATCH
 
 MAX_LANES = 6
 MAX_NEW_TOKENS = 512
@@ -18,6 +19,7 @@ MAX_TEMPERATURE = 2.0
 MAX_SEED = 2**31 - 1
 MAX_PASSAGES = 12
 MAX_QUESTION_CHARACTERS = 2000
+MAX_RULE_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def read_asking(
     seed: Any = 0,
     num_draft: Any = "auto",
     top: Any = 4,
+    sampling_rule: Any = MATCH,
 ) -> Asking:
     """A race from values that came over the wire. Raises InputError that names the first one that is wrong."""
     spec = RaceSpec(
@@ -47,6 +50,7 @@ def read_asking(
         top_p=_number("Top-p", top_p, 0.01, 1.0),
         seed=_whole("The seed", seed, 0, MAX_SEED),
         num_draft=_num_draft(num_draft),
+        sampling_rule=str(sampling_rule)[:MAX_RULE_CHARACTERS],
     )
     return Asking(_question(question), spec, _whole("The number of passages", top, 1, MAX_PASSAGES))
 

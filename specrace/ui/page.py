@@ -17,6 +17,7 @@ from specrace.drafters import METHODS
 from specrace.errors import InputError
 from specrace.events import Event
 from specrace.race import DEFAULT_LANES
+from specrace.rejection import MATCH, REJECTION
 from specrace.ui import asking, uploads
 from specrace.ui.stream import frames, outcome
 from specrace.ui.worker import Run, Worker
@@ -127,6 +128,12 @@ def _settings() -> list[gr.components.Component]:
                     heat = gr.Slider(0, asking.MAX_TEMPERATURE, 0, step=0.05, label="Temperature", info="0 is greedy.")
                     top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="The share of choices kept.")
                     seed = gr.Number(0, precision=0, label="Seed", info="The same draws in every lane.")
+                rule = gr.Radio(
+                    [("Match: vanilla's very text", MATCH), ("Rejection: its distribution only", REJECTION)],
+                    value=MATCH,
+                    label="Sampling rule",
+                    info="How sampled drafts are verified. Rejection is for bigram and trigram, above temperature 0.",
+                )
             files = gr.File(
                 file_count="multiple",
                 file_types=[".txt", ".md"],
@@ -134,7 +141,7 @@ def _settings() -> list[gr.components.Component]:
                 height=200,
                 elem_id="files",
             )
-    return [lanes, length, heat, top_p, seed, draft, top, files]
+    return [lanes, length, heat, top_p, seed, draft, top, rule, files]
 
 
 def _examples(examples: Sequence[str]) -> list[gr.Button]:
@@ -151,13 +158,13 @@ def _describe_method(number: int) -> dict[str, Any]:
 
 def _starter(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., AsyncIterator[str]]:
     async def start(
-        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any,
+        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, rule: Any,
         files: list[str] | None, request: gr.Request,
     ) -> AsyncIterator[str]:  # fmt: skip
         """Frames of one race, as JSON strings."""
         session = request.session_hash or ""
         try:
-            asked = asking.read_asking(question, lanes, length, heat, top_p, seed, draft, top)
+            asked = asking.read_asking(question, lanes, length, heat, top_p, seed, draft, top, rule)
             job = worker.submit(session, _racing(asked, benches, session, files or []))
             async with aclosing(frames(worker, job)) as stream:
                 async for frame in stream:
@@ -218,10 +225,13 @@ def _result_endpoint(worker: Worker) -> Callable[..., Any]:
         seed: int = 0,
         num_draft: str = "auto",
         passages: int = 4,
+        sampling_rule: str = MATCH,
     ) -> dict[str, Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
         try:
-            asked = asking.read_asking(question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages)
+            asked = asking.read_asking(
+                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, sampling_rule
+            )
             session = f"api-{uuid.uuid4()}"
             return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), session, [])))
         except InputError as error:

@@ -288,8 +288,8 @@ def test_the_designs_options_and_defaults() -> None:
     assert [option.name for option in METHODS["trie"].options] == ["n", "prefix", "static"]
     assert METHODS["trie"].defaults("cpu") == {"n": 13, "prefix": 3, "static": False}
     assert METHODS["trie"].budget("cuda", {}) == 32
-    assert METHODS["trigram"].defaults("cpu") == {"min_context_count": 2}
-    assert METHODS["prompt-lookup"].defaults("cpu") == {"longest": 3, "shortest": 1}
+    assert METHODS["trigram"].defaults("cpu") == {"min_context_count": 2, "sampled": False, "smoothing_percent": 100}
+    assert METHODS["prompt-lookup"].defaults("cpu") == {"longest": 3, "shortest": 1, "llma": False}
     assert METHODS["prompt-lookup"].budget("cpu", {}) == 10
     expected = {"n": 3, "window": 5, "guesses": 3, "pool_from_prompt": False}
     assert METHODS["lookahead"].defaults("cpu") == expected

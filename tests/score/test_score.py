@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specrace.cost import CostCurve
 from specrace.drafters import METHODS, Material, Method
 from specrace.errors import InputError
 from specrace.lane import Lane
 from specrace.score import (
     UNKNOWN,
-    CostCurve,
     Scoreboard,
     ScoredLane,
     forced_steps,

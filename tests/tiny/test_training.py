@@ -89,6 +89,10 @@ def test_train_resume_export_load(
     out = work / "out"
     assert main(["export", "--work", str(work), "--out", str(out)]) == 0
     target = load_target(out)
+    # AutoTokenizer may prefer the model type's own tokenizer class, which splits text otherwise.
+    text = "In 2018, 16-bit words:\n\n  naïve 3.14 <b>"
+    learned = AutoTokenizer.from_pretrained(work)
+    assert target.tokenizer(text)["input_ids"] == learned(text)["input_ids"]
     assert 0 <= target.vocab_size - len(target.tokenizer) < 64
     assert target.eos_ids == {target.tokenizer.convert_tokens_to_ids("<|end|>")}
 

@@ -2,7 +2,7 @@
 // guesses that come and go never move the text.
 const PROPOSED_MS = 70, HELD_MS = 200, REJECTED_MS = 350;
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
-const MARKS = { same: "✓", identical: "✓", differs: "≠", reference: "", none: "" };
+const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 const MEANS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
@@ -60,7 +60,7 @@ class Pane {
     this.counts.textContent = meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "";
     const [state, words] = lane.badge;
     this.node.dataset.badge = state;
-    const short = /^(identical|differs at token \d+)?/.exec(words)[0] || words;
+    const short = /^(identical|same distribution|differs at token \d+)?/.exec(words)[0] || words;
     this.badge.textContent = [MARKS[state], short].filter(Boolean).join(" ");
     this.badge.append(make("span", "more", words.slice(short.length)));
     this.badge.title = `${words || "No tokens yet"}. ${MEANS.badge}`;

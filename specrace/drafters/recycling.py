@@ -1,0 +1,90 @@
+"""Token recycling (Luo et al., 2024): what the target thought likely after a token once, it may say after it again.
+
+An adjacency holds the target's k likeliest tokens after each token it was last asked about, rejected drafts too. A
+template of ranks, always the same, is filled from it level by level.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated, ClassVar
+
+from specrace.drafters.base import Flag, Material
+from specrace.ngrams.counts import NGramCounts
+from specrace.tree import TokenTree, TreeBuilder
+from specrace.verify import Verdict
+
+NUM_TOP = 8
+Ranks = tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def template(num_nodes: int) -> tuple[Ranks, ...]:
+    """The `num_nodes` likeliest nodes of a tree of ranks, level by level; a node is the ranks on the way to it.
+
+    A successor of rank r (0 is the likeliest) is taken to be right with 2 ** -(r + 1), and a path with the product.
+    Ties: the shallower, then the lower ranks. With 80 nodes the levels are 7, 21, 30, 15, 6 and 1 wide.
+    """
+    chosen: list[Ranks] = []
+    # (halvings, depth, ranks): a child is a halving or more behind its parent.
+    frontier: list[tuple[int, int, Ranks]] = [(rank + 1, 1, (rank,)) for rank in range(NUM_TOP)]
+    while len(chosen) < num_nodes:
+        halvings, depth, ranks = heapq.heappop(frontier)
+        chosen.append(ranks)
+        for rank in range(NUM_TOP):
+            heapq.heappush(frontier, (halvings + rank + 1, depth + 1, (*ranks, rank)))
+    return tuple(sorted(chosen, key=lambda ranks: (len(ranks), ranks)))
+
+
+class RecyclingDrafter:
+    """Starts knowing nothing, as each of our lanes does; the published code keeps its adjacency between requests."""
+
+    num_top: ClassVar[int] = NUM_TOP
+    needs_target_outputs: ClassVar[str] = "its drafts are the model's likeliest tokens, at rejected nodes too"
+
+    def __init__(
+        self,
+        material: Material,
+        *,
+        warm: Annotated[bool, Flag("start from the prompt's own pairs of tokens")] = False,
+    ) -> None:
+        self.successors: dict[int, Ranks] = {}
+        if warm:
+            counts = NGramCounts()
+            counts.extend(material.prompt)
+            for token in dict.fromkeys(material.prompt):
+                row = counts.row((token,))
+                # Sorting keeps the order in which equals came.
+                self.successors[token] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """The template of `budget` nodes, less those for which no successor is known."""
+        builder = TreeBuilder(context[-1])
+        nodes: dict[Ranks, int] = {(): 0}
+        for ranks in template(max(0, budget)):
+            parent, rank = nodes.get(ranks[:-1]), ranks[-1]
+            if parent is None:
+                continue
+            known = self.successors.get(builder.tokens[parent], ())
+            if rank < len(known):
+                nodes[ranks] = builder.add(parent, known[rank], 0.5 ** (rank + 1))
+        return builder.build()
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Take over the target's likeliest tokens after every node's token.
+
+        Where a token stands at several nodes the last counts, and a node of the accepted path before all others.
+        """
+        for node in (*range(len(tree)), *verdict.path):
+            self._learn(tree.tokens[node], node, verdict)
+
+    def _learn(self, token: int, node: int, verdict: Verdict) -> None:
+        """A new row. A target that tells its token only puts that first in the old row; an unknown one leaves it."""
+        scores = verdict.scores
+        if scores.top is not None:
+            self.successors[token] = tuple(scores.top[node][:NUM_TOP])
+        elif (target := scores.targets[node]) >= 0:
+            old = self.successors.get(token, ())
+            self.successors[token] = (target, *(each for each in old if each != target))[:NUM_TOP]

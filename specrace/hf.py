@@ -1,0 +1,250 @@
+"""Our methods inside transformers' own `generate`.
+
+>>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie", max_new_tokens=64)  # doctest: +SKIP
+
+`generate` prepares its arguments as ever, hands the loop to us, and gets what its own loop would have given: the
+same tokens under greedy decoding; under sampling, text of the same law (the draws are ours, keyed by a seed).
+Whatever would make the two differ is refused with a ValueError.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from transformers import (
+    EosTokenCriteria,
+    GenerationConfig,
+    GenerationMixin,
+    LogitNormalization,
+    MaxLengthCriteria,
+    StoppingCriteriaList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from specrace.cost import CostCurve
+from specrace.errors import InputError
+from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.race import RaceSpec, generate
+from specrace.rule import SamplingRule
+from specrace.sampling import draw_seed
+from specrace.target import Target, check_trees, refuse_unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# What `generate` hands on and the target does by itself.
+_OURS = {"attention_mask", "position_ids", "cache_position", "past_key_values", "use_cache", "logits_to_keep"}
+_WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+_MODES = ("dola_layers", "penalty_alpha")
+_EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+# Model -> the state in which its trees were checked, so that they are checked once.
+_CHECKED: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+
+
+def custom_generate(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: Sequence[Any],
+    stopping_criteria: Sequence[Any],
+    generation_config: GenerationConfig,
+    streamer: Any = None,
+    *,
+    method: str = "trie",
+    num_draft: int | None = None,
+    seed: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    corpus: NGramCounts | None = None,
+    corpus_index: SuffixIndex | None = None,
+    curve: CostCurve | None = None,
+    **model_kwargs: Any,
+) -> Any:
+    """Decode one sequence with `method`; returns ids [1, prompt + new], as `generate` does.
+
+    The keyword arguments are given to `generate` itself: a lane's name, its `num_draft` (None: from the cost `curve`,
+    or the method's own) and drafter `options`, the counts and suffix index of a corpus, and the `seed` of a sampled
+    text (None: drawn from torch's own generator, so that `torch.manual_seed` reproduces it).
+    Raises ValueError for more than one sequence, and for settings under which drafts would change the output.
+    """
+    with _value_errors(), _evaluating(model):
+        _refuse_modes(generation_config)
+        _refuse_inputs(input_ids, model_kwargs)
+        rule = _sampling_rule(logits_processor, bool(generation_config.do_sample), seed)
+        target = _open_target(model)
+        ends = _Ends.of(stopping_criteria, generation_config)
+        target.eos_ids = ends.eos_ids
+        prompt = tuple(input_ids[0].tolist())
+        new = max(1, ends.max_length - len(prompt))
+        spec = RaceSpec((method,), num_draft=num_draft, options={method: options or {}})
+        near = None if curve is None else curve.near(len(prompt))
+        budget = spec.lane_budget(method, target.device_type, near)
+        steps = generate(
+            target,
+            method,
+            prompt,
+            max_new_tokens=new,
+            temperature=rule.temperature,
+            top_p=rule.top_p,
+            top_k=rule.top_k,
+            seed=rule.seed,
+            # Near the end of the model's context a smaller draft is better than none.
+            num_draft=max(0, min(budget, target.max_context - len(prompt) - new)),
+            corpus=corpus,
+            corpus_index=corpus_index,
+            **(options or {}),
+        )
+        tokens = (token for step in steps for token in step.emitted)
+        ids = _collect(input_ids, new, tokens, ends.others, _own_streamer(streamer, input_ids))
+    return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
+
+
+def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:
+    """Ids [1, prompt + new] up to the first token at which a criterion fires, each shown to the streamer."""
+    ids = prompt.new_zeros((1, prompt.shape[1] + room))
+    length = prompt.shape[1]
+    ids[:, :length] = prompt
+    for token in tokens:
+        ids[0, length] = token
+        length += 1
+        if streamer is not None:
+            streamer.put(ids[0, length - 1 : length].cpu())
+        if criteria and bool(criteria(ids[:, :length], None).all()):
+            break
+    if streamer is not None:
+        streamer.end()
+    return ids[:, :length].clone()
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What ends a text: the end-of-text tokens and the length, which the lane knows, and all `others`."""
+
+    eos_ids: frozenset[int]
+    max_length: int
+    others: StoppingCriteriaList
+
+    @classmethod
+    def of(cls, criteria: Sequence[Any], config: GenerationConfig) -> _Ends:
+        """Taken from the criteria, for it is they that `generate` obeys."""
+        lengths = [each.max_length for each in criteria if type(each) is MaxLengthCriteria]
+        eos_ids = (each.eos_token_id.flatten().tolist() for each in criteria if type(each) is EosTokenCriteria)
+        others = [each for each in criteria if type(each) not in (MaxLengthCriteria, EosTokenCriteria)]
+        return cls(
+            frozenset(token for ids in eos_ids for token in ids),
+            min(lengths, default=config.max_length),
+            StoppingCriteriaList(others),
+        )
+
+
+def _sampling_rule(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingRule:
+    """The rule that these processors amount to. Raises ValueError for any that a draft's nodes could not obey."""
+    values: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    before = -1
+    for processor in processors:
+        kind = type(processor)
+        # It only shifts all scores of a row by the same amount.
+        if kind is LogitNormalization:
+            continue
+        name = kind.__name__
+        if kind not in _WARPERS:
+            raise ValueError(f"{name} depends on the text so far or is not known to specrace; leave it out.")
+        if _WARPERS.index(kind) <= before:
+            raise ValueError(f"{name} comes twice or too late; specrace warps by temperature, then top-k, then top-p.")
+        before = _WARPERS.index(kind)
+        if getattr(processor, "filter_value", -math.inf) != -math.inf:
+            raise ValueError(f"{name} fills with {processor.filter_value}; specrace leaves tokens out altogether.")
+        if kind is TopPLogitsWarper and processor.min_tokens_to_keep != 1:
+            raise ValueError(f"{name} keeps at least {processor.min_tokens_to_keep} tokens; specrace keeps one.")
+        values |= {key: getattr(processor, key) for key in values if hasattr(processor, key)}
+    if not samples:
+        return SamplingRule()
+    return SamplingRule(**values, seed=draw_seed() if seed is None else seed)
+
+
+def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
+    """Raises ValueError unless there is one unpadded sequence of tokens and nothing else that the model would read."""
+    if input_ids.ndim != 2 or input_ids.shape[0] != 1:
+        raise ValueError(f"specrace decodes one sequence at a time and was given {input_ids.shape[0]}.")
+    length = input_ids.shape[1]
+    given = {name for name, value in model_kwargs.items() if value is not None and value is not False}
+    foreign = sorted(given - _OURS)
+    if not length or foreign:
+        raise ValueError(f"specrace reads token ids only; leave out {', '.join(foreign) or 'embeddings'}.")
+    mask, positions = model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
+    if mask is not None and not bool((mask == 1).all()):
+        raise ValueError("The prompt is padded or masked; give one sequence without padding.")
+    if positions is not None and any(row != list(range(length)) for row in positions.reshape(-1, length).tolist()):
+        raise ValueError("The position ids do not count from 0; leave them out.")
+    cache = model_kwargs.get("past_key_values")
+    if cache is not None and (getattr(cache, "_is_user_defined", False) or cache.get_seq_length()):
+        raise ValueError("specrace keeps a cache of its own; leave out past_key_values.")
+
+
+def _refuse_modes(config: GenerationConfig) -> None:
+    """Raises ValueError for ways to generate that are not plain greedy decoding or sampling, and for their extras."""
+    if (config.num_beams or 1) > 1:
+        raise ValueError(f"specrace decodes greedily or samples; it has no beam search (num_beams={config.num_beams}).")
+    for name in _MODES:
+        if getattr(config, name, None):
+            raise ValueError(f"specrace decodes greedily or samples; leave out {name}.")
+    extras = [name for name in _EXTRAS if getattr(config, name, None)]
+    if config.return_dict_in_generate and extras:
+        raise ValueError(f"specrace keeps no {extras[0].removeprefix('output_')} of its steps; leave out {extras[0]}.")
+
+
+def _own_streamer(given: Any, input_ids: Tensor) -> Any:
+    """The streamer to show tokens to; the prompt it has seen, or is shown now.
+
+    transformers (5.17 and 5.23) shows the prompt to the `streamer` that `generate` was given, but does not pass it on
+    to a callable. So it is looked up where it is: in the call of `generate` that we are called from. One that is bound
+    to `custom_generate` itself (by `functools.partial`) has seen nothing yet.
+    """
+    code = inspect.unwrap(GenerationMixin.generate).__code__
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    passed = frame.f_locals.get("streamer") if frame is not None else None
+    if given is None or given is passed:
+        return passed
+    given.put(input_ids.cpu())
+    return given
+
+
+def _open_target(model: Any) -> Target:
+    """The model as a target, checked at its first use to score trees as it decodes. Raises InputError."""
+    target = Target(model)
+    refuse_unsupported(model.config, target.name)
+    state = (str(target.dtype), str(target.device), str(getattr(model.config, "_attn_implementation", "")))
+    if _CHECKED.get(model) != state:
+        check_trees(target)
+        _CHECKED[model] = state
+    return target
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """The model without dropout, and afterwards as it was."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """An InputError as the ValueError that callers of `generate` expect."""
+    try:
+        yield
+    except InputError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,37 @@
+"""Counts of bigrams and trigrams as arrays, for vocabularies of letters: 65 of them are a table of 65 x 65 x 65."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from specrace.ngrams.counts import Context, NGramCounts
+
+LARGEST_VOCABULARY = 128
+
+
+class DenseCounts:
+    """A copy of `counts` over a vocabulary of V tokens: bigrams [V, V] and trigrams [V, V, V], int32."""
+
+    def __init__(self, vocab_size: int, counts: NGramCounts) -> None:
+        self.bigrams = np.zeros((vocab_size,) * 2, dtype=np.int32)
+        self.trigrams = np.zeros((vocab_size,) * 3, dtype=np.int32)
+        for context, row in counts.rows():
+            table = self.bigrams if len(context) == 1 else self.trigrams
+            table[context][list(row)] += np.array(list(row.values()), dtype=np.int32)
+        self._last = counts.last
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Count `tokens` as the continuation of what was counted last."""
+        for token in tokens:
+            if self._last:
+                self.bigrams[self._last[-1], token] += 1
+            if len(self._last) == 2:
+                self.trigrams[(*self._last, token)] += 1
+            self._last = (*self._last[-1:], token)
+
+    def row(self, context: Context) -> np.ndarray:
+        """Counts [V] of every token after `context` (1 or 2 tokens)."""
+        counts: np.ndarray = (self.bigrams if len(context) == 1 else self.trigrams)[context]
+        return counts

@@ -1,0 +1,128 @@
+"""A suffix index: every place in a corpus where some tokens stand, by binary search in a sorted list of its suffixes.
+
+Built once for a corpus and shared. Documents stay apart: each ends in `END`, which no query and no draft contains.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+END = -1
+# Suffixes are in order of their first tokens, this many; those that are equal so far, in the order of the text.
+SORTED_TOKENS = 32
+
+
+class SuffixIndex:
+    """The suffixes of all documents' tokens, sorted. It is never changed.
+
+    `text` is all documents in a row, an `END` after each; `order` the starts of its suffixes, sorted, both [T].
+    """
+
+    def __init__(self, documents: Iterable[Sequence[int]]) -> None:
+        self.text: Ints = np.fromiter((token for tokens in documents for token in (*tokens, END)), np.int64)
+        self.order = _sorted_suffixes(self.text)
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def places(self, query: Sequence[int], most: int) -> Ints:
+        """Where the text goes on after `query`: indices of the next token, sorted by what follows, [at most `most`].
+
+        Places at a document's end, where nothing follows, are left out. Of too many, an even spread over the sorted
+        ones is taken, so that no continuation is left out for its token numbers.
+        """
+        size, text = len(query), self.text
+        first = bisect_left(self.order, [*query, END + 1], key=lambda start: text[start : start + size + 1].tolist())
+        end = bisect_right(self.order, list(query), first, key=lambda start: text[start : start + size].tolist())
+        if end - first <= most:
+            return self.order[first:end] + size
+        return self.order[np.linspace(first, end - 1, most).astype(np.int64)] + size
+
+    def longest_match(self, context: Sequence[int], shortest: int, longest: int, most: int) -> Ints:
+        """The places after the longest end of `context`, `shortest` to `longest` tokens, that goes on somewhere."""
+        lengths = range(shortest, min(longest, len(context)) + 1)
+        # Where a longer end of the context stands, a shorter one stands too: the lengths that match come first.
+        matching = bisect_left(lengths, True, key=lambda length: not len(self.places(context[-length:], 1)))
+        if not matching:
+            return np.empty(0, np.int64)
+        return self.places(context[-lengths[matching - 1] :], most)
+
+
+def _sorted_suffixes(text: Ints) -> Ints:
+    """Starts of the suffixes [T], by prefix doubling: sorted by 2 tokens, then 4, 8, 16 and 32."""
+    size, width = len(text), 1
+    ranks: Ints = np.unique(text, return_inverse=True)[1].astype(np.int64)
+    order = np.arange(size)
+    while width < SORTED_TOKENS:
+        # What stands `width` further decides among equals; the text's end comes before every token.
+        following = np.zeros(size, np.int64)
+        following[: max(0, size - width)] = ranks[width:] + 1
+        pairs = ranks * (size + 1) + following
+        order = np.argsort(pairs, kind="stable")
+        steps = np.diff(pairs[order], prepend=pairs[order[:1]]) != 0
+        ranks[order] = np.cumsum(steps)
+        width *= 2
+    return order
+
+
+def matches_in_itself(text: Ints, shortest: int, longest: int) -> Ints:
+    """The places in `text` [T] after earlier occurrences of the longest of its ends that has one, in their order.
+
+    An index for a text that grows a little at every step: one look over all of it, and nothing to keep.
+    """
+    found = ends = np.flatnonzero(text[:-1] == text[-1])
+    if shortest > 1:
+        found = ends[:0]
+    for length in range(2, longest + 1):
+        ends = ends[ends >= length - 1]
+        ends = ends[text[ends - length + 1] == text[-min(length, len(text))]]
+        if not len(ends):
+            break
+        if length >= shortest:
+            found = ends
+    return found + 1
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Tokens that follow at `count` of the places, first at the index `first` of the text."""
+
+    tokens: tuple[int, ...]
+    count: int
+    first: int
+
+
+def count_continuations(text: Ints, places: Ints, length: int, most: int) -> list[Continuation]:
+    """The `most` most frequent prefixes of what follows at `places`, each at most `length` tokens, up to an END.
+
+    Ties: the shorter, then the one that stands first in the text. A prefix always comes after its own prefixes.
+    """
+    windows = text[np.minimum(places[:, None] + np.arange(length), len(text) - 1)]
+    windows[np.logical_or.accumulate(windows == END, axis=1)] = END
+    rows = np.lexsort(windows.T[::-1])
+    windows, places = windows[rows], places[rows]
+    # [H - 1, length]: whether a row's first 1, 2, ... tokens differ from those of the row before.
+    differs = np.logical_or.accumulate(windows[1:] != windows[:-1], axis=1)
+    found = np.empty((4, 0), np.int64)  # -count, depth, first, row
+    for depth in range(1, length + 1 if len(places) else 1):
+        starts = np.concatenate(([0], np.flatnonzero(differs[:, depth - 1]) + 1))
+        counts = np.diff(starts, append=len(places))
+        firsts = np.minimum.reduceat(places, starts)
+        real = windows[starts, depth - 1] != END
+        if found.shape[1] == most:
+            # Those found so far are shorter: they win the ties.
+            real &= counts > -found[0, -1]
+        fresh = np.stack((-counts, np.full_like(counts, depth), firsts, starts))[:, real]
+        found = np.concatenate((found, fresh), axis=1)
+        found = found[:, np.lexsort(found[2::-1])][:, :most]
+    return [
+        Continuation(tuple(windows[row, :depth].tolist()), -negative, first)
+        for negative, depth, first, row in found.T.tolist()
+    ]

@@ -1,0 +1,173 @@
+"""The character-level example: a tokenizer of single characters and a small Llama trained on a folder of documents.
+
+It stands in for the character model of "Adding Trigram to Speculative Decoding": over 65 symbols a trigram table is
+dense, a smoothed row says something, and bigram and trigram drafts can be drawn and compared as they are there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specrace.errors import InputError
+from specrace.retrieval.documents import read_documents
+
+END = "<|end|>"
+PLAIN = "\n .,'-:?0123456789abcdefghijklmnopqrstuvwxyz"
+NUM_CAPITALS = 20
+CONTEXT = 1536
+HELD_OUT_EVERY = 12
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training run. Stages are (share of the run after which it starts, rows, characters a row)."""
+
+    minutes: float = 3.0
+    stages: tuple[tuple[float, int, int], ...] = ((0.0, 12, 128), (0.6, 6, 256), (0.88, 2, 1024))
+    rate: float = 4e-3
+    warmup_steps: int = 20
+    seed: int = 0
+    hidden: int = 128
+    layers: int = 3
+    heads: int = 4
+    mlp: int = 352
+
+
+def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
+    """65 symbols: small letters, digits, six marks, two blanks, the 20 commonest capitals of `texts`, and the end.
+
+    Accents go, other capitals become small letters, and what is left is read as a blank.
+    """
+    counts = Counter("".join(texts))
+    capitals = sorted("ABCDEFGHIJKLMNOPQRSTUVWXYZ", key=lambda letter: -counts[letter])
+    kept = sorted(capitals[:NUM_CAPITALS])
+    alphabet = [*PLAIN, *kept]
+    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(alphabet)}, unk_token=" "))
+    folds: list[Any] = [normalizers.Replace(letter, letter.lower()) for letter in sorted(capitals[NUM_CAPITALS:])]
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFKD(),
+            normalizers.StripAccents(),
+            normalizers.Replace(Regex('[‘’“”"`]'), "'"),
+            normalizers.Replace(Regex("[‐-―]"), "-"),
+            *folds,
+            normalizers.Replace(Regex(f"[^{''.join(kept)}a-z0-9\\n .,'\\-:?]"), " "),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=END,
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def character_model(vocab_size: int, end: int, recipe: Recipe) -> LlamaForCausalLM:
+    """A Llama of about 0.6 million parameters, its embedding tied."""
+    torch.manual_seed(recipe.seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=recipe.hidden,
+        intermediate_size=recipe.mlp,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        num_key_value_heads=recipe.heads,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=end,
+        initializer_range=recipe.hidden**-0.5 / 2,
+    )
+    return LlamaForCausalLM(config)
+
+
+def windows(documents: Sequence[Tensor], rows: int, length: int, random: torch.Generator) -> Tensor:
+    """Ids [rows, length + 1] cut anywhere from the documents in an order of their own."""
+    order = torch.randperm(len(documents), generator=random).tolist()
+    text = torch.cat([documents[number] for number in order])
+    starts = torch.randint(len(text) - length, (rows,), generator=random).tolist()
+    return torch.stack([text[start : start + length + 1] for start in starts])
+
+
+def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tensor, float]]:
+    """Windows and the share of the learning rate, until the minutes are over."""
+    random = torch.Generator().manual_seed(recipe.seed)
+    longest = sum(map(len, documents)) - 1
+    began, step = time.perf_counter(), 0
+    while (done := (time.perf_counter() - began) / (60 * recipe.minutes)) < 1:
+        rows, length = [stage[1:] for stage in recipe.stages if stage[0] <= done][-1]
+        share = min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * done))
+        yield windows(documents, rows, min(length, longest), random), share
+        step += 1
+
+
+def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) -> dict[str, float]:
+    """Train `model` on documents of ids; what it took."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
+    model.train()
+    steps = characters = 0
+    average = math.log(model.config.vocab_size)
+    for ids, share in batches(documents, recipe):
+        optimizer.param_groups[0]["lr"] = recipe.rate * share
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        average = 0.98 * average + 0.02 * loss.item()
+        steps, characters = steps + 1, characters + ids[:, 1:].numel()
+        if steps % 50 == 0:
+            print(f"step {steps}  {characters / 1e6:.2f}M characters  loss {average:.3f}", flush=True)
+    model.eval()
+    return {"steps": steps, "characters": characters, "training_loss": round(average, 4)}
+
+
+@torch.inference_mode()
+def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
+    """Mean cross-entropy, in nats a character."""
+    total = count = 0.0
+    for ids in documents:
+        ids = ids[: CONTEXT + 1]
+        logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0]
+        total += float(torch.nn.functional.cross_entropy(logits, ids[1:], reduction="sum"))
+        count += len(ids) - 1
+    return total / count
+
+
+def build(text: Path, out: Path, recipe: Recipe) -> None:
+    """Tokenizer, training, and a model folder at `out` in bfloat16. Every twelfth document is held out and measured."""
+    texts = [document.text for document in read_documents([text])]
+    learned = [each for number, each in enumerate(texts) if number % HELD_OUT_EVERY]
+    held_out = texts[::HELD_OUT_EVERY]
+    if sum(map(len, learned)) < 1000:
+        raise InputError(f"{text} holds too little text to train on; give a folder of two documents or more.")
+    tokenizer = character_tokenizer(texts)
+    ids = [[torch.tensor(tokenizer(f"{each}{END}")["input_ids"]) for each in part] for part in (learned, held_out)]
+    model = character_model(len(tokenizer), tokenizer.eos_token_id, recipe)
+    figures: dict[str, Any] = train(ids[0], model, recipe)
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    figures |= {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "symbols": len(tokenizer),
+        "held_out_loss": round(loss_on(model.float(), ids[1]), 4),
+    }
+    print(json.dumps(figures))

@@ -1,0 +1,68 @@
+"""LLMA's copy rule, an option of prompt lookup: only the prompt is copied from."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.drafters.prompt_lookup import PromptLookupDrafter
+from specrace.score import ScoredLane, forced_steps
+from tests.core.parts import material, step_verdict
+
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
+
+
+def test_the_copies_by_hand() -> None:
+    prompt, output = (1, 2, 3, 4, 5, 2, 6), (2, 3, 9, 9, 3, 4, 5, 2, 6)
+    drafter = PromptLookupDrafter(material(prompt), llma=True)
+    steps = [(step.tree.tokens, step.emitted) for step in forced_steps(drafter, prompt, output, 3)]
+    assert steps == [
+        ((6,), (2,)),  # 6 stands only where the prompt ends
+        ((2, 3, 4, 5), (3, 9)),  # one token triggers, the first place counts
+        ((9,), (9,)),  # not in the prompt
+        ((9,), (3,)),  # it was said before, and is not copied all the same
+        ((3, 4, 5, 2), (4, 5, 2, 6)),
+    ]
+
+
+def test_the_longest_trigger_goes_first() -> None:
+    prompt = (2, 7, 1, 2, 8, 0)
+    drafter = PromptLookupDrafter(material(prompt), llma=True)
+    assert drafter.propose((*prompt, 1, 2), 1).tokens == (2, 8)
+    assert drafter.propose((*prompt, 5, 2), 1).tokens == (2, 7)
+    assert PromptLookupDrafter(material(prompt), llma=True, longest=1).propose((1, 2), 1).tokens == (2, 7)
+    assert PromptLookupDrafter(material(prompt), llma=True, shortest=2).propose((5, 2), 1).tokens == (2,)
+
+
+def test_positions_are_those_of_the_prompt() -> None:
+    drafter = PromptLookupDrafter(material((4, 5, 6, 7)), llma=True)
+    tree = drafter.propose((4, 5, 6, 7, 5), 20)
+    assert tree.tokens == (5, 6, 7) and tree.positions == (-1, 2, 3)
+
+
+def test_without_the_option_the_output_is_copied_too() -> None:
+    for llma, expected in ((True, (9,)), (False, (9, 8, 9))):
+        drafter = PromptLookupDrafter(material((1, 2)), llma=llma)
+        for token, context in ((9, (1, 2)), (8, (1, 2, 9)), (9, (1, 2, 9, 8))):
+            drafter.observe(drafter.propose(context, 0), step_verdict(drafter.propose(context, 0), [token]))
+        assert drafter.propose((1, 2, 9, 8, 9), 4).tokens == expected
+
+
+@given(TEXTS, TEXTS, st.integers(0, 6), st.integers(1, 6))
+def test_drafts_are_the_brute_force_ones(prompt: list[int], output: list[int], num_draft: int, longest: int) -> None:
+    lane = ScoredLane.of("prompt-lookup", {"llma": "true", "longest": longest}, num_draft)
+    drafter = lane.build(material(prompt), **lane.options)
+    text = list(prompt)
+    for step in forced_steps(drafter, prompt, output, lane.num_draft):
+        assert list(step.tree.tokens[1:]) == copied(prompt, text, longest, num_draft)
+        text += step.emitted
+    assert text == prompt + output
+
+
+def copied(prompt: list[int], text: list[int], longest: int, num_draft: int) -> list[int]:
+    """What follows the longest end of `text` at its first place in the prompt, if that goes on."""
+    for length in range(min(longest, len(text)), 0, -1):
+        places = [at for at in range(length, len(prompt)) if prompt[at - length : at] == text[-length:]]
+        if places:
+            return prompt[places[0] : places[0] + num_draft]
+    return []

@@ -1,0 +1,163 @@
+"""Token recycling: the template by its rule, drafts by hand, and a version that is nothing but dictionaries."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.drafters import METHODS
+from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
+from specrace.errors import InputError
+from specrace.events import Finished
+from specrace.race import RaceSpec, race
+from specrace.score import ScoredLane, scorable_lanes
+from specrace.tree import TokenTree
+from specrace.verify import Scores, Verdict, verify
+from tests.core.parts import material, run_lane, tiny_target
+
+
+def told(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
+    """A step of a target that likes rows[token] after a token, and says the first of them."""
+    top = tuple(rows[token] for token in tree.tokens)
+    return verify(tree, Scores(tuple(row[0] for row in top), top))
+
+
+def test_the_template_by_hand() -> None:
+    # 1/2, then twice 1/4, then four times 1/8.
+    assert template(0) == ()
+    assert template(1) == ((0,),)
+    assert template(3) == ((0,), (1,), (0, 0))
+    assert template(7) == ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
+
+
+def test_the_templates_levels() -> None:
+    assert list(Counter(len(ranks) for ranks in template(80)).values()) == [7, 21, 30, 15, 6, 1]
+    assert list(Counter(len(ranks) for ranks in template(16)).values()) == [5, 6, 4, 1]
+
+
+@pytest.mark.parametrize("size", [5, 16, 80])
+def test_the_template_is_the_likeliest_of_all_trees(size: int) -> None:
+    nodes = [
+        ranks for depth in range(1, 7) for ranks in itertools.product(range(NUM_TOP), repeat=depth) if sum(ranks) < 9
+    ]
+    nodes.sort(key=lambda ranks: (sum(ranks) + len(ranks), len(ranks), ranks))
+    assert set(template(size)) == set(nodes[:size])
+
+
+def test_the_draft_by_hand() -> None:
+    drafter = RecyclingDrafter(material((4, 5)))
+    tree = drafter.propose((4, 5), 7)
+    assert tree.tokens == (5,)  # cold: nothing is known
+    drafter.observe(tree, told(tree, {5: (6, 7, 8)}))
+    tree = drafter.propose((4, 5, 6), 7)
+    assert tree.tokens == (6,)  # what follows 6 was not yet asked
+    drafter.observe(tree, told(tree, {6: (5, 9)}))
+    tree = drafter.propose((4, 5, 6, 5), 7)
+    # After 5 came 6, 7, 8; after 6 came 5 and 9; after 5 again 6. The template asks for (1, 0) too: 7 is unknown.
+    assert tree.tokens == (5, 6, 7, 8, 5, 9, 6)
+    assert tree.parents == (-1, 0, 0, 0, 1, 1, 4)
+    assert tree.probs == (1.0, 0.5, 0.25, 0.125, 0.5, 0.25, 0.5)
+
+
+def test_rejected_nodes_teach_too() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    drafter.successors = {5: (6, 7)}
+    tree = drafter.propose((5,), 2)
+    assert tree.tokens == (5, 6, 7)
+    drafter.observe(tree, told(tree, {5: (9, 6), 6: (1, 2), 7: (3, 4)}))  # the bonus is 9, 6 and 7 are rejected
+    assert drafter.successors == {5: (9, 6), 6: (1, 2), 7: (3, 4)}
+
+
+def test_of_a_token_at_several_nodes_the_accepted_one_counts() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
+    drafter.observe(tree, verify(tree, Scores((6, 8, 9, 9), ((6, 7), (8, 1), (9, 2), (9, 3)))))
+    assert drafter.successors[6] == (8, 1)
+    drafter.observe(tree, verify(tree, Scores((0, 8, 9, 9), ((0, 7), (8, 1), (9, 2), (9, 3)))))
+    assert drafter.successors[6] == (9, 3)  # none accepted: the last
+
+
+def test_a_target_that_tells_its_token_only_or_not_even_that() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    tree = TokenTree.chain(5)
+    for token in (6, 7, -1, 8, 7):
+        drafter.observe(tree, Verdict((0,), 0, Scores((token,))))
+    assert drafter.successors == {5: (7, 8, 6)}
+    for token in range(10, 30):
+        drafter.observe(tree, Verdict((0,), 0, Scores((token,))))
+    assert drafter.successors == {5: tuple(range(29, 21, -1))}
+
+
+def test_warm_starts_from_the_prompts_pairs() -> None:
+    prompt = (1, 2, 1, 3, 1, 3, 1, 4, 1)
+    assert RecyclingDrafter(material(prompt)).propose(prompt, 3).tokens == (1,)
+    # After 1: 3 twice, then 2 and 4 as they came. After 3: 1.
+    assert RecyclingDrafter(material(prompt), warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
+
+
+ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tuple)
+
+
+@given(st.lists(st.lists(ROWS, min_size=20, max_size=20), min_size=1, max_size=8), st.integers(0, 19))
+@settings(deadline=None)
+def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], budget: int) -> None:
+    """A target that says anything: the tree is the template's ranks looked up one by one."""
+    drafter, known, context = RecyclingDrafter(material((0,))), dict[int, tuple[int, ...]](), [0]
+    for rows in answers:
+        tree = drafter.propose(context, budget)
+        expected = set()
+        for ranks in template(budget):
+            path = [context[-1]]
+            for rank in ranks:
+                path.append((known.get(path[-1], ()) + (-1,) * NUM_TOP)[rank])
+            if -1 not in path:
+                expected.add(tuple(path))
+        assert {tuple(tree.tokens[each] for each in tree.path_to(node)) for node in range(1, len(tree))} == expected
+        verdict = verify(tree, Scores(tuple(row[0] for row in rows[: len(tree)]), tuple(rows[: len(tree)])))
+        known |= {token: rows[node] for node, token in enumerate(tree.tokens)}
+        known |= {tree.tokens[node]: rows[node] for node in verdict.path}
+        drafter.observe(tree, verdict)
+        context += [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+
+
+def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
+    """Without them a row would hold the target's own choices only."""
+    target, prompt = tiny_target("llama"), (3, 4, 5, 3, 4)
+    events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24)))
+    assert isinstance(events[-1], Finished)
+    assert METHODS["recycling"].num_top == 8 and METHODS["trie"].num_top == 0
+    lane = events[-1].lanes[1]
+    assert lane.identical and lane.drafted_per_step > 6
+
+
+def test_a_vocabulary_smaller_than_its_rows() -> None:
+    target, prompt = tiny_target("gpt2", vocab_size=5), (3, 4, 2, 3, 4)
+    session = target.session(target.prefill(prompt), 8, num_top=8)
+    top = session.score(TokenTree.chain(4)).top
+    assert top is not None and sorted(top[0]) == [0, 1, 2, 3, 4]
+    events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=16)))
+    assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
+
+
+def test_warm_or_cold_the_text_is_vanillas() -> None:
+    target, prompt = tiny_target("qwen3"), (3, 4, 5, 3, 4)
+    prefix = target.prefill(prompt)
+    texts = {
+        tuple(run_lane(target, prefix, prompt, drafter).tokens)
+        for drafter in (
+            METHODS["vanilla"].build(material(prompt)),
+            METHODS["recycling"].build(material(prompt)),
+            METHODS["recycling"].build(material(prompt), warm=True),
+        )
+    }
+    assert len(texts) == 1
+
+
+def test_it_cannot_be_scored_and_says_why() -> None:
+    assert "recycling" not in scorable_lanes()
+    with pytest.raises(InputError, match="likeliest tokens"):
+        ScoredLane.of("recycling", {})

@@ -1,0 +1,205 @@
+"""REST: the suffix index against a scan of all places, the counting against a dictionary, and a draft by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.drafters import METHODS
+from specrace.drafters.rest import RestDrafter
+from specrace.events import Finished
+from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
+from specrace.race import RaceSpec, generate, race
+from specrace.retrieval.documents import Document
+from specrace.target import load_target
+from specrace.tree import TokenTree
+from specrace.workbench import Workbench
+from tests.core.parts import material, step_verdict, tiny_target
+
+TOKENS = st.lists(st.integers(0, 2), max_size=40)
+DOCUMENTS = st.lists(TOKENS, max_size=5)
+
+CORPUS = (
+    (5, 1, 2, 3, 4, 9),
+    (6, 1, 2, 3, 7),
+    (8, 1, 2, 4),
+    (1, 2),
+)
+
+
+def places_by_scan(documents: Sequence[Sequence[int]], query: Sequence[int]) -> list[int]:
+    """Indices, in all documents with an END after each, of the tokens that follow `query`."""
+    found, base = [], 0
+    for tokens in documents:
+        for at in range(len(query), len(tokens)):
+            if list(tokens[at - len(query) : at]) == list(query):
+                found.append(base + at)
+        base += len(tokens) + 1
+    return found
+
+
+def continuations(documents: Sequence[Sequence[int]], query: Sequence[int], length: int) -> list[tuple[int, list[int]]]:
+    """(index, the next tokens) of each place."""
+    text = [token for tokens in documents for token in (*tokens, END)]
+    found = []
+    for at in places_by_scan(documents, query):
+        window = text[at : at + length]
+        found.append((at, window[: window.index(END)] if END in window else window))
+    return found
+
+
+def ranked(windows: Sequence[tuple[int, list[int]]], most: int) -> list[tuple[tuple[int, ...], int, int]]:
+    """(tokens, count, first place) of the best prefixes: by count, then the shorter, then the first."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    first: dict[tuple[int, ...], int] = {}
+    for at, window in windows:
+        for size in range(1, len(window) + 1):
+            counts[tuple(window[:size])] += 1
+            first.setdefault(tuple(window[:size]), at)
+    best = sorted(counts, key=lambda tokens: (-counts[tokens], len(tokens), first[tokens]))[:most]
+    return [(tokens, counts[tokens], first[tokens]) for tokens in best]
+
+
+def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], shortest: int, longest: int) -> list[int]:
+    """The longest end of the context that goes on somewhere; none, []."""
+    for size in range(min(longest, len(context)), shortest - 1, -1):
+        if places_by_scan(documents, context[len(context) - size :]):
+            return list(context[len(context) - size :])
+    return []
+
+
+def test_the_draft_by_hand() -> None:
+    """After 1 2 came 3 twice and 4 once; 3 went on with 4 9 and with 7. The last document ends where it matches."""
+    drafter = RestDrafter(material((0, 9, 1, 2), corpus_index=SuffixIndex(CORPUS)))
+    tree = drafter.propose((0, 9, 1, 2), 8)
+    assert tree == TokenTree((2, 3, 4, 4, 7, 9), (-1, 0, 0, 1, 1, 3), (1.0, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1.0), (-1,) * 6)
+    assert drafter.propose((0, 9, 1, 2), 2) == tree.cut(2)
+    assert drafter.propose((0, 5, 1, 2), 8).tokens == (2, 3, 4, 9)  # three tokens match in the first document alone
+    assert drafter.propose((0, 9, 9, 2), 8).tokens == (2,)  # one token is too short a match
+
+
+def test_the_options_by_hand() -> None:
+    prompt, index = (5, 1, 2), SuffixIndex(CORPUS)
+    assert RestDrafter(material(prompt, corpus_index=index), longest=2).propose(prompt, 8).tokens == (2, 3, 4, 4, 7, 9)
+    assert RestDrafter(material(prompt, corpus_index=index), longest=2, length=1).propose(prompt, 8).tokens == (2, 3, 4)
+    assert RestDrafter(material(prompt, corpus_index=index), branches=1).propose(prompt, 8).tokens == (2, 3)
+    assert RestDrafter(material(prompt, corpus_index=index), shortest=1).propose((0, 6), 2).tokens == (6, 1, 2)
+
+
+def test_documents_are_kept_apart() -> None:
+    drafter = RestDrafter(material((1, 2), corpus_index=SuffixIndex([(1, 2), (3, 4), (7, 1, 2)])))
+    assert drafter.propose((1, 2), 8).tokens == (2,)
+    assert drafter.propose((2, 3), 8).tokens == (3,)
+
+
+def test_the_output_extends_the_match_and_not_the_corpus() -> None:
+    index = SuffixIndex([(1, 2, 3, 4), (1, 2, 5, 6)])
+    drafter = RestDrafter(material((1, 2), corpus_index=index))
+    tree = drafter.propose((1, 2), 8)
+    drafter.observe(tree, step_verdict(tree, [5] + [0] * (len(tree) - 1)))
+    assert drafter.propose((1, 2, 5), 8).tokens == (5, 6)
+    assert drafter.propose((7, 8, 7, 8), 8).tokens == (8,)
+
+
+def test_without_a_corpus_the_text_itself_is_one() -> None:
+    drafter = METHODS["rest"].build(material((1, 2, 3, 1, 2, 4, 1, 2)))
+    tree = drafter.propose((1, 2, 3, 1, 2, 4, 1, 2), 6)
+    # 3 1 2 4 1 2 and 4 1 2, each once: by depth, then by place; the positions are those of the prompt.
+    assert tree.tokens == (2, 3, 4, 1, 1, 2, 2)
+    assert tree.parents == (-1, 0, 0, 1, 2, 3, 4)
+    assert tree.positions == (-1, 2, 5, 3, 6, 4, 7)
+
+
+@given(DOCUMENTS, TOKENS, st.integers(1, 4), st.integers(0, 12), st.integers(1, 11), st.integers(0, 30))
+@settings(max_examples=200, deadline=None)
+def test_the_draft_is_the_brute_force_one(
+    documents: list[list[int]], context: list[int], shortest: int, more: int, length: int, budget: int
+) -> None:
+    context = [0, *context]
+    index, longest = SuffixIndex(documents), min(16, shortest + more)
+    drafter = RestDrafter(material(context, corpus_index=index), longest=longest, shortest=shortest, length=length)
+    tree = drafter.propose(context, budget)
+    query = match_by_scan(documents, context, shortest, longest)
+    expected = ranked(continuations(documents, query, length), budget) if query else []
+    paths = [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+    assert paths == [tokens for tokens, _, _ in expected]
+
+
+@given(DOCUMENTS, st.lists(st.integers(0, 2), min_size=1, max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[int]], query: list[int]) -> None:
+    index = SuffixIndex(documents)
+    places = index.places(query, 10_000).tolist()
+    assert sorted(places) == places_by_scan(documents, query)
+    text = index.text.tolist()
+    ahead = SORTED_TOKENS - len(query)
+    assert [text[at : at + ahead] for at in places] == sorted(text[at : at + ahead] for at in places)
+
+
+def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
+    index = SuffixIndex([[7] * 3, [7] * 3])
+    assert index.order.tolist() == [7, 3, 6, 2, 5, 1, 4, 0]
+    long = SuffixIndex([[7] * 100])
+    assert long.order.tolist() == [*range(100, 100 - SORTED_TOKENS, -1), *range(101 - SORTED_TOKENS)]
+
+
+def test_too_many_places_are_thinned_out_evenly() -> None:
+    index = SuffixIndex([[1, token] for token in range(100)])
+    places = index.places([1], 10)
+    assert index.text[places].tolist() == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
+    assert len(index.places([1], 100)) == 100 and len(SuffixIndex([]).places([1], 10)) == 0
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 8))
+def test_a_texts_own_matches_are_the_brute_force_ones(text: list[int], shortest: int, more: int) -> None:
+    query = match_by_scan([text], text, shortest, shortest + more)
+    expected = places_by_scan([text], query) if query else []
+    assert matches_in_itself(np.array(text), shortest, shortest + more).tolist() == expected
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 64])
+@given(documents=DOCUMENTS, length=st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_continuations_are_counted_and_ranked(documents: list[list[int]], length: int, most: int) -> None:
+    index = SuffixIndex(documents)
+    found = count_continuations(index.text, index.places([1], 10_000), length, most)
+    expected = ranked(continuations(documents, [1], length), most)
+    assert [(each.tokens, each.count, each.first) for each in found] == expected
+
+
+def test_a_large_corpus_is_no_matter() -> None:
+    """The most places and long equal stretches: the counts add up."""
+    index = SuffixIndex([[1, 2, 3]] * 6000 + [[1, 2, 4]] * 2000)
+    drafter = RestDrafter(material((1, 2), corpus_index=index))
+    tree = drafter.propose((1, 2), 8)
+    assert tree.tokens == (2, 3, 4)
+    assert tree.probs == pytest.approx((1.0, 0.75, 0.25), abs=1e-3)
+
+
+def test_a_race_hands_over_its_index() -> None:
+    """A corpus that holds what the model is about to say: REST drafts it, in a race and in `generate`."""
+    target, prompt = tiny_target("llama"), (3, 4, 5, 3, 4)
+    spec = RaceSpec(("rest",), max_new_tokens=30)
+    said = [token for step in generate(target, "vanilla", prompt, max_new_tokens=30) for token in step.emitted]
+    index = SuffixIndex([[9, 9], [*prompt, *said], [3, 4, 8]])
+    finished = list(race(target, prompt, spec, corpus_index=index))[-1]
+    assert isinstance(finished, Finished) and finished.lanes[1].identical
+    steps = list(generate(target, "rest", prompt, max_new_tokens=30, corpus_index=index))
+    assert len(steps) == finished.lanes[1].steps <= 1 + len(said) / 8
+    assert [token for step in steps for token in step.emitted] == said
+
+
+def test_the_workbench_indexes_its_documents_once() -> None:
+    target = load_target()
+    texts = ("The sky is blue.", "Why is the sky blue?")
+    bench = Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
+    index = bench.suffixes()
+    assert bench.suffixes() is index
+    ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert index.text.tolist() == [*ids[0], END, *ids[1], END]
+    assert bench.counts().row((ids[0][0],)) == {ids[0][1]: 1}

@@ -1,0 +1,172 @@
+"""Suffix decoding: a draft by hand, and a version that counts n-grams in lists and tries every match length."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.drafters.suffix import SuffixDrafter
+from specrace.ngrams.trie import NGramTrie
+from specrace.tree import TokenTree
+from tests.core.parts import material, step_verdict
+
+Path = tuple[int, ...]
+TOKENS = st.lists(st.integers(0, 2), max_size=25)
+
+
+def test_the_draft_by_hand() -> None:
+    """After 7: 1 twice, 2 once, and the end of the text: 2/4. Then 1 goes on with 3 and with 4: 1/4 a path."""
+    prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
+    drafter = SuffixDrafter(material(prompt), factor=8)
+    tree = drafter.propose(prompt, 8)
+    # The first of the equals, 3, is followed to where the text goes on: 7, 1 and so on, each seen once.
+    assert tree.tokens == (7, 1, 3, 7, 1, 4, 7, 2, 9) and tree.is_chain
+    assert tree.probs == (1.0, 0.5, 0.5, *[1.0] * 6)
+    assert tree.positions == (-1, *range(1, 9))
+    assert drafter.propose(prompt, 3) == tree.cut(3)
+    drafter = SuffixDrafter(material(prompt), factor=8, tree=True)
+    tree = drafter.propose(prompt, 6)
+    # By path probability: 1 (1/2); 2, 3, 4 and what follows each, 1/4 all, the shallow first.
+    assert tree.tokens == (7, 1, 2, 3, 4, 9, 7)
+    assert tree.parents == (-1, 0, 0, 1, 1, 2, 3)
+    assert tree.probs == (1.0, 0.5, 0.25, 0.5, 0.5, 1.0, 1.0)
+
+
+def test_a_match_may_draft_as_many_tokens_as_factor_times_its_length() -> None:
+    prompt = (9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2)
+    assert SuffixDrafter(material(prompt)).propose(prompt, 9).tokens == (2, 3, 4)
+    assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 9).tokens == (2, 3, 4, 5, 6)
+    assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 3).tokens == (2, 3, 4, 5)
+    # A trie of depth 4 has a match of 2 and 2 tokens more, or a match of 1 and 3 more; the first wins.
+    assert SuffixDrafter(material(prompt), factor=8, depth=4).propose(prompt, 9).tokens == (2, 3, 4, 5)
+
+
+def test_unlikely_paths_are_not_drafted() -> None:
+    prompt = (1, 2, 1, 3, 1, 4, 1, 5, 1)
+    assert SuffixDrafter(material(prompt), factor=4, min_percent=20).propose(prompt, 1).tokens == (1, 2)
+    assert SuffixDrafter(material(prompt), factor=4, min_percent=21).propose(prompt, 1).tokens == (1,)
+
+
+def test_the_score_chooses_the_match_length() -> None:
+    """A long match that was seen once may draft more; a short one that is sure wins where both may draft the same."""
+    prompt = (1, 2, 9, 2, 3, 2, 3, 2, 3, 1, 2)
+    # After 1 2: 9 (1/2, then 2, 3 ...). After 2: 3 three times of five.
+    assert SuffixDrafter(material(prompt)).propose(prompt, 1).tokens == (2, 3)
+    assert SuffixDrafter(material(prompt)).propose(prompt, 2).tokens == (2, 9, 2)
+
+
+def test_past_outputs_are_a_second_trie() -> None:
+    prompt, past = (1, 2), ((1, 2, 3, 4), (2, 5))
+    drafter = SuffixDrafter(material(prompt, past=past))
+    tree = drafter.propose(prompt, 4)
+    # Nothing in the prompt goes on. 1 2 in the past was followed by 3, always; by 5 only after 2 alone.
+    assert tree == TokenTree((2, 3, 4), (-1, 0, 1), (1.0, 1.0, 1.0), (-1, -1, -1))
+    assert SuffixDrafter(material((4,), past=past)).propose((4,), 4).tokens == (4,)  # no draft runs into the next
+    assert SuffixDrafter(material((4,), past=[(4,), (4, 6)])).propose((4,), 4).tokens == (4, 6)
+
+
+def test_of_equal_scores_the_requests_own_is_drafted() -> None:
+    prompt = (1, 2, 1)
+    past = ((1, 3), (1,))  # 1/2, as in the prompt
+    assert SuffixDrafter(material(prompt, past=past)).propose(prompt, 1).tokens == (1, 2)
+    assert SuffixDrafter(material(prompt, past=past[:1])).propose(prompt, 1).tokens == (1, 3)
+
+
+def test_the_output_is_learned() -> None:
+    drafter = SuffixDrafter(material((1, 2, 3)))
+    tree = drafter.propose((1, 2, 3), 4)
+    drafter.observe(tree, step_verdict(tree, [1] * len(tree)))
+    tree = drafter.propose((1, 2, 3, 1), 4)
+    assert tree.tokens == (1, 2)
+    drafter.observe(tree, step_verdict(tree, [2, 5]))
+    assert drafter.own.tokens == [1, 2, 3, 1, 2, 5]
+
+
+@given(TOKENS, st.integers(1, 6))
+def test_places_of_the_trie(text: list[int], n: int) -> None:
+    trie = NGramTrie(n, text)
+    ngrams = {tuple(text[at : at + size]) for at in range(len(text)) for size in range(1, n + 1)}
+    for ngram in ngrams:
+        place = trie.find(ngram)
+        assert place is not None
+        assert trie.weight(place) == count(text, ngram)
+        assert trie.position(place) == next(at for at in range(len(text)) if stands(text, ngram, at)) + len(ngram) - 1
+        following = {other[-1] for other in ngrams if other[:-1] == ngram}
+        assert set(trie.children(place)) == following
+        assert all(child == trie.find((*ngram, token)) for token, child in trie.children(place).items())
+
+
+def stands(text: Sequence[int], ngram: Path, at: int) -> bool:
+    return tuple(text[at : at + len(ngram)]) == ngram
+
+
+def count(text: Sequence[int], ngram: Path) -> int:
+    return sum(stands(text, ngram, at) for at in range(len(text)))
+
+
+def brute_force(
+    texts: Sequence[Sequence[int]],
+    context: Sequence[int],
+    budget: int,
+    depth: int,
+    factor: int,
+    least: float,
+    wide: bool,
+) -> tuple[float, list[Path]]:
+    """(score, drafted paths) of the best of all match lengths, counting in `texts` at every turn."""
+
+    def counted(ngram: Path) -> int:
+        return sum(count(text, ngram) for text in texts)
+
+    def first(ngram: Path) -> tuple[int, int]:
+        return next((t, at) for t, text in enumerate(texts) for at in range(len(text)) if stands(text, ngram, at))
+
+    best: tuple[float, list[Path]] = (0.0, [])
+    for length in range(1, min(depth - 1, len(context)) + 1):
+        query, limit = tuple(context[-length:]), min(budget, length * factor)
+        drafted: list[Path] = []
+        score, frontier = 0.0, [(-1.0, 0, (0, 0), query)]
+        while frontier and len(drafted) <= limit:
+            negative, _, _, path = heapq.heappop(frontier)
+            if path != query:
+                drafted.append(path[length:])
+                if len(drafted) > limit:
+                    drafted.pop()
+                    break
+                score -= negative
+            below = [(*path, token) for token in range(3) if counted((*path, token))] if len(path) < depth else []
+            below.sort(key=lambda child: (-counted(child), first(child)))
+            for child in below if wide else below[:1]:
+                prob = -negative * (counted(child) / counted(path))
+                if prob >= least:
+                    heapq.heappush(frontier, (-prob, len(child), first(child), child))
+        if score >= best[0] and drafted:
+            best = score, drafted
+    return best
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@given(
+    prompt=TOKENS,
+    past=st.lists(TOKENS, max_size=3),
+    budget=st.integers(0, 8),
+    depth=st.integers(2, 8),
+    factor=st.integers(1, 4),
+    percent=st.sampled_from([1, 10, 30, 60]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_draft_is_the_brute_force_one(
+    wide: bool, prompt: list[int], past: list[list[int]], budget: int, depth: int, factor: int, percent: int
+) -> None:
+    prompt = [0, *prompt]
+    shared = material(prompt, past=tuple(map(tuple, past)))
+    drafter = SuffixDrafter(shared, depth=depth, factor=factor, min_percent=percent, tree=wide)
+    tree = drafter.propose(prompt, budget)
+    options = (budget, depth, factor, percent / 100, wide)
+    own, old = brute_force([prompt], prompt, *options), brute_force(past, prompt, *options)
+    paths = [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+    assert paths == (old if old[0] > own[0] else own)[1]

@@ -1,0 +1,351 @@
+"""Our methods inside `model.generate`: its output, its criteria, its streamers, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitNormalization,
+    MinLengthLogitsProcessor,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    StopStringCriteria,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+import specrace
+from specrace import hf
+from specrace.cost import CostCurve
+from specrace.drafters import METHODS
+from specrace.prompt import build_prompt
+from specrace.rule import SamplingRule
+from specrace.target import BUNDLED_MODEL
+from specrace.workbench import Workbench
+
+QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
+NEW_TOKENS = 32
+Generate = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return Workbench.open()
+
+
+@pytest.fixture(scope="module")
+def model(bench: Workbench) -> Any:
+    return bench.target.model
+
+
+@pytest.fixture(scope="module")
+def prompts(bench: Workbench) -> list[torch.Tensor]:
+    """Fifty prompts as the app builds them, ids [1, n]: the questions that ship, behind the first or second passage."""
+    questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+    hits = {question: bench.retrieve(question, 2) for question in questions}
+    asked = [(question, hits[question][rank : rank + 1]) for rank in (0, 1) for question in questions][:50]
+    built = [build_prompt(bench.target.tokenizer, question, found) for question, found in asked]
+    assert len({prompt.tokens for prompt in built}) == 50
+    return [torch.tensor([prompt.tokens]) for prompt in built]
+
+
+@pytest.fixture(scope="module")
+def greedy(model: Any, prompts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What `generate` says by itself."""
+    return [model.generate(ids, max_new_tokens=NEW_TOKENS, do_sample=False) for ids in prompts]
+
+
+@pytest.fixture(scope="module")
+def ours(model: Any) -> Generate:
+    """`generate` with our loop."""
+    return functools.partial(model.generate, custom_generate=specrace.hf.custom_generate)
+
+
+@pytest.mark.parametrize("method", ["trie", "lookahead", "recycling"])
+def test_fifty_prompts_equal_greedy_generate(
+    ours: Generate, prompts: list[torch.Tensor], greedy: list[torch.Tensor], method: str
+) -> None:
+    for ids, expected in zip(prompts, greedy, strict=True):
+        assert ours(ids, max_new_tokens=NEW_TOKENS, do_sample=False, method=method).tolist() == expected.tolist()
+    assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > 50 * 15
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_can_be_plugged_in(
+    ours: Generate, prompts: list[torch.Tensor], greedy: list[torch.Tensor], method: str
+) -> None:
+    output = ours(prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method)
+    assert output.tolist() == greedy[7].tolist()
+    assert output.dtype == torch.int64 and output.is_contiguous()
+
+
+def test_drafts_save_forwards_and_options_reach_the_drafter(
+    model: Any, ours: Generate, prompts: list[torch.Tensor], greedy: list[torch.Tensor]
+) -> None:
+    calls: list[int] = []
+    # The first use of a model also checks that it can score trees.
+    ours(prompts[0], max_new_tokens=1, do_sample=False)
+    hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
+    # An answer that quotes: one of a sentence that opens it is the same work for every drafter.
+    number = max(range(len(prompts)), key=lambda each: greedy[each].shape[1] - prompts[each].shape[1])
+    expected = greedy[number].tolist()
+
+    def forwards(**given: Any) -> int:
+        calls.clear()
+        assert ours(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False, **given).tolist() == expected
+        return len(calls)
+
+    try:
+        vanilla = forwards(method="vanilla")
+        trie = forwards(method="trie", num_draft=16)
+        assert forwards(method="trie", num_draft=0) == vanilla > 1.5 * trie
+        assert trie <= forwards(method="trie", num_draft=16, options={"n": 2}) < vanilla
+        steep = CostCurve((1, 2, 64), (1.0, 20.0, 1000.0))
+        assert trie < forwards(method="trie", curve=steep) < vanilla
+    finally:
+        hook.remove()
+
+
+def test_length_limits_are_those_of_generate(model: Any, ours: Generate, prompts: list[torch.Tensor]) -> None:
+    ids = prompts[1]
+    for given in ({"max_new_tokens": 1}, {"max_new_tokens": 7}, {"max_length": ids.shape[1] + 5}):
+        assert ours(ids, do_sample=False, **given).tolist() == model.generate(ids, do_sample=False, **given).tolist()
+
+
+def test_any_token_can_end_the_text(
+    model: Any, ours: Generate, prompts: list[torch.Tensor], greedy: list[torch.Tensor]
+) -> None:
+    """Also in the midst of an accepted path: every token of the output is tried."""
+    ids, answer = prompts[0], greedy[0][0, prompts[0].shape[1] :].tolist()
+    for token in dict.fromkeys(answer[:14]):
+        given = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": [token, 3], "pad_token_id": 0}
+        output = ours(ids, **given)[0].tolist()
+        assert output == [*ids[0].tolist(), *answer[: answer.index(token) + 1]]
+        assert output == model.generate(ids, **given)[0].tolist()
+
+
+def test_without_an_end_token_the_text_runs_to_its_length() -> None:
+    model = random_model()
+    ids = torch.tensor([[3, 4, 5, 3, 4]])
+    model.generation_config.eos_token_id = None
+    endless = model.generate(ids, do_sample=False, max_new_tokens=40)
+    assert endless.shape[1] == 45
+    plugged = model.generate(ids, do_sample=False, max_new_tokens=40, custom_generate=hf.custom_generate)
+    assert plugged.tolist() == endless.tolist()
+
+
+class AtLength(StoppingCriteria):
+    """Fires at a length, and remembers at which it was asked."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.asked: list[list[int]] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        self.asked.append(input_ids[0].tolist())
+        return torch.full((input_ids.shape[0],), input_ids.shape[1] >= self.length)
+
+
+def test_a_criterion_sees_what_it_sees_in_generate_and_cuts_there(
+    model: Any, ours: Generate, prompts: list[torch.Tensor]
+) -> None:
+    ids = prompts[2]
+    for extra in range(1, 12):
+        seen = []
+        for run in (model.generate, ours):
+            criterion = AtLength(ids.shape[1] + extra)
+            output = run(ids, max_new_tokens=30, do_sample=False, stopping_criteria=StoppingCriteriaList([criterion]))
+            seen.append((output.tolist(), criterion.asked))
+        assert seen[0] == seen[1]
+        assert len(seen[1][1]) == extra
+
+
+def test_stop_strings_and_a_time_limit(
+    model: Any, ours: Generate, prompts: list[torch.Tensor], greedy: list[torch.Tensor]
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    word = tokenizer.decode(greedy[3][0, prompts[3].shape[1] + 9 :][:1]).strip()
+    criteria = StoppingCriteriaList([StopStringCriteria(tokenizer, [word])])
+    given = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "stopping_criteria": criteria}
+    output = ours(prompts[3], **given)
+    assert output.tolist() == model.generate(prompts[3], **given).tolist()
+    assert 0 < output.shape[1] - prompts[3].shape[1] <= 10 and word in tokenizer.decode(output[0, -1:])
+    hurried = ours(prompts[3], max_new_tokens=NEW_TOKENS, do_sample=False, max_time=0.0)
+    assert hurried.shape[1] == prompts[3].shape[1] + 1
+
+
+class Listener:
+    """A streamer that writes down what it is given."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        self.heard.append((tuple(value.shape), value.flatten().tolist()))
+
+    def end(self) -> None:
+        self.heard.append("end")
+
+
+def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate, prompts: list[torch.Tensor]) -> None:
+    ids = prompts[4]
+    given = {"max_new_tokens": 20, "do_sample": False}
+    theirs, heard, bound = Listener(), Listener(), Listener()
+    model.generate(ids, streamer=theirs, **given)
+    ours(ids, streamer=heard, **given)
+    model.generate(ids, custom_generate=functools.partial(hf.custom_generate, streamer=bound), **given)
+    assert theirs.heard == heard.heard == bound.heard
+    assert heard.heard[-1] == "end" and heard.heard[0] == (tuple(ids.shape), ids[0].tolist())
+    stopped = Listener()
+    criteria = StoppingCriteriaList([AtLength(ids.shape[1] + 3)])
+    ours(ids, streamer=stopped, stopping_criteria=criteria, **given)
+    assert stopped.heard == [*heard.heard[:4], "end"]
+
+
+def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: list[torch.Tensor]) -> None:
+    given = {"max_new_tokens": 24, "do_sample": True, "temperature": 4.0, "top_p": 0.95, "top_k": 40}
+
+    def sample(seed: int | None, method: str = "trie") -> list[int]:
+        return ours(prompts[5], seed=seed, method=method, **given)[0].tolist()
+
+    assert sample(7) == sample(7) == sample(7, "vanilla") == sample(7, "lookahead")
+    assert len({tuple(sample(seed)) for seed in range(4)}) > 1
+    torch.manual_seed(3)
+    drawn = [sample(None), sample(None)]
+    torch.manual_seed(3)
+    assert [sample(None), sample(None)] == drawn and drawn[0] != drawn[1]
+
+
+def test_samples_have_the_law_of_generate() -> None:
+    """Frequencies of the first token, warped by all three, against `generate`'s own."""
+    model, draws = random_model(), 400
+    ids = torch.tensor([[3, 4, 5]])
+    given = {"max_new_tokens": 1, "do_sample": True, "temperature": 1.3, "top_k": 5, "top_p": 0.8, "eos_token_id": None}
+    torch.manual_seed(0)
+    theirs = model.generate(ids.repeat(draws, 1), **given)[:, -1].bincount(minlength=32)
+    tokens = [
+        int(model.generate(ids, custom_generate=hf.custom_generate, method="vanilla", seed=seed, **given)[0, -1])
+        for seed in range(draws)
+    ]
+    counts = torch.tensor(tokens).bincount(minlength=32)
+    assert set(counts.nonzero().flatten().tolist()) == set(theirs.nonzero().flatten().tolist())
+    assert (theirs > 0).sum() > 1
+    assert float((counts - theirs).abs().sum()) / (2 * draws) < 0.1
+
+
+def test_warpers_become_our_rule() -> None:
+    def rule(*processors: Any, samples: bool = True) -> SamplingRule:
+        return hf._sampling_rule(processors, samples, 5)
+
+    temperature, top_k, top_p = TemperatureLogitsWarper(0.7), TopKLogitsWarper(9), TopPLogitsWarper(0.9)
+    assert rule(temperature, top_k, top_p, LogitNormalization()) == SamplingRule(0.7, 0.9, 9, 5)
+    assert rule() == SamplingRule(1.0, 1.0, 0, 5)
+    # What is monotone does not move the likeliest token.
+    assert rule(temperature, top_k, samples=False) == SamplingRule()
+    for refused in (
+        (top_k, temperature),
+        (top_p, top_k),
+        (temperature, temperature),
+        (TopKLogitsWarper(3, filter_value=-5.0),),
+        (TopPLogitsWarper(0.5, min_tokens_to_keep=2),),
+        (MinLengthLogitsProcessor(5, 1),),
+    ):
+        for samples in (True, False):
+            with pytest.raises(ValueError, match="Logits"):
+                rule(*refused, samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"repetition_penalty": 1.2}, "RepetitionPenalty"),
+        ({"no_repeat_ngram_size": 3}, "NoRepeatNGram"),
+        ({"min_new_tokens": 3}, "MinLength|MinNewTokens"),
+        ({"do_sample": True, "min_p": 0.1}, "MinP"),
+        ({"bad_words_ids": [[5]]}, "Bad"),
+        ({"num_beams": 2}, "num_beams=2"),
+        ({"num_return_sequences": 2, "do_sample": True}, "given 2"),
+        ({"penalty_alpha": 0.5, "top_k": 4}, "penalty_alpha"),
+        ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
+        ({"method": "nonsense"}, "no lane 'nonsense'"),
+        ({"options": {"m": 3}}, "trie.n"),
+        ({"num_draft": -1}, "number of draft tokens"),
+        ({"max_new_tokens": 4000}, "takes 2048"),
+        ({"do_sample": True, "temperature": 50.0}, "temperature"),
+    ],
+)
+def test_what_would_change_the_output_is_refused(
+    ours: Generate, prompts: list[torch.Tensor], given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        ours(prompts[0], **({"max_new_tokens": 4, "do_sample": False} | given))
+
+
+def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, ours: Generate) -> None:
+    ids = torch.tensor([[5, 6, 7, 8]])
+    given = {"max_new_tokens": 2, "do_sample": False}
+    with pytest.raises(ValueError, match="one sequence at a time and was given 2"):
+        ours(ids.repeat(2, 1), **given)
+    with pytest.raises(ValueError, match="padded"):
+        ours(ids, attention_mask=torch.tensor([[0, 1, 1, 1]]), **given)
+    with pytest.raises(ValueError, match="embed"):
+        ours(inputs_embeds=model.get_input_embeddings()(ids), **given)
+    filled = model(ids[:, :2], use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="past_key_values"):
+        ours(ids, past_key_values=filled, **given)
+    with pytest.raises(ValueError, match="position ids"):
+        ours(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **given)
+    whole = torch.ones_like(ids)
+    assert ours(ids, attention_mask=whole, use_cache=False, **given).tolist() == model.generate(ids, **given).tolist()
+
+
+def test_at_the_end_of_the_models_context_the_draft_gives_way(model: Any) -> None:
+    model = random_model(max_position_embeddings=48)
+    ids = torch.tensor([[3, 4, 5] * 12])
+    given = {"max_length": 48, "do_sample": False, "eos_token_id": None}
+    plugged = model.generate(ids, custom_generate=hf.custom_generate, num_draft=16, **given)
+    assert plugged.tolist() == model.generate(ids, **given).tolist()
+
+
+def test_a_dictionary_is_returned_where_it_is_asked_for(ours: Generate, prompts: list[torch.Tensor]) -> None:
+    given = {"max_new_tokens": 3, "do_sample": False}
+    output = ours(prompts[6], return_dict_in_generate=True, **given)
+    assert output.sequences.tolist() == ours(prompts[6], **given).tolist()
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = random_model(attention_dropout=0.5).train()
+    model.model.layers[0].eval()
+    before = [module.training for module in model.modules()]
+    given = {"max_new_tokens": 8, "do_sample": False, "custom_generate": hf.custom_generate}
+    first, second = (model.generate(torch.tensor([[3, 4, 5]]), **given).tolist() for _ in range(2))
+    assert first == second
+    assert [module.training for module in model.modules()] == before
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_model_that_cannot_follow_branches_is_refused() -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = MistralForCausalLM(MistralConfig(vocab_size=32, num_key_value_heads=2, sliding_window=8, **small)).eval()
+    with pytest.raises(ValueError, match="takes 8"):
+        model.generate(torch.tensor([[3, 4] * 5]), max_new_tokens=4, custom_generate=hf.custom_generate)
+
+
+def random_model(**changes: Any) -> Any:
+    """A random Llama of two layers over 32 tokens."""
+    torch.manual_seed(0)
+    values = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    values |= {"num_attention_heads": 4, "max_position_embeddings": 256, "initializer_range": 0.3}
+    return LlamaForCausalLM(LlamaConfig(**(values | {"pad_token_id": 0, "eos_token_id": 1} | changes))).eval()
