@@ -215,6 +215,10 @@ class QuotingTask:
             piece = f"the {field.lower()} of {place}"
         elif self.random.random() < 0.2:
             piece = title
+        if self.random.random() < 0.4:
+            # Any first words before anything: the opening must follow them alone, not the shape of a template.
+            starts = self.random.choice(OPENINGS)[0]
+            return f"{self.random.choice(starts).capitalize()} {piece}{self.random.choice('???.')}"
         return self.random.choice(QUESTIONS).format(piece)
 
 

@@ -16,30 +16,23 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from specrace.tiny.circuit import build_model, keep_parts_apart, tiny_config, token_part
+from specrace.tiny.circuit import build_model, circuit_parameters, tiny_config
 from specrace.tiny.quoting import QuotingTask, Sample, Source
-from specrace.tiny.vocabulary import ANSWER, SEGMENT_MARKERS, prompt_ids
+from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGMENT_MARKERS, prompt_ids
+
+# Weight in the loss of an answer's token that is not copied: openings, joints, markers, citations and the end are one
+# token in five and all that has to be decided; a copied token is right by construction most of the time.
+DECISION_WEIGHT = 4.0
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run.
+    """A training run. Stages are (share of the run after which it starts, most words in the passages)."""
 
-    Stages are (share of the run after which it starts, most words in the passages, share of the context's tokens that
-    are scored). Scoring the context teaches words; later it would drown what the answers still have to teach.
-    """
-
-    minutes: float = 90.0
+    minutes: float = 50.0
     tokens_per_batch: int = 4096
-    stages: tuple[tuple[float, int, float], ...] = (
-        (0.0, 130, 0.15),
-        (0.08, 240, 0.15),
-        (0.25, 480, 0.15),
-        (0.36, 480, 0.01),
-    )
-    rate: float = 2e-3
-    circuit_rate: float = 3e-5
-    embedding_rate: float = 5e-4
+    stages: tuple[tuple[float, int], ...] = ((0.0, 130), (0.08, 240), (0.25, 480))
+    rate: float = 1e-3
     warmup_steps: int = 60
     seed: int = 0
     hidden: int = 512
@@ -49,7 +42,7 @@ class Recipe:
 
 PRESETS = {
     "cpu": Recipe(),
-    "gpu": Recipe(minutes=20.0, tokens_per_batch=65536, hidden=768, layers=6, mlp=2048, rate=1e-3),
+    "gpu": Recipe(minutes=20.0, tokens_per_batch=65536, hidden=768, layers=6, mlp=2048),
 }
 
 
@@ -62,22 +55,29 @@ class Progress:
     seconds: float = 0.0
 
 
-def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], int]:
-    """The sample's token ids and where its answer starts."""
+def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], list[float]]:
+    """The sample's token ids and the weights in the loss of its answer, which they end with."""
     prompt = prompt_ids(tokenizer, sample.documents, sample.question)
-    reply = tokenizer(sample.answer, add_special_tokens=False)["input_ids"]
-    return [*prompt, *reply, tokenizer.eos_token_id], len(prompt)
+    reply = [*tokenizer(sample.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    starts = set(tokenizer.convert_tokens_to_ids(list(EVIDENCE)))
+    ends = set(tokenizer.convert_tokens_to_ids(list(CITATIONS)))
+    weights, copying = [], False
+    for token in reply:
+        copying = copying and token not in ends
+        weights.append(1.0 if copying else DECISION_WEIGHT)
+        copying = copying or token in starts
+    return [*prompt, *reply], weights
 
 
 def batches(
     task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Padded ids [B, T] and a mask [B, T] of the tokens that are scored, of about `tokens_per_batch` tokens each."""
+    """Padded ids [B, T] and each token's weight in the loss [B, T], of about `tokens_per_batch` tokens each."""
     chance = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit
-        max_words, share = [stage[1:] for stage in recipe.stages if stage[0] <= done][-1]
-        rows: list[tuple[list[int], int]] = []
+        max_words = [words for start, words in recipe.stages if start <= done][-1]
+        rows: list[tuple[list[int], list[float]]] = []
         longest = 0
         while True:
             row = encode(task.sample(chance.randint(40, max_words)), tokenizer)
@@ -88,28 +88,19 @@ def batches(
             if longest * (len(rows) + 1) > recipe.tokens_per_batch:
                 break
         ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
-        scored = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for number, (tokens, start) in enumerate(rows):
+        weights = torch.zeros(len(rows), longest)
+        for number, (tokens, answer) in enumerate(rows):
+            start = len(tokens) - len(answer)
             ids[number, : len(tokens)] = torch.tensor(tokens)
-            scored[number, 1:start] = torch.rand(start - 1) < share
-            scored[number, start : len(tokens)] = True
-        yield ids, scored
+            weights[number, start : len(tokens)] = torch.tensor(answer)
+        yield ids, weights
 
 
-def parameter_groups(model: LlamaForCausalLM, recipe: Recipe) -> list[dict[str, Any]]:
-    """The circuit learns slowly, embeddings less so, everything else fast; what the circuit fetches with is fixed."""
-    first, second = model.model.layers[0], model.model.layers[1]
-    for parameter in (*first.self_attn.parameters(), *first.input_layernorm.parameters()):
+def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
+    """Everything but the copying circuit, which is frozen: what it copies with must stay what it was made to be."""
+    for parameter in circuit_parameters(model):
         parameter.requires_grad_(False)
-    embedding = model.model.embed_tokens.weight
-    circuit = [*second.self_attn.parameters(), *second.input_layernorm.parameters()]
-    slow = {id(parameter) for parameter in (embedding, *circuit)}
-    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in slow]
-    return [
-        {"params": circuit, "peak": recipe.circuit_rate},
-        {"params": [embedding], "peak": recipe.embedding_rate},
-        {"params": rest, "peak": recipe.rate},
-    ]
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def learning_rate(step: int, done: float, recipe: Recipe) -> float:
@@ -119,46 +110,42 @@ def learning_rate(step: int, done: float, recipe: Recipe) -> float:
     return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, decay)))
 
 
-def loss_of(model: LlamaForCausalLM, ids: Tensor, scored: Tensor) -> Tensor:
-    """Mean cross-entropy, in nats, of the scored tokens."""
+def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean cross-entropy, in nats; tokens of weight 0 cost no logits."""
+    scored = weights > 0
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[:, :-1][scored[:, 1:]])
-    return functional.cross_entropy(logits.float(), ids[:, 1:][scored[:, 1:]])
+    losses = functional.cross_entropy(logits.float(), ids[:, 1:][scored[:, 1:]], reduction="none")
+    share = weights[:, 1:][scored[:, 1:]]
+    return (losses * share).sum() / share.sum()
 
 
-def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cpu") -> None:
-    """Train into `folder` (which holds the tokenizer), resuming from its checkpoint when there is one."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
+    """The model that training starts with."""
     markers = [tokenizer.convert_tokens_to_ids(text) for text in SEGMENT_MARKERS]
     vocabulary = (len(tokenizer) + 63) // 64 * 64
     config = tiny_config(
         vocabulary, eos_token_id=tokenizer.eos_token_id, hidden=recipe.hidden, layers=recipe.layers, mlp=recipe.mlp
     )
-    model = build_model(config, markers, markers[SEGMENT_MARKERS.index(ANSWER)], recipe.seed).to(device)
-    tokens = token_part(config, recipe.seed).to(device)
-    optimizer = torch.optim.AdamW(parameter_groups(model, recipe), betas=(0.9, 0.95), weight_decay=0.01)
+    question, answer = (markers[SEGMENT_MARKERS.index(text)] for text in (QUESTION, ANSWER))
+    return build_model(config, markers, question, answer, recipe.seed)
+
+
+def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cpu") -> None:
+    """Train into `folder` (which holds the tokenizer), resuming from its checkpoint when there is one."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = new_model(tokenizer, recipe).to(device)
+    optimizer = torch.optim.AdamW(trained_parameters(model), betas=(0.9, 0.95), weight_decay=0.01)
     progress = _resume(folder, model, optimizer)
-    torch.manual_seed(recipe.seed + progress.step)
     task = QuotingTask(sources, recipe.seed + progress.step)
     limit = recipe.minutes * 60
-    average = None
-    saved = progress.seconds
-    for ids, scored in batches(task, tokenizer, recipe, progress, limit):
+    average, saved = None, progress.seconds
+    for ids, weights in batches(task, tokenizer, recipe, progress, limit):
         began = time.perf_counter()
-        done = progress.seconds / limit
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak"] * learning_rate(progress.step, done, recipe)
-        loss = loss_of(model, ids.to(device), scored.to(device))
-        loss.backward()
-        # The markers' embeddings are part of the circuit: their codes must stay what layer 1 compares with.
-        model.model.embed_tokens.weight.grad[markers] = 0
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        keep_parts_apart(model, tokens)
-        value = loss.item()
-        average = value if average is None else 0.95 * average + 0.05 * value
+        rate = recipe.rate * learning_rate(progress.step, progress.seconds / limit, recipe)
+        loss = _update(model, optimizer, rate, ids.to(device), weights.to(device))
+        average = loss if average is None else 0.95 * average + 0.05 * loss
         progress.step += 1
         progress.tokens += ids.numel()
         progress.seconds += time.perf_counter() - began
@@ -170,6 +157,20 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
             _save(folder, model, optimizer, progress, recipe)
         if finished:
             return
+
+
+def _update(
+    model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rate: float, ids: Tensor, weights: Tensor
+) -> float:
+    """One step of the optimiser; returns the loss before it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    loss = loss_of(model, ids, weights)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.item()
 
 
 def _report(folder: Path, progress: Progress, average: float, limit: float) -> None:

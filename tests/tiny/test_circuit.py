@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from specrace.tiny.circuit import NUM_BACK, build_model, tiny_config
+from specrace.tiny.circuit import LATEST_HEAD, NUM_BACK, STRETCH_HEAD, build_model, tiny_config
 
 VOCABULARY, MARKERS = 1024, [1, 2, 3, 4, 5, 6, 8]
 CONTEXT, EVIDENCE, QUESTION, ANSWER, CLOSE = 1, (2, 3, 4), 5, 6, 8
@@ -17,7 +17,7 @@ CONTEXT, EVIDENCE, QUESTION, ANSWER, CLOSE = 1, (2, 3, 4), 5, 6, 8
 def model():
     config = tiny_config(VOCABULARY, eos_token_id=7)
     config._attn_implementation = "eager"
-    return build_model(config, MARKERS, ANSWER).eval()
+    return build_model(config, MARKERS, QUESTION, ANSWER).eval()
 
 
 def marked_text(seed: int) -> tuple[list[int], list[int]]:
@@ -50,14 +50,41 @@ def test_fetching_heads_look_where_they_should(model) -> None:
     for head in range(NUM_BACK):
         back = torch.stack([attention[head, p, p - head - 1] for p in range(NUM_BACK, len(ids))])
         assert back.min() > 0.99
+    stretch = torch.stack([attention[STRETCH_HEAD, p, p - 20 : p - 3].sum() for p in range(20, len(ids))])
+    assert stretch.min() > 0.9
     latest = [max(i for i in range(p + 1) if ids[i] in MARKERS) for p in range(len(ids))]
-    near = [attention[NUM_BACK, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
+    near = [attention[LATEST_HEAD, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
     assert torch.stack(near).mean() > 0.95
+
+
+@torch.inference_mode()
+def test_answer_sees_the_first_two_words_of_the_question(model) -> None:
+    ids, sentence = marked_text(0)
+    ids += sentence
+    attention = model(torch.tensor([ids]), output_attentions=True).attentions[2][0]
+    for head in range(2):
+        assert attention[head, ids.index(ANSWER) :, ids.index(QUESTION) + 1 + head].min() > 0.99
+
+
+@torch.inference_mode()
+def test_stretch_tells_apart_two_places_where_the_same_words_stand(model) -> None:
+    """Six words occur twice in the marked sentence; what follows them is settled by what stands further back only."""
+    right = total = 0
+    for seed in range(12):
+        chance = random.Random(seed)
+        words = chance.sample(range(20, VOCABULARY), 46)
+        phrase, first, second = words[:6], words[6:26], words[26:46]
+        sentence = [*first, *phrase, words[6], *second, *phrase, words[26]]
+        ids = [CONTEXT, EVIDENCE[0], *sentence, CLOSE, QUESTION, first[0], ANSWER, 9, EVIDENCE[0], *sentence]
+        predicted = model(torch.tensor([ids])).logits[0, -len(sentence) - 1 : -1].argmax(-1).tolist()
+        right += (predicted[26] == words[6]) + (predicted[-1] == words[26])
+        total += 2
+    assert right / total > 0.9
 
 
 def test_weights_are_a_function_of_the_seed() -> None:
     config = tiny_config(VOCABULARY, eos_token_id=7)
-    first, second, other = (build_model(config, MARKERS, ANSWER, seed) for seed in (0, 0, 1))
+    first, second, other = (build_model(config, MARKERS, QUESTION, ANSWER, seed) for seed in (0, 0, 1))
     same = [torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)]
     assert all(same)
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from specrace.target import load_target
 from specrace.tiny import train as training
 from specrace.tiny.__main__ import main
+from specrace.tiny.circuit import circuit_parameters
+from specrace.tiny.export import load_checkpoint
 from specrace.tiny.holdout import split_titles
 from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer, opening, read_sources
 from specrace.tiny.vocabulary import CITATIONS, SEGMENT_MARKERS, prompt_ids
@@ -72,10 +76,30 @@ def test_held_out_titles_do_not_move(sources: list[Source]) -> None:
     assert split_titles(sources[::-1])[1] == held_out[::-1]
 
 
+def test_weights_in_the_loss_single_out_what_is_decided(work: Path, sources: list[Source]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(work)
+    sample = next(s for s in map(QuotingTask(sources, seed=3).sample, [200] * 50) if "<|e2|>" in s.answer)
+    ids, weights = training.encode(sample, tokenizer)
+    reply = ids[-len(weights) :]
+    copied = tokenizer.decode([token for token, weight in zip(reply, weights, strict=True) if weight == 1.0])
+    quotes = re.findall(r"<\|e\d\|>(.*?) \[\d\](?= The documents add:| They also say:|$)", sample.answer, re.DOTALL)
+    assert copied == "".join(quotes)
+    assert weights[0] == weights[-1] == training.DECISION_WEIGHT
+
+
+def circuit_is_untouched(work: Path, recipe: training.Recipe) -> bool:
+    """Whether the checkpoint's circuit is the one that training began with, and the rest is not."""
+    before = training.new_model(AutoTokenizer.from_pretrained(work), recipe)
+    after = load_checkpoint(work)
+    same = [torch.equal(a, b) for a, b in zip(circuit_parameters(before), circuit_parameters(after), strict=True)]
+    moved = [not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True)]
+    return all(same) and any(moved)
+
+
 def test_train_resume_export_load(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40, 0.2),))
+    small = training.Recipe(tokens_per_batch=300, hidden=512, layers=2, mlp=64, stages=((0.0, 40),))
     monkeypatch.setitem(training.PRESETS, "cpu", small)
     arguments = ["train", "--text", str(CORPUS), "--work", str(work), "--threads", "1"]
     assert main([*arguments, "--minutes", "0.03"]) == 0
@@ -83,6 +107,7 @@ def test_train_resume_export_load(
     assert main([*arguments, "--minutes", "0.06"]) == 0
     later = [json.loads(line) for line in (work / "losses.jsonl").read_text().splitlines()]
     assert later[-1]["step"] > steps
+    assert circuit_is_untouched(work, small)
     assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["marked"]["answers"] == figures["asked"]["answers"] == 1
