@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "evaluate":
             command.add_argument("--model", type=Path, help="a model folder; default: the checkpoint in --work")
             command.add_argument("--samples", type=int, default=60)
+            command.add_argument("--seed", type=int, default=0, help="draws the passages and questions")
             command.add_argument("--json", action="store_true")
         if name == "answers":
             command.add_argument("--model", type=Path, default=Path("assets/tiny"))

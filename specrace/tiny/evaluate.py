@@ -141,14 +141,14 @@ def main(held_out: Sequence[Source], options: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder) if options.model else load_checkpoint(options.work)
     target = Target(model.float(), tokenizer, str(folder))
-    cases = make_cases(held_out, options.samples, seed=2)
+    cases = make_cases(held_out, options.samples, options.seed)
     found = {
-        "marked": list(marked_answers(target, held_out, options.samples, seed=1)),
+        "marked": list(marked_answers(target, held_out, options.samples, options.seed)),
         "asked": list(asked_answers(target, cases, paraphrased=False)),
         "paraphrased": list(asked_answers(target, cases, paraphrased=True)),
     }
     groups = {name: figures(answers) for name, answers in found.items()}
-    groups["tau"] = lane_taus(target, held_out, seed=3)
+    groups["tau"] = lane_taus(target, held_out, options.seed)
     if options.json:
         print(json.dumps(groups))
         return
