@@ -98,15 +98,16 @@ def _ratios(values: Sequence[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0) -> int:
+def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, price: float = 0.0) -> int:
     """The number of draft nodes, from `least` to all, that brings the most tokens for its cost; of equals the smallest.
 
     `expected`: the accepted tokens that the first, second, ... node is expected to bring. A step with k nodes brings
     1 + their sum and costs a forward over 1 + k rows, so a number of rows that costs more than a larger one is never
-    chosen. With `least` 0 the answer may be 0: no draft pays.
+    chosen; where drafting is dear it costs k times `price` more, in forwards over one row. With `least` 0 the answer
+    may be 0: no draft pays.
     """
     tokens = list(accumulate(expected, initial=1.0))
-    return max(range(least, len(tokens)), key=lambda number: tokens[number] / curve.at(1 + number))
+    return max(range(least, len(tokens)), key=lambda number: tokens[number] / (curve.at(1 + number) + price * number))
 
 
 def pad_rows(curve: CostCurve, rows: int) -> int:
