@@ -88,7 +88,7 @@ def check_vocabulary(model: Target, target: Target) -> None:
     if not same:
         sizes = f"{len(ours) or model.vocab_size} tokens against {len(theirs) or target.vocab_size}"
         differing = [token for token, number in theirs.items() if ours.get(token) != number]
-        example = f", for instance {differing[0]!r}" if differing else ""
+        example = f", for instance {min(differing, key=theirs.__getitem__)!r}" if differing else ""
         raise InputError(
             f"{model.name} cannot draft for {target.name}: their vocabularies differ ({sizes}{example}); "
             "choose a smaller model of the same family."

@@ -54,8 +54,7 @@ _ALL = (
         "Draft model",
         "what a smaller model would say",
         DraftModelDrafter,
-        4,
-        {"num_draft": 5},
+        8,
         profile=MODELLING,
     ),
 )

@@ -189,12 +189,18 @@ def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
 class CopyingSession:
     """A draft model's session that expects after a token what followed it last, and else the token itself."""
 
-    def __init__(self, prompt: Sequence[int]) -> None:
+    def __init__(self, prompt: Sequence[int], size: int) -> None:
         self.tokens = list(prompt)
-        self.room = 1 << 20
+        self.size = size
+        self.readings: list[list[int]] = []
+
+    @property
+    def room(self) -> int:
+        return self.size - len(self.tokens)
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
-        assert tokens, "a draft model reads something each time"
+        assert 0 < len(tokens) <= self.room
+        self.readings.append(list(tokens))
         self.tokens += tokens
         earlier = [place for place, token in enumerate(self.tokens[:-1]) if token == self.tokens[-1]]
         return (self.tokens[earlier[-1] + 1] if earlier else self.tokens[-1]), 0.5
@@ -209,10 +215,15 @@ class CopyingSession:
 
 
 class CopyingModel:
-    """A draft model without a model, for texts that a function writes."""
+    """A draft model without a model, for texts that a function writes. `sessions` are those that were opened."""
+
+    def __init__(self, size: int = 1 << 20) -> None:
+        self.size = size
+        self.sessions: list[CopyingSession] = []
 
     def session(self, prompt: Sequence[int], rule: SamplingRule) -> CopyingSession:
-        return CopyingSession(prompt[:-1])
+        self.sessions.append(CopyingSession(prompt[:-1], self.size))
+        return self.sessions[-1]
 
 
 def material(prompt: Sequence[int], **values: Any) -> Material:
