@@ -36,7 +36,8 @@ class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
     `curve` is the cost curve that was measured here before, if any; the lanes' draft sizes come from it.
-    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs.
+    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs; such a drafter takes them
+    in anew for each race, on its own clock.
     """
 
     target: Target

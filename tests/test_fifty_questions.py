@@ -57,7 +57,7 @@ def test_every_lane_equals_vanilla_at_a_temperature() -> None:
 
 
 def test_so_does_every_lane_where_the_draw_decides() -> None:
-    """At 0.8 this model hardly ever wavers; at 4 each seed is another text, which drafts have to follow all the same."""
+    """At 0.8 this model hardly ever wavers; at 4 each seed is another text, and drafts have to follow it."""
     bench = Workbench.open(dtype="float32")
     texts = set()
     for seed in range(3):

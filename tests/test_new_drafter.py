@@ -98,7 +98,7 @@ def test_it_is_lossless_on_every_architecture(rule) -> None:
 
 
 def test_the_page_lists_it() -> None:
-    page = build_page(Worker(lambda report: pytest.fail("nothing loads before the worker starts")), ["Why?"])
+    page = build_page(Worker(lambda _: pytest.fail("nothing loads before the worker starts")), ["Why?"])
     components = page.get_config_file()["components"]
     lanes = next(each["props"] for each in components if each["props"].get("label") == "Lanes")
     assert ["Echo", "echo"] in [list(choice) for choice in lanes["choices"]]
