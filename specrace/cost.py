@@ -110,6 +110,10 @@ def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, pri
     return max(range(least, len(tokens)), key=lambda number: tokens[number] / (curve.at(1 + number) + price * number))
 
 
-def pad_rows(curve: CostCurve, rows: int) -> int:
-    """The cheapest number of rows that is at least `rows`, within what was measured; of equals the smallest."""
-    return min(range(rows, max(rows, curve.rows[-1]) + 1), key=curve.at)
+def pad_rows(curve: CostCurve, rows: int, most: int | None = None) -> int:
+    """The cheapest number of rows that is at least `rows`, within what was measured and `most`; of equals the smallest.
+
+    Between two that were measured the cost is a straight line, so the cheapest is one of those or at either end.
+    """
+    last = curve.rows[-1] if most is None else min(most, curve.rows[-1])
+    return min((rows, *(each for each in curve.rows if rows < each < last), max(rows, last)), key=curve.at)

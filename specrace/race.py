@@ -259,6 +259,7 @@ def make_lane(
         eos_ids=target.eos_ids,
         build_ms=build_ms,
         coins=coins,
+        curve=curve,
     )
 
 

@@ -23,6 +23,7 @@ from specrace.sampling import warp
 from specrace.score import ScoredLane, scorable_lanes
 from specrace.target import Target, load_draft_model, load_target
 from specrace.tree import TokenTree
+from specrace.workbench import Workbench
 from tests.core.parts import (
     ARCHITECTURES,
     VOCAB,
@@ -270,3 +271,33 @@ def test_a_model_drafts_for_a_target_that_was_loaded_with_it() -> None:
     vanilla = list(generate(target, "vanilla", prompt, max_new_tokens=20))
     assert [t for step in steps for t in step.emitted] == [t for step in vanilla for t in step.emitted]
     assert all(step.verdict.accepted == step.tree.num_draft for step in steps[:-1])
+
+
+# The model that ships.
+
+
+def test_the_bundled_drafter_is_small_and_of_the_targets_vocabulary() -> None:
+    assert sum(file.stat().st_size for file in (ASSETS / "tiny-draft").iterdir()) < 6_500_000
+    assert (ASSETS / "tiny-draft" / "model.safetensors").stat().st_size < 6_000_000
+    target, drafting = load_target(), load_target(ASSETS / "tiny-draft")
+    assert drafting.tokenizer.get_vocab() == target.tokenizer.get_vocab()
+    text = "<|ctx|> [1] Owls: Owls hunt at night [1], 3.5 times.<|x|><|q|> Why?<|a|>"
+    assert drafting.tokenizer(text)["input_ids"] == target.tokenizer(text)["input_ids"]
+
+
+def test_the_bundled_drafter_drafts_well() -> None:
+    """Two layers say most of what three say: on these questions it drafts more of the answer than any copying lane."""
+    bench = Workbench.open()
+    tokens = steps = 0
+    for question in ("Why does bread rise?", "What causes the tides?", "How far away is the Moon?"):
+        *_, finished = bench.ask(question, RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5), top=2)
+        assert isinstance(finished, Finished) and finished.lanes[1].identical
+        tokens, steps = tokens + finished.lanes[1].tokens, steps + finished.lanes[1].steps
+    assert tokens / steps > 3.5
+
+
+def test_the_bundled_drafter_races_by_rejection_too() -> None:
+    spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, sampling_rule="rejection")
+    *_, finished = Workbench.open().ask("Why does bread rise?", spec, top=1)
+    assert isinstance(finished, Finished)
+    assert finished.lanes[1].note and finished.lanes[1].acceptance_rate > 0.5
