@@ -1,7 +1,7 @@
 """First weights that already copy: an induction circuit written into an ordinary Llama with biases in its attention.
 
 Layer 0, heads 1..K look exactly 1..K tokens back; one more head looks at the latest segment marker. Each writes a
-code of the token it sees into its own part of the residual. Layer 1 compares the codes of the last K
+64-dimensional code of the token it sees into its own part of the residual. Layer 1 compares the codes of the last K
 tokens, and of the segment, with those in front of every earlier position, and copies the token that stood there.
 Training then has to learn when to copy, not how. (Induction heads: Olsson et al., 2022.)
 """
@@ -22,10 +22,10 @@ PAIRS = HEAD_DIM // 2
 ROPE_THETA = 1e14
 # Pairs that turn fast enough to tell positions apart; the others hardly turn within 1,000 tokens and carry content.
 NUM_POSITION_PAIRS = 7
-# The most tokens that the circuit looks back; two heads more are needed, so a narrow model looks back less.
 NUM_BACK = 5
-# A narrower residual would leave the tokens too little room beside full codes.
-FULL_CODE_HIDDEN = 512
+LATEST_HEAD = NUM_BACK
+# Tells whether the answer has begun; what stands in the answer is never copied from.
+ANSWER_HEAD = NUM_BACK + 1
 # Score of an exact match, in nats a code.
 CODE_NATS = 8.0
 BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
@@ -62,36 +62,6 @@ def tiny_config(
     )
 
 
-@dataclass(frozen=True)
-class Heads:
-    """What the heads of layer 0 do, and how many dimensions their codes have.
-
-    Heads 0.. look 1, 2, ... `num_back` tokens back, `latest` at the latest marker, and `answer` tells whether the
-    answer has begun: what stands in the answer is never copied from.
-    """
-
-    num_back: int
-    code: int
-
-    @classmethod
-    def of(cls, hidden: int) -> Heads:
-        """For a model of this width. Raises ValueError below four heads."""
-        num_back = min(NUM_BACK, hidden // HEAD_DIM - 2)
-        if num_back < 2:
-            raise ValueError(f"a width of {hidden} has too few heads for the circuit")
-        return cls(num_back, HEAD_DIM if hidden >= FULL_CODE_HIDDEN else HEAD_DIM // 2)
-
-    @property
-    def latest(self) -> int:
-        """The head that looks at the latest segment marker."""
-        return self.num_back
-
-    @property
-    def answer(self) -> int:
-        """The head that looks at the answer's marker."""
-        return self.num_back + 1
-
-
 def frequencies() -> np.ndarray:
     """Rotation of each pair a position, in radians, shape [32]."""
     return ROPE_THETA ** (-np.arange(PAIRS) / PAIRS)
@@ -108,12 +78,10 @@ def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 class Residual:
     """How the residual is shared out: parts that are orthogonal, so that none disturbs another.
 
-    `code` [C, H] reads a token's code from its embedding, of norm 1 for a unit embedding.
-    `writers` are parts [H, C], one a fetching head; `answered` [H] says that the answer has begun;
+    `code` [64, H] reads a token's code from its embedding, of norm 1 for a unit embedding.
+    `writers` are NUM_BACK + 1 parts [H, 64], one a fetching head; `answered` [H] says that the answer has begun;
     `tokens` [H, rest] is what is left, where embeddings live.
     """
-
-    heads: Heads
 
     tokens: Tensor
     code: Tensor
@@ -124,12 +92,11 @@ class Residual:
     def draw(cls, hidden: int, generator: torch.Generator) -> Residual:
         """Random parts of a residual of `hidden` dimensions."""
         basis = orthonormal(hidden, hidden, generator)
-        heads = Heads.of(hidden)
-        num_codes = (heads.num_back + 1) * heads.code
+        num_codes = (NUM_BACK + 1) * HEAD_DIM
         tokens = basis[:, num_codes + 1 :]
-        code = orthonormal(heads.code, tokens.shape[1], generator) @ tokens.T
-        writers = basis[:, :num_codes].split(heads.code, dim=1)
-        return cls(heads, tokens, code * math.sqrt(tokens.shape[1] / heads.code), writers, basis[:, num_codes])
+        code = orthonormal(HEAD_DIM, tokens.shape[1], generator) @ tokens.T
+        writers = basis[:, :num_codes].split(HEAD_DIM, dim=1)
+        return cls(tokens, code * math.sqrt(tokens.shape[1] / HEAD_DIM), writers, basis[:, num_codes])
 
 
 @torch.no_grad()
@@ -147,8 +114,7 @@ def build_model(config: LlamaConfig, marker_ids: list[int], answer_id: int, seed
     embeddings /= embeddings.norm(dim=1, keepdim=True)
     # Markers lie where the code looks, so their codes are longer than a word's: a match on a marker outweighs chance
     # matches, and the first words of a marked sentence are found as surely as the last.
-    width = parts.heads.code
-    markers = orthonormal(len(marker_ids), width, generator) @ parts.code * math.sqrt(width / size)
+    markers = orthonormal(len(marker_ids), HEAD_DIM, generator) @ parts.code * math.sqrt(HEAD_DIM / size)
     embeddings[marker_ids] = markers
     model.model.embed_tokens.weight.copy_(embeddings)
     for layer in model.model.layers:
@@ -185,23 +151,23 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
         projection.bias.zero_()
     attention.o_proj.weight.zero_()
     for head, writer in enumerate(parts.writers):
-        rows = slice(head * HEAD_DIM, head * HEAD_DIM + parts.heads.code)
+        rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
         attention.v_proj.weight[rows] = parts.code / scale
         attention.o_proj.weight[:, rows] = writer
-    for head in range(parts.heads.num_back):
+    for head in range(NUM_BACK):
         _look_back(attention, head, head + 1, [BACK_SHARPNESS] * 5)
     # A marker's code is longer than a word's; the segment, which every position carries, must not drown the rest.
-    attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / parts.heads.code)
-    _look_back(attention, parts.heads.latest, 0, list(RECENCY_NATS))
+    attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / HEAD_DIM)
+    _look_back(attention, LATEST_HEAD, 0, list(RECENCY_NATS))
     # One direction on which every marker's normalised embedding has the same value, and other tokens about none.
-    _look_at(attention, parts.heads.latest, torch.linalg.pinv(markers * scale).sum(dim=1))
+    _look_at(attention, LATEST_HEAD, torch.linalg.pinv(markers * scale).sum(dim=1))
 
 
 def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
     """Layer 0: a head that looks at the answer's marker once there is one, and then writes `answered`."""
     scale = math.sqrt(parts.code.shape[1])
-    row = parts.heads.answer * HEAD_DIM
-    _look_at(attention, parts.heads.answer, answer / scale)
+    row = ANSWER_HEAD * HEAD_DIM
+    _look_at(attention, ANSWER_HEAD, answer / scale)
     attention.v_proj.weight[row] = answer / scale
     attention.o_proj.weight[:, row] = ANSWER_NORM * parts.answered
 
@@ -235,25 +201,25 @@ def _take(dimensions: list[int], *counts: int) -> list[list[int]]:
 
 def _write_matchers(attention: Any, parts: Residual, markers: Tensor, generator: torch.Generator) -> None:
     """Layer 1, every head: match (current, 1 back, ...) with (1 back, ...), and the segments; copy the token."""
-    (hidden, size), width = parts.tokens.shape, parts.heads.code
+    hidden, size = parts.tokens.shape
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
     # A marker's number, exactly, on the slowest dimensions; the codes of words share the others.
     flag, marked, starts, slow = _take(slow, 1, len(markers), len(markers))
-    # The residual holds the token and its heads' codes, each of norm about 1: after RMSNorm each has this norm.
-    unit = math.sqrt(hidden) / math.sqrt(parts.heads.num_back + 2)
-    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / unit
-    codes = markers @ parts.code.T / math.sqrt(size / width)
+    # The residual holds the token and six codes, each of norm about 1: after RMSNorm each has this norm.
+    unit = math.sqrt(hidden) / math.sqrt(NUM_BACK + 2)
+    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * HEAD_DIM / len(slow)) / unit
+    codes = markers @ parts.code.T / math.sqrt(size / HEAD_DIM)
     seen = [parts.code, *(writer.T for writer in parts.writers)]
     which = torch.linalg.pinv(codes).T / unit
     segment = math.sqrt(SEGMENT_NATS * math.sqrt(HEAD_DIM)) * which @ seen[-1]
     # After a marker, what followed the same marker before: its long code counts here as one.
-    start = math.sqrt(START_NATS * math.sqrt(HEAD_DIM)) * which * math.sqrt(width / size)
+    start = math.sqrt(START_NATS * math.sqrt(HEAD_DIM)) * which * math.sqrt(HEAD_DIM / size)
     num_heads = hidden // HEAD_DIM
     for head in range(num_heads):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
         queries, keys = torch.zeros(HEAD_DIM, hidden), torch.zeros(HEAD_DIM, hidden)
-        for back, weight in enumerate(BACK_WEIGHTS[: parts.heads.num_back]):
-            mixer = orthonormal(len(slow), width, generator)
+        for back, weight in enumerate(BACK_WEIGHTS):
+            mixer = orthonormal(len(slow), HEAD_DIM, generator)
             queries[slow] += gain * weight * mixer @ seen[back]
             keys[slow] += gain * mixer @ seen[back + 1]
         queries[marked], keys[marked] = segment, segment

@@ -50,8 +50,6 @@ class Recipe:
 PRESETS = {
     "cpu": Recipe(),
     "gpu": Recipe(minutes=20.0, tokens_per_batch=65536, hidden=768, layers=6, mlp=2048, rate=1e-3),
-    # The bundled drafter: two layers, so its one copying layer must also learn what follows an opening.
-    "drafter": Recipe(minutes=18.0, hidden=320, layers=2, mlp=384, circuit_rate=6e-5),
 }
 
 

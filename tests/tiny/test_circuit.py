@@ -7,15 +7,15 @@ import random
 import pytest
 import torch
 
-from specrace.tiny.circuit import Heads, build_model, tiny_config
+from specrace.tiny.circuit import NUM_BACK, build_model, tiny_config
 
 VOCABULARY, MARKERS = 1024, [1, 2, 3, 4, 5, 6, 8]
 CONTEXT, EVIDENCE, QUESTION, ANSWER, CLOSE = 1, (2, 3, 4), 5, 6, 8
 
 
-@pytest.fixture(scope="module", params=[{}, {"hidden": 320, "layers": 2, "mlp": 384}], ids=["target", "drafter"])
-def model(request: pytest.FixtureRequest):
-    config = tiny_config(VOCABULARY, eos_token_id=7, **request.param)
+@pytest.fixture(scope="module")
+def model():
+    config = tiny_config(VOCABULARY, eos_token_id=7)
     config._attn_implementation = "eager"
     return build_model(config, MARKERS, ANSWER).eval()
 
@@ -47,13 +47,11 @@ def test_marked_sentence_is_copied_even_when_the_question_repeats_it(model) -> N
 def test_fetching_heads_look_where_they_should(model) -> None:
     ids, _ = marked_text(0)
     attention = model(torch.tensor([ids]), output_attentions=True).attentions[0][0]
-    heads = Heads.of(model.config.hidden_size)
-    assert (heads.num_back, heads.code) == ((5, 64) if model.config.hidden_size == 512 else (3, 32))
-    for head in range(heads.num_back):
-        back = torch.stack([attention[head, p, p - head - 1] for p in range(heads.num_back, len(ids))])
+    for head in range(NUM_BACK):
+        back = torch.stack([attention[head, p, p - head - 1] for p in range(NUM_BACK, len(ids))])
         assert back.min() > 0.99
     latest = [max(i for i in range(p + 1) if ids[i] in MARKERS) for p in range(len(ids))]
-    near = [attention[heads.latest, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
+    near = [attention[NUM_BACK, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
     assert torch.stack(near).mean() > 0.95
 
 
@@ -63,8 +61,3 @@ def test_weights_are_a_function_of_the_seed() -> None:
     same = [torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)]
     assert all(same)
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
-
-
-def test_a_width_without_heads_enough_is_refused() -> None:
-    with pytest.raises(ValueError, match="too few heads"):
-        Heads.of(192)
