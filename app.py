@@ -46,10 +46,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
+    parser.add_argument("--keep-outputs", action="store_true", help="suffix decoding also drafts from earlier answers")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     options = parser.parse_args(arguments)
     check_model(options.model)
+    if options.draft_model is not None:
+        check_model(options.draft_model)
     check_corpus(options.corpus)
     check_port(options.host, options.port)
     return options
@@ -101,6 +105,8 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             documents=[options.corpus],
             device=options.device,
             dtype=options.dtype,
+            draft_model=options.draft_model,
+            keep_outputs=options.keep_outputs,
             report=report,
         )
         report(describe(bench))
@@ -128,7 +134,7 @@ def example_questions(options: argparse.Namespace) -> list[str]:
 def serve(options: argparse.Namespace) -> None:
     """Serve the page until it is interrupted."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    if Path(options.model).exists():
+    if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
     from specrace.ui.page import build_page, launch_options
     from specrace.ui.worker import Worker

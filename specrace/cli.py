@@ -55,6 +55,7 @@ def _add_race(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
     parser.add_argument("--lanes", default=",".join(DEFAULT_LANES), help="comma-separated; vanilla always runs")
     parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", help="float32, bfloat16 or float16")
     parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
@@ -133,7 +134,7 @@ def _open(options: argparse.Namespace) -> Any:
     notes = console(stderr=True)
     notes.quiet = options.json
     given["report"] = lambda message: notes.print(f"{message} ...", style="dim")
-    return Workbench.open(device=options.device, dtype=options.dtype, **given)
+    return Workbench.open(device=options.device, dtype=options.dtype, draft_model=options.draft_model, **given)
 
 
 def race_spec(options: argparse.Namespace) -> RaceSpec:

@@ -98,17 +98,22 @@ def _ratios(values: Sequence[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0) -> int:
+def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, price: float = 0.0) -> int:
     """The number of draft nodes, from `least` to all, that brings the most tokens for its cost; of equals the smallest.
 
     `expected`: the accepted tokens that the first, second, ... node is expected to bring. A step with k nodes brings
     1 + their sum and costs a forward over 1 + k rows, so a number of rows that costs more than a larger one is never
-    chosen. With `least` 0 the answer may be 0: no draft pays.
+    chosen; where drafting is dear it costs k times `price` more, in forwards over one row. With `least` 0 the answer
+    may be 0: no draft pays.
     """
     tokens = list(accumulate(expected, initial=1.0))
-    return max(range(least, len(tokens)), key=lambda number: tokens[number] / curve.at(1 + number))
+    return max(range(least, len(tokens)), key=lambda number: tokens[number] / (curve.at(1 + number) + price * number))
 
 
-def pad_rows(curve: CostCurve, rows: int) -> int:
-    """The cheapest number of rows that is at least `rows`, within what was measured; of equals the smallest."""
-    return min(range(rows, max(rows, curve.rows[-1]) + 1), key=curve.at)
+def pad_rows(curve: CostCurve, rows: int, most: int | None = None) -> int:
+    """The cheapest number of rows that is at least `rows`, within what was measured and `most`; of equals the smallest.
+
+    Between two that were measured the cost is a straight line, so the cheapest is one of those or at either end.
+    """
+    last = curve.rows[-1] if most is None else min(most, curve.rows[-1])
+    return min((rows, *(each for each in curve.rows if rows < each < last), max(rows, last)), key=curve.at)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -31,6 +31,7 @@ from transformers import (
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from specrace.cost import CostCurve
+from specrace.draft_model import DraftModel
 from specrace.errors import InputError
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -65,46 +66,50 @@ def custom_generate(
     options: Mapping[str, Any] | None = None,
     corpus: NGramCounts | None = None,
     corpus_index: SuffixIndex | None = None,
+    past: Iterable[Sequence[int]] = (),
+    draft_model: DraftModel | None = None,
     curve: CostCurve | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode one sequence with `method`; returns ids [1, prompt + new], as `generate` does.
 
     The keyword arguments are given to `generate` itself: a lane's name, its `num_draft` (None: from the cost `curve`,
-    or the method's own) and drafter `options`, the counts and suffix index of a corpus, and the `seed` of a sampled
-    text (None: drawn from torch's own generator, so that `torch.manual_seed` reproduces it).
+    or the method's own) and drafter `options`; what it may draft from beside the prompt (the counts and suffix index of
+    a corpus, `past` outputs, a `draft_model`); and the `seed` of a sampled text (None: drawn from torch's own
+    generator, so that `torch.manual_seed` reproduces it).
     Raises ValueError for more than one sequence, and for settings under which drafts would change the output.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
         _refuse_inputs(input_ids, model_kwargs)
-        rule = _sampling_rule(logits_processor, bool(generation_config.do_sample), seed)
-        target = _open_target(model)
         ends = _Ends.of(stopping_criteria, generation_config)
-        target.eos_ids = ends.eos_ids
-        prompt = tuple(input_ids[0].tolist())
-        new = max(1, ends.max_length - len(prompt))
-        spec = RaceSpec((method,), num_draft=num_draft, options={method: options or {}})
-        near = None if curve is None else curve.near(len(prompt))
-        budget = spec.lane_budget(method, target.device_type, near)
+        rule = _sampling_rule(logits_processor, bool(generation_config.do_sample), seed)
+        target = _open_target(model, ends.eos_ids, draft_model)
+        length = input_ids.shape[1]
+        new = max(1, ends.max_length - length)
+        given = options or {}
+        spec = RaceSpec((method,), num_draft=num_draft, options={method: given})
         steps = generate(
             target,
             method,
-            prompt,
+            input_ids[0].tolist(),
             max_new_tokens=new,
-            temperature=rule.temperature,
-            top_p=rule.top_p,
-            top_k=rule.top_k,
-            seed=rule.seed,
-            # Near the end of the model's context a smaller draft is better than none.
-            num_draft=max(0, min(budget, target.max_context - len(prompt) - new)),
+            num_draft=_num_draft(target, method, spec, curve, length, new),
             corpus=corpus,
             corpus_index=corpus_index,
-            **(options or {}),
+            past=past,
+            **asdict(rule),
+            **given,
         )
         tokens = (token for step in steps for token in step.emitted)
         ids = _collect(input_ids, new, tokens, ends.others, _own_streamer(streamer, input_ids))
     return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
+
+
+def _num_draft(target: Target, method: str, spec: RaceSpec, curve: CostCurve | None, length: int, new: int) -> int:
+    """Draft tokens a step; near the end of the model's context a smaller draft is better than none."""
+    near = None if curve is None else curve.near(length)
+    return max(0, min(spec.lane_budget(method, target.device_type, near), target.max_context - length - new))
 
 
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:
@@ -219,9 +224,10 @@ def _own_streamer(given: Any, input_ids: Tensor) -> Any:
     return given
 
 
-def _open_target(model: Any) -> Target:
+def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None) -> Target:
     """The model as a target, checked at its first use to score trees as it decodes. Raises InputError."""
     target = Target(model)
+    target.eos_ids, target.drafting = eos_ids, draft_model
     refuse_unsupported(model.config, target.name)
     state = (str(target.dtype), str(target.device), str(getattr(model.config, "_attn_implementation", "")))
     if _CHECKED.get(model) != state:

@@ -47,6 +47,10 @@ class KVStore:
         """The first `count` tokens written since the last call stay where they are."""
         self.length += count
 
+    def rewind(self, count: int) -> None:
+        """Of the settled tokens only the first `count` stay; what comes next is written over the others."""
+        self.length = min(self.length, count)
+
     def keep(self, path: Sequence[int]) -> None:
         """Of the tokens written last, keep those at `path` (increasing, starting at 0), in that order."""
         if path[-1] != len(path) - 1 and self.data is not None:

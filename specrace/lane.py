@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from specrace.cost import CostCurve, pad_rows
 from specrace.drafters.base import Drafter, SamplingDrafter
 from specrace.events import Step, Timing
 from specrace.rejection import Check, Coins, verify_sampled
@@ -31,7 +32,9 @@ class TargetSession(Protocol):
 class Lane:
     """One method's run. Its clock counts its own work only: draft, target, keep.
 
-    With `coins` a draft is verified by rejection sampling, and the drafter must be a `SamplingDrafter`.
+    With `coins` a draft is verified by rejection sampling, and the drafter must be a `SamplingDrafter`. With a `curve`
+    a tree whose rows cost more than a few rows more (in float32 a CPU takes longer over two or three than over four)
+    is scored with so many, as far as the lane's own `num_draft` allows.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Lane:
         eos_ids: frozenset[int] = frozenset(),
         build_ms: float = 0.0,
         coins: Coins | None = None,
+        curve: CostCurve | None = None,
     ) -> None:
         self.name = name
         self.drafter = drafter
@@ -57,6 +61,7 @@ class Lane:
         self.eos_ids = eos_ids
         self.at_ms = build_ms
         self.coins = coins
+        self.curve = curve
         self.num_steps = 0
         self.end = "" if max_new_tokens > 0 else "length"
 
@@ -72,7 +77,7 @@ class Lane:
         budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
         tree = self.drafter.propose(self.context, budget).cut(budget)
         drafted = time.perf_counter()
-        said = self.session.score(tree) if self.coins is None else self.session.score_distributions(tree)
+        said = self._score(tree)
         scored = time.perf_counter()
         verdict, checks = self._verify(tree, said)
         emitted = self._emit([*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus])
@@ -89,6 +94,15 @@ class Lane:
         step = Step(self.name, self.num_steps, self.at_ms, tree, verdict, emitted, timing, self.end, checks=checks)
         self.num_steps += 1
         return step
+
+    def _score(self, tree: TokenTree) -> Scores | np.ndarray:
+        """What the target says at every node; rows that only fill up are run and forgotten."""
+        size = len(tree)
+        filled = tree if self.curve is None else tree.padded(pad_rows(self.curve, size, self.num_draft + 1))
+        if self.coins is not None:
+            return self.session.score_distributions(filled)[:size]
+        scores = self.session.score(filled)
+        return Scores(scores.targets[:size], None if scores.top is None else scores.top[:size])
 
     def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
         """The walk by the lane's rule, and under rejection sampling how each guess was judged."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from specrace.cost import CostCurve, best_budget
 from specrace.drafters import Drafter, Material, find_method
+from specrace.drafters.base import DraftModel
 from specrace.errors import InputError
 from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.lane import Lane, TargetSession
@@ -56,6 +57,9 @@ class RaceTarget(Protocol):
 
     def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> TargetSession:
         """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too."""
+
+    def draft_model(self) -> DraftModel | None:
+        """The smaller model that drafts for this one, if any."""
 
     def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
         """The two best tokens after `tokens`, and their gap in logits."""
@@ -130,7 +134,8 @@ class RaceSpec:
         if curve is None or callable(method.num_draft) or not default:
             return default
         # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
-        return best_budget(curve, method.profile.gains(curve.rows[-1] - 1), least=min(1, curve.rows[-1] - 1))
+        most = curve.rows[-1] - 1
+        return best_budget(curve, method.profile.gains(most), least=min(1, most), price=method.profile.price)
 
 
 def race(
@@ -140,14 +145,16 @@ def race(
     *,
     corpus: NGramCounts | None = None,
     corpus_index: SuffixIndex | None = None,
+    past: Iterable[Sequence[int]] = (),
     about: Mapping[str, Any] | None = None,
     curve: CostCurve | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Started, the lanes' Steps in race time, Finished. `stop` is asked before every step.
 
-    Draft sizes that the spec leaves open come from the machine's cost `curve`, if there is one. Raises InputError,
-    before anything is yielded, when the prompt does not fit the model.
+    What drafters may draft from beside the prompt is given: a `corpus`, and `past` outputs of this target. Draft
+    sizes that the spec leaves open come from the machine's cost `curve`, if there is one. Raises InputError, before
+    anything is yielded, when the prompt does not fit the model or a lane lacks what it drafts from.
     """
     prompt = tuple(prompt)
     device = target.device_type
@@ -158,7 +165,7 @@ def race(
     num_top = max(find_method(name).num_top for name in spec.lanes)
     warm_up(target, prefix, prompt[-1], budgets, num_top)
     prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
-    material = Material(prompt, target.vocab_size, spec.seed, corpus, corpus_index, rule=spec.rule())
+    material = gather(target, prompt, spec, corpus, corpus_index, past)
     lanes = [make_lane(target, name, prefix, material, spec, near) for name in spec.lanes]
     infos = tuple(
         LaneInfo(
@@ -203,6 +210,28 @@ def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False
         yield heapq.heappop(waiting)[-1]
 
 
+def gather(
+    target: RaceTarget,
+    prompt: Sequence[int],
+    spec: RaceSpec,
+    corpus: NGramCounts | None,
+    corpus_index: SuffixIndex | None,
+    past: Iterable[Sequence[int]],
+) -> Material:
+    """All that the lanes' drafters may know; the target's draft model only where one of them drafts with it."""
+    needed = any(find_method(name).needs_draft_model for name in spec.lanes)
+    return Material(
+        tuple(prompt),
+        target.vocab_size,
+        spec.seed,
+        corpus,
+        corpus_index,
+        tuple(map(tuple, past)),
+        spec.rule(),
+        target.draft_model() if needed else None,
+    )
+
+
 def make_lane(
     target: RaceTarget,
     name: str,
@@ -230,6 +259,7 @@ def make_lane(
         eos_ids=target.eos_ids,
         build_ms=build_ms,
         coins=coins,
+        curve=curve,
     )
 
 
@@ -296,9 +326,12 @@ def generate(
     sampling_rule: str = MATCH,
     corpus: NGramCounts | None = None,
     corpus_index: SuffixIndex | None = None,
+    past: Iterable[Sequence[int]] = (),
     **options: Any,
 ) -> Iterator[Step]:
     """Decode with one method: its Steps, whose `emitted` tokens in a row are the output.
+
+    What it may draft from beside the prompt is given as in `race`.
 
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
@@ -306,7 +339,7 @@ def generate(
         (method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, sampling_rule
     )
     target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type))
-    material = Material(tuple(prompt), target.vocab_size, seed, corpus, corpus_index, rule=spec.rule())
+    material = gather(target, prompt, spec, corpus, corpus_index, past)
     lane = make_lane(target, method, target.prefill(prompt), material, spec)
     while not lane.end:
         yield lane.step()

@@ -18,6 +18,7 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specrace.draft_model import DraftModel, check_vocabulary
 from specrace.errors import InputError
 from specrace.kv import KVStore
 from specrace.rule import SamplingRule
@@ -26,6 +27,7 @@ from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Scores
 
 BUNDLED_MODEL = Path(__file__).resolve().parent.parent / "assets" / "tiny"
+BUNDLED_DRAFT_MODEL = BUNDLED_MODEL.parent / "tiny-draft"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
 _SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
@@ -40,7 +42,10 @@ class Prefix:
 
 
 class Target:
-    """A model, its tokenizer (None for a bare model), and the rules of its context."""
+    """A model, its tokenizer (None for a bare model), and the rules of its context.
+
+    `drafting` is the smaller model that drafts for it, if any, or names the one to load when it is first needed.
+    """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
         self.model = model.eval()
@@ -54,6 +59,7 @@ class Target:
         self.max_context = _max_context(self.config)
         self.eos_ids = _eos_ids(model, tokenizer)
         accepted = inspect.signature(model.forward).parameters
+        self.drafting: DraftModel | str | Path | None = None
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
     @torch.inference_mode()
@@ -102,6 +108,12 @@ class Target:
         )
         logits: Tensor = output.logits[0]
         return logits
+
+    def draft_model(self) -> DraftModel | None:
+        """The smaller model that drafts for this one, if any. Raises InputError where it cannot be used."""
+        if isinstance(self.drafting, str | Path):
+            self.drafting = load_draft_model(self.drafting, self)
+        return self.drafting
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock that is read next has seen all the work."""
@@ -186,12 +198,18 @@ class Session:
 
 
 def load_target(
-    name: str | Path = BUNDLED_MODEL, *, device: str = "cpu", dtype: str | None = None, attention: str = "sdpa"
+    name: str | Path = BUNDLED_MODEL,
+    *,
+    device: str = "cpu",
+    dtype: str | None = None,
+    attention: str = "sdpa",
+    draft_model: str | Path | None = None,
 ) -> Target:
     """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
 
-    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. Raises InputError when the model is not there,
-    is no causal language model, or cannot verify trees.
+    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
+    one for the lane draft-model; the bundled model has one of its own. Raises InputError when a model is not there, is
+    no causal language model, cannot verify trees, or drafts with another vocabulary.
     """
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
@@ -222,7 +240,21 @@ def load_target(
         ) from error
     target = Target(model.to(device), tokenizer, label)
     check_trees(target)
+    if draft_model is not None:
+        target.drafting = load_draft_model(draft_model, target)
+    elif path.resolve() == BUNDLED_MODEL:
+        target.drafting = BUNDLED_DRAFT_MODEL
     return target
+
+
+def load_draft_model(name: str | Path, target: Target) -> DraftModel:
+    """A Hugging Face model by path or hub id that drafts for `target`, on its device and in its dtype.
+
+    Raises InputError when it cannot be loaded or has another vocabulary.
+    """
+    model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."))
+    check_vocabulary(model, target)
+    return DraftModel(model, target.vocab_size)
 
 
 def _is_cached(name: str) -> bool:

@@ -122,7 +122,8 @@ def _object(line: bytes) -> dict[str, Any]:
     """The line as a JSON object. Raises ValueError."""
     try:
         # A byte order mark is what some editors put before the first line.
-        found = json.loads(line.decode("utf-8-sig"))
+        # Without the line's end, so that what is missing there is missing in this line.
+        found = json.loads(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
     except json.JSONDecodeError as error:
@@ -198,7 +199,7 @@ def _text(line: dict[str, Any], name: str) -> str:
         raise ValueError(f"{name} is not text; write it in quotes")
     if not text:
         raise ValueError(f"{name} is empty; every transcript needs a prompt and an output")
-    return text
+    return _whole(name, text)
 
 
 def _label(line: dict[str, Any], name: str) -> str:
@@ -208,4 +209,13 @@ def _label(line: dict[str, Any], name: str) -> str:
         return ""
     if isinstance(label, bool) or not isinstance(label, str | int | float):
         raise ValueError(f"{name} is neither text nor a number; write it in quotes")
-    return str(label)
+    return _whole(name, str(label))
+
+
+def _whole(name: str, text: str) -> str:
+    """The text itself. JSON can write half of a character (a lone surrogate), which nothing else can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} has half a character at {error.start}; write it as UTF-8") from error
+    return text

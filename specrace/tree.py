@@ -91,6 +91,14 @@ class TokenTree:
             mask[node] |= mask[self.parents[node]]
         return mask
 
+    def padded(self, size: int) -> TokenTree:
+        """This tree and, behind its last node, a chain that makes it `size` nodes; itself if it has as many."""
+        more = size - len(self)
+        if more <= 0:
+            return self
+        tokens = (*self.tokens, *[self.tokens[0]] * more)
+        return TokenTree(tokens, (*self.parents, *range(len(self) - 1, size - 1)))
+
     def cut(self, num_draft: int) -> TokenTree:
         """The first `num_draft` guesses; a tree again, because parents come first."""
         if num_draft >= self.num_draft:

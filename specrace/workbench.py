@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from specrace.calibrate import load_cached
 from specrace.cost import CostCurve
 from specrace.errors import InputError
-from specrace.events import Event
+from specrace.events import Event, Step
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.prompt import Prompt, build_prompt
@@ -27,6 +28,7 @@ from specrace.text import Narrator
 DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 MAX_QUESTION_CHARACTERS = 2000
 MAX_PASSAGES = 12
+MAX_OUTPUTS = 32
 
 
 @dataclass
@@ -34,6 +36,8 @@ class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
     `curve` is the cost curve that was measured here before, if any; the lanes' draft sizes come from it.
+    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs; such a drafter takes them
+    in anew for each race, on its own clock.
     """
 
     target: Target
@@ -44,6 +48,8 @@ class Workbench:
     _counts: NGramCounts | None = None
     _suffixes: SuffixIndex | None = None
     curve: CostCurve | None = None
+    keep_outputs: bool = False
+    outputs: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=MAX_OUTPUTS))
 
     @classmethod
     def open(
@@ -53,6 +59,8 @@ class Workbench:
         documents: Sequence[Path] = (DEFAULT_CORPUS,),
         device: str = "cpu",
         dtype: str | None = None,
+        draft_model: str | Path | None = None,
+        keep_outputs: bool = False,
         cache_dir: Path | None = None,
         report: Callable[[str], object] = str,
     ) -> Workbench:
@@ -60,19 +68,28 @@ class Workbench:
         report("Reading the documents")
         texts = read_documents(documents)
         report("Loading the model")
-        target = load_target(model, device=device, dtype=dtype)
+        target = load_target(model, device=device, dtype=dtype, draft_model=draft_model)
         report("Loading the embedder")
         embedder = load_embedder()
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
-        return cls(target, texts, Retriever(index, embedder), embedder, curve=load_cached(target.describe()))
+        curve = load_cached(target.describe())
+        return cls(target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs)
 
     def on(self, documents: list[Document]) -> Workbench:
-        """A workbench with the same model and embedder on other documents, indexed in memory."""
+        """A workbench with the same models and embedder on other documents, indexed in memory; it has no past."""
         passages = [passage for document in documents for passage in split_passages(document)]
         vectors = self.embedder.embed([embedded_text(passage) for passage in passages])
         retriever = Retriever(PassageIndex(passages, vectors), self.embedder)
-        return Workbench(self.target, documents, retriever, self.embedder, curve=self.curve)
+        return replace(
+            self,
+            documents=documents,
+            retriever=retriever,
+            _tokens=None,
+            _counts=None,
+            _suffixes=None,
+            outputs=deque(maxlen=MAX_OUTPUTS),
+        )
 
     @property
     def num_passages(self) -> int:
@@ -98,20 +115,27 @@ class Workbench:
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec)
         about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
+        about["past_outputs"] = len(self.outputs)
         corpus = self.counts() if {"bigram", "trigram"} & set(spec.lanes) else None
         suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)
+        output: list[int] = []
         for event in race(
             self.target,
             prompt.tokens,
             spec,
             corpus=corpus,
             corpus_index=suffixes,
+            past=self.outputs,
             about=about,
             curve=self.curve,
             stop=stop,
         ):
+            if isinstance(event, Step) and event.lane == "vanilla":
+                output += event.emitted
             yield narrate(event)
+        if self.keep_outputs and output:
+            self.outputs.append(tuple(output))
 
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from huggingface_hub.constants import HF_HOME
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser goes last: Playwright keeps an event loop running in this thread, which no test after it may need."""
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache folder of the run's own: what somebody calibrated on this machine must not set our draft sizes."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        # The model library's own cache lies where it lay.
+        patch.setenv("HF_HOME", HF_HOME)
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder

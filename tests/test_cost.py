@@ -20,10 +20,13 @@ from specrace.cli import main
 from specrace.cost import ContextCost, CostCurve, best_budget, pad_rows
 from specrace.drafters import METHODS
 from specrace.errors import InputError
-from specrace.events import Started
+from specrace.events import Finished, Started
 from specrace.race import RaceSpec, race
+from specrace.rule import SamplingRule
 from specrace.target import Target
+from specrace.tree import TokenTree
 from specrace.workbench import Workbench
+from tests.core.parts import Scripted, continuation, function_lane, markov
 
 ROWS = calibrating.ROWS
 FLAT = CostCurve(ROWS, tuple(1.0 + 0.001 * rows for rows in ROWS))
@@ -138,6 +141,39 @@ def test_where_nothing_pays_there_is_no_draft_unless_one_is_asked_for() -> None:
 def test_rows_are_padded_to_the_cheapest_number_above() -> None:
     assert [pad_rows(CLIFF, rows) for rows in (1, 2, 3, 4, 5, 64, 70)] == [1, 4, 4, 4, 5, 64, 70]
     assert all(pad_rows(FLAT, rows) == rows for rows in ROWS)
+
+
+def test_a_lane_fills_up_over_the_cliff_and_forgets_what_it_filled_with() -> None:
+    """Two and three rows become four where the lane may draft three; the step's tree and what is learned stay as is."""
+    prompt = (2, 3, 4, 5, 2, 3, 9, 2)
+    drafter = Scripted(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
+    texts, sizes = [], []
+    for curve in (None, CLIFF):
+        lane = function_lane(prompt, drafter, markov(3), num_draft=3, max_new_tokens=20)
+        lane.curve = curve
+        asked = []
+        score = lane.session.score
+        lane.session.score = lambda tree, score=score, asked=asked: asked.append(len(tree)) or score(tree)  # type: ignore
+        steps = []
+        while not lane.end:
+            steps.append(lane.step())
+        assert all(len(step.verdict.scores.targets) == len(step.tree) <= 4 for step in steps)
+        texts.append(lane.tokens)
+        sizes.append((set(asked), {len(step.tree) for step in steps}))
+    assert texts[0] == texts[1] == continuation(prompt, markov(3), 20)
+    assert sizes == [({1, 2, 3, 4}, {1, 2, 3, 4}), ({1, 4}, {1, 2, 3, 4})]
+
+
+@pytest.mark.parametrize("rule", [SamplingRule(), SamplingRule(0.8, seed=2)])
+def test_filled_trees_change_nothing_on_a_model(rule: SamplingRule) -> None:
+    target = small_target()
+    for name in ("trie", "recycling", "trigram", "suffix"):
+        spec = RaceSpec((name,), 24, 3, rule.temperature, seed=rule.seed)
+        *_, plain = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
+        *_, filled = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
+        assert isinstance(plain, Finished) and isinstance(filled, Finished)
+        assert filled.lanes[1].identical
+        assert (filled.lanes[1].steps, filled.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
 
 
 def test_a_race_drafts_what_its_curve_allows() -> None:

@@ -27,10 +27,11 @@ from transformers import (
 import specrace
 from specrace import hf
 from specrace.cost import CostCurve
+from specrace.draft_model import DraftModel
 from specrace.drafters import METHODS
 from specrace.prompt import build_prompt
 from specrace.rule import SamplingRule
-from specrace.target import BUNDLED_MODEL
+from specrace.target import BUNDLED_MODEL, Target
 from specrace.workbench import Workbench
 
 QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
@@ -84,7 +85,10 @@ def test_fifty_prompts_equal_greedy_generate(
 def test_every_method_can_be_plugged_in(
     ours: Generate, prompts: list[torch.Tensor], greedy: list[torch.Tensor], method: str
 ) -> None:
-    output = ours(prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method)
+    smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
+    output = ours(
+        prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method, draft_model=DraftModel(smaller)
+    )
     assert output.tolist() == greedy[7].tolist()
     assert output.dtype == torch.int64 and output.is_contiguous()
 

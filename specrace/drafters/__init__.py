@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specrace.drafters.base import GUESSING, Drafter, Material, Method
+from specrace.drafters.base import GUESSING, MODELLING, Drafter, Material, Method
+from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
@@ -48,6 +49,14 @@ _ALL = (
         {"num_draft": 80},
     ),
     Method("suffix", "Suffix decoding", "the surest path after any match length", SuffixDrafter, 16, {"num_draft": 32}),
+    Method(
+        "draft-model",
+        "Draft model",
+        "what a smaller model would say",
+        DraftModelDrafter,
+        8,
+        profile=MODELLING,
+    ),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 

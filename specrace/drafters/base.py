@@ -17,6 +17,30 @@ from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
 
+class DraftSession(Protocol):
+    """A draft model on one text, with a cache of its own. Each reading is one forward."""
+
+    @property
+    def room(self) -> int:
+        """How many tokens it can still read."""
+
+    def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
+        """Read `tokens` (one at least); the likeliest token after them, and its probability."""
+
+    def distribution(self, tokens: Sequence[int]) -> np.ndarray:
+        """Read `tokens` (one at least); what the rule makes of the next token's probabilities, float64 [V]."""
+
+    def rewind(self, count: int) -> None:
+        """Forget all but the first `count` tokens that were read."""
+
+
+class DraftModel(Protocol):
+    """A smaller language model with the target's vocabulary. `specrace.draft_model.DraftModel` is one."""
+
+    def session(self, prompt: Sequence[int], rule: SamplingRule) -> DraftSession:
+        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit."""
+
+
 @dataclass(frozen=True)
 class Material:
     """All that a drafter may know before the first step. Nothing in it is ever changed.
@@ -32,13 +56,15 @@ class Material:
     corpus_index: SuffixIndex | None = None
     past: tuple[tuple[int, ...], ...] = ()
     rule: SamplingRule = field(default_factory=SamplingRule)
+    draft_model: DraftModel | None = None
 
 
 class Drafter(Protocol):
     """Made anew for each generation, so there is no reset and nothing leaks between lanes.
 
     A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from;
-    `needs_target_outputs`, why it cannot be scored without its model; `scored_part`, what of it is, where not all.
+    `needs_target_outputs`, why it cannot be scored without its model; `scored_part`, what of it is, where not all;
+    `needs_draft_model`, true where it drafts with one.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
@@ -84,11 +110,14 @@ class Option:
 class Profile:
     """How many accepted tokens a method's draft nodes are assumed to bring: `first`, and each next one `decay` of it.
 
+    `price` is what drafting a node is assumed to cost, as a share of the target's forward over one row.
+
     An assumption is needed for a default only; how many nodes pay depends on the text, and --num-draft overrides it.
     """
 
     first: float
     decay: float
+    price: float = 0.0
 
     def gains(self, count: int) -> tuple[float, ...]:
         """The tokens that the first `count` nodes bring, each."""
@@ -99,6 +128,9 @@ class Profile:
 # and 16 about a sixth more. Guesses that nothing in the prompt stands for fade sooner.
 COPYING = Profile(0.5, 0.8)
 GUESSING = Profile(0.4, 0.7)
+# A draft model is right more often, and every node is a forward of its own (0.4 of the target's for the bundled pair,
+# a twentieth where the target is large).
+MODELLING = Profile(0.85, 0.9, price=0.2)
 
 
 @dataclass(frozen=True)
@@ -138,6 +170,11 @@ class Method:
         """How many of the target's likeliest tokens the drafter wants to see at every node."""
         number: int = getattr(self.build, "num_top", 0)
         return number
+
+    @property
+    def needs_draft_model(self) -> bool:
+        """Whether it drafts with a smaller model."""
+        return bool(getattr(self.build, "needs_draft_model", False))
 
     @property
     def samples(self) -> bool:

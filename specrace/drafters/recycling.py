@@ -39,7 +39,10 @@ def template(num_nodes: int) -> tuple[Ranks, ...]:
 
 
 class RecyclingDrafter:
-    """Starts knowing nothing, as each of our lanes does; the published code keeps its adjacency between requests."""
+    """Starts knowing nothing, as each of our lanes does; the published code keeps its adjacency between requests.
+
+    The model's likeliest tokens of earlier requests are not kept here; `warm` starts from what texts tell of them.
+    """
 
     num_top: ClassVar[int] = NUM_TOP
     needs_target_outputs: ClassVar[str] = "its drafts are the model's likeliest tokens, at rejected nodes too"
@@ -48,16 +51,16 @@ class RecyclingDrafter:
         self,
         material: Material,
         *,
-        warm: Annotated[bool, Flag("start from the prompt's own pairs of tokens")] = False,
+        warm: Annotated[bool, Flag("start from the pairs of tokens in the prompt and in past outputs")] = False,
     ) -> None:
         self.successors: dict[int, Ranks] = {}
         if warm:
             counts = NGramCounts()
-            counts.extend(material.prompt)
-            for token in dict.fromkeys(material.prompt):
-                row = counts.row((token,))
-                # Sorting keeps the order in which equals came.
-                self.successors[token] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
+            counts.extend_apart((material.prompt, *material.past))
+            for context, row in counts.rows():
+                if len(context) == 1:
+                    # Sorting keeps the order in which equals came.
+                    self.successors[context[0]] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The template of `budget` nodes, less those for which no successor is known."""

@@ -132,7 +132,7 @@ def _settings() -> list[gr.components.Component]:
                     [("Match: vanilla's very text", MATCH), ("Rejection: its distribution only", REJECTION)],
                     value=MATCH,
                     label="Sampling rule",
-                    info="How sampled drafts are verified. Rejection is for bigram and trigram, above temperature 0.",
+                    info="How sampled drafts are verified. Rejection is for lanes that draw them, above temperature 0.",
                 )
             files = gr.File(
                 file_count="multiple",

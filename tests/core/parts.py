@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from transformers import (
@@ -65,8 +66,10 @@ def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: 
 
 
 def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
-    """The same as a target, without a tokenizer."""
-    return Target(tiny_model(name, seed=seed, **changes), name=name)
+    """The same as a target, without a tokenizer; its draft model copies."""
+    target = Target(tiny_model(name, seed=seed, **changes), name=name)
+    target.drafting = CopyingModel()  # type: ignore[assignment]
+    return target
 
 
 def random_prompt(chance: random.Random, longest: int = 40) -> tuple[int, ...]:
@@ -183,9 +186,49 @@ def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
     return verify(tree, Scores(tuple(targets)))
 
 
+class CopyingSession:
+    """A draft model's session that expects after a token what followed it last, and else the token itself."""
+
+    def __init__(self, prompt: Sequence[int], size: int) -> None:
+        self.tokens = list(prompt)
+        self.size = size
+        self.readings: list[list[int]] = []
+
+    @property
+    def room(self) -> int:
+        return self.size - len(self.tokens)
+
+    def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
+        assert 0 < len(tokens) <= self.room
+        self.readings.append(list(tokens))
+        self.tokens += tokens
+        earlier = [place for place, token in enumerate(self.tokens[:-1]) if token == self.tokens[-1]]
+        return (self.tokens[earlier[-1] + 1] if earlier else self.tokens[-1]), 0.5
+
+    def distribution(self, tokens: Sequence[int]) -> np.ndarray:
+        probs = np.full(VOCAB, 0.5 / (VOCAB - 1))
+        probs[self.likeliest(tokens)[0]] = 0.5
+        return probs
+
+    def rewind(self, count: int) -> None:
+        del self.tokens[count:]
+
+
+class CopyingModel:
+    """A draft model without a model, for texts that a function writes. `sessions` are those that were opened."""
+
+    def __init__(self, size: int = 1 << 20) -> None:
+        self.size = size
+        self.sessions: list[CopyingSession] = []
+
+    def session(self, prompt: Sequence[int], rule: SamplingRule) -> CopyingSession:
+        self.sessions.append(CopyingSession(prompt[:-1], self.size))
+        return self.sessions[-1]
+
+
 def material(prompt: Sequence[int], **values: Any) -> Material:
-    """Material over the tests' small vocabulary."""
-    return Material(tuple(prompt), VOCAB, **values)
+    """Material over the tests' small vocabulary, with all that any drafter needs."""
+    return Material(tuple(prompt), VOCAB, **({"draft_model": CopyingModel()} | values))
 
 
 @st.composite

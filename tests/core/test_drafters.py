@@ -96,7 +96,7 @@ def test_nothing_leaks_between_generations(name: str) -> None:
     """The corpus and the prompt that two drafters share are as they were."""
     corpus = NGramCounts()
     corpus.extend_apart([[2, 3, 4, 2, 3]])
-    shared = Material((2, 3, 4, 2), VOCAB, 0, corpus)
+    shared = material((2, 3, 4, 2), corpus=corpus)
     before = METHODS[name].build(shared).propose(shared.prompt, 8)
     other = METHODS[name].build(shared)
     for _ in range(6):

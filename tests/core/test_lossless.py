@@ -22,6 +22,7 @@ from tests.core.parts import (
     ARCHITECTURES,
     EOS,
     VOCAB,
+    CopyingModel,
     Scripted,
     material,
     random_prompt,
@@ -241,6 +242,7 @@ def test_in_half_precision_lanes_run_and_a_difference_is_told(dtype: torch.dtype
     for name in ("llama", "gpt2"):
         model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
         target = Target(model.to(dtype), name=name)
+        target.drafting = CopyingModel()  # type: ignore[assignment]
         assert target.dtype == dtype
         for prompt in prompts_of(name, 8):
             spec = RaceSpec(("vanilla", *DRAFTING), max_new_tokens=16, num_draft=16)

@@ -17,7 +17,16 @@ from specrace.race import MAX_NEW_TOKENS, MAX_NUM_DRAFT, RaceSpec, generate, in_
 from specrace.rule import SamplingRule
 from specrace.tree import TokenTree
 from specrace.verify import Scores, verify
-from tests.core.parts import VOCAB, FunctionSession, NextToken, continuation, markov, material, tiny_target
+from tests.core.parts import (
+    VOCAB,
+    CopyingModel,
+    FunctionSession,
+    NextToken,
+    continuation,
+    markov,
+    material,
+    tiny_target,
+)
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 ALL = tuple(METHODS)
@@ -47,6 +56,9 @@ class FunctionTarget:
     def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> FunctionSession:
         self.rules.append(rule)
         return FunctionSession(prefix.tokens, self.next_token)
+
+    def draft_model(self) -> Any:
+        return CopyingModel()
 
     def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
         return (self.next_token(tokens), 0), 0.25

@@ -97,6 +97,12 @@ def test_warm_starts_from_the_prompts_pairs() -> None:
     assert RecyclingDrafter(material(prompt)).propose(prompt, 3).tokens == (1,)
     # After 1: 3 twice, then 2 and 4 as they came. After 3: 1.
     assert RecyclingDrafter(material(prompt), warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
+    # Past outputs count with it, each for itself: after 1 now 4 three times. Nothing runs from 1 to 7.
+    given = material(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
+    assert RecyclingDrafter(given).successors == {}
+    assert RecyclingDrafter(given, warm=True).successors == {
+        1: (4, 3, 2), 2: (1,), 3: (1,), 4: (1, 5), 5: (1,), 7: (8,)
+    }  # fmt: skip
 
 
 ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tuple)

@@ -58,7 +58,7 @@ def test_what_ends_every_text_is_no_part_of_the_prompt() -> None:
 
 IDS = "prompt_ids and output_ids"
 BAD: list[tuple[Any, str]] = [
-    (b'{"prompt_ids": [1], ', "this is not JSON .* at column"),
+    (b'{"prompt_ids": [1], ', "this is not JSON .* at column 2[01]"),
     (b"[1, 2]", "not an object"),
     (b"[" * 100_000, "nested too deeply"),
     (b'{"prompt_ids": [' + b"9" * 5000 + b'], "output_ids": [1]}', "number too long"),
@@ -82,6 +82,8 @@ BAD: list[tuple[Any, str]] = [
     ({"prompt_ids": [50], "output_ids": [1]}, "prompt_ids has the id 50"),
     (FRESH | {"category": ["a"]}, "category is neither"),
     (FRESH | {"id": {}}, "id is neither"),
+    (FRESH | {"category": "a\ud800"}, "category has half a character at 1"),
+    ({"prompt": "a", "output": "\udfffb"}, "output has half a character at 0"),
 ]
 
 

@@ -1,0 +1,64 @@
+"""A sitting that keeps its answers: drafters may learn from them, the text stays vanilla's, by default none stay."""
+
+from __future__ import annotations
+
+import pytest
+
+import app
+from specrace.events import Finished, LaneResult, Started, Step
+from specrace.race import RaceSpec, generate
+from specrace.retrieval.documents import Document
+from specrace.workbench import MAX_OUTPUTS, Workbench
+from tests.core.parts import tiny_target
+
+SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
+QUESTION = "Why does bread rise?"
+
+
+def asked(bench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
+    """How many past outputs the race had, its results, and vanilla's tokens."""
+    started, *steps, finished = bench.ask(question, SPEC, top=1)
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    said = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
+    return started.about["past_outputs"], list(finished.lanes), said
+
+
+def test_answers_are_kept_and_drafted_from() -> None:
+    bench = Workbench.open(keep_outputs=True)
+    number, first, said = asked(bench)
+    assert number == 0 and list(bench.outputs) == [tuple(said)]
+    number, again, said_again = asked(bench)
+    assert number == 1 and said_again == said and list(bench.outputs) == [tuple(said)] * 2
+    assert all(lane.identical for lane in (*first, *again))
+    # The same answer is in its past now. Of the opening, which no document holds, the first race could draft nothing.
+    assert again[1].steps < first[1].steps and again[2].steps <= first[2].steps
+    asked(bench, "What causes the tides?")
+    assert len(bench.outputs) == 3 and bench.outputs.maxlen == MAX_OUTPUTS
+    other = bench.on([Document("own.md", "Own", "Robins sing at dawn. They sing in spring.")])
+    assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
+
+
+def test_by_default_nothing_is_kept() -> None:
+    bench = Workbench.open()
+    assert [asked(bench)[0], asked(bench)[0], len(bench.outputs)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("method", ["suffix", "recycling"])
+def test_generate_takes_past_outputs(method: str) -> None:
+    target, prompt = tiny_target("llama"), (2, 3, 4, 5)
+    options = {"warm": True} if method == "recycling" else {}
+
+    def decode(past: list[list[int]]) -> tuple[list[int], int]:
+        steps = list(generate(target, method, prompt, max_new_tokens=24, past=past, num_draft=8, **options))
+        return [token for step in steps for token in step.emitted], len(steps)
+
+    text, cold = decode([])
+    same, warm = decode([[*prompt, *text]])
+    other, _ = decode([[7, 7, 7], [], list(range(2, 30))])
+    assert text == same == other and warm < cold
+
+
+def test_the_page_keeps_them_if_it_is_told_to() -> None:
+    assert not app.parse([]).keep_outputs
+    options = app.parse(["--keep-outputs"])
+    assert options.draft_model is None and app.loader(options)(str).keep_outputs
