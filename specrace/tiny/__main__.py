@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
         if name not in ("export", "answers"):
             command.add_argument("--text", type=Path, required=True, help="a .jsonl[.gz] of {title, text}, or a folder")
         if name == "train":
-            command.add_argument("--preset", choices=("cpu", "gpu"), default="cpu")
+            command.add_argument("--preset", choices=("cpu", "gpu", "drafter"), default="cpu")
             command.add_argument("--minutes", type=float)
             command.add_argument("--seed", type=int, default=0)
             command.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -24,12 +24,10 @@ PAIRS = HEAD_DIM // 2
 ROPE_THETA = 1e14
 # Pairs that turn fast enough to tell positions apart; the others hardly turn within 1,000 tokens and carry content.
 NUM_POSITION_PAIRS = 7
-NUM_BACK = 4
-STRETCH_HEAD = NUM_BACK
-LATEST_HEAD = NUM_BACK + 1
-# Tells whether the answer has begun; what stands in the answer is never copied from.
-ANSWER_HEAD = NUM_BACK + 2
-NUM_CODES = NUM_BACK + 2
+# The most tokens that are looked back one by one; three heads more are needed, so a narrow model looks back less.
+MAX_BACK = 4
+# A narrower residual would leave the tokens too little room beside codes as wide as a head.
+WIDE = 512
 # Score of an exact match, in nats a code.
 CODE_NATS = 13.0
 BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2)
@@ -74,6 +72,41 @@ def tiny_config(
     )
 
 
+@dataclass(frozen=True)
+class Heads:
+    """What the heads of layer 0 do, and how many dimensions their codes have.
+
+    Heads 0.. look 1, 2, ... `num_back` tokens back; the next ones look at the stretch before those, at the latest
+    marker, and at the answer's marker once there is one: what stands in the answer is never copied from.
+    """
+
+    num_back: int
+    code: int
+
+    @classmethod
+    def of(cls, hidden: int) -> Heads:
+        """For a model of this width. Raises ValueError below five heads."""
+        num_back = min(MAX_BACK, hidden // HEAD_DIM - 3)
+        if num_back < 2:
+            raise ValueError(f"a width of {hidden} has too few heads for the circuit")
+        return cls(num_back, HEAD_DIM if hidden >= WIDE else HEAD_DIM // 2)
+
+    @property
+    def stretch(self) -> int:
+        """The head that looks at a stretch of tokens."""
+        return self.num_back
+
+    @property
+    def latest(self) -> int:
+        """The head that looks at the latest marker."""
+        return self.num_back + 1
+
+    @property
+    def answer(self) -> int:
+        """The head that looks at the answer's marker."""
+        return self.num_back + 2
+
+
 def frequencies() -> np.ndarray:
     """Rotation of each pair a position, in radians, shape [32]."""
     return ROPE_THETA ** (-np.arange(PAIRS) / PAIRS)
@@ -90,11 +123,12 @@ def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 class Residual:
     """How the residual is shared out: parts that are orthogonal, so that none disturbs another.
 
-    `code` [64, H] reads a token's code from its embedding, of norm 1 for a unit embedding.
-    `writers` are NUM_CODES parts [H, 64], one a fetching head; `answered` [H] says that the answer has begun;
+    `code` [C, H] reads a token's code from its embedding, of norm 1 for a unit embedding.
+    `writers` are parts [H, C], one a fetching head; `answered` [H] says that the answer has begun;
     `tokens` [H, rest] is what is left, where embeddings live.
     """
 
+    heads: Heads
     tokens: Tensor
     code: Tensor
     writers: tuple[Tensor, ...]
@@ -104,11 +138,12 @@ class Residual:
     def draw(cls, hidden: int, generator: torch.Generator) -> Residual:
         """Random parts of a residual of `hidden` dimensions."""
         basis = orthonormal(hidden, hidden, generator)
-        num_codes = NUM_CODES * HEAD_DIM
-        tokens = basis[:, num_codes + 1 :]
-        code = orthonormal(HEAD_DIM, tokens.shape[1], generator) @ tokens.T
-        writers = basis[:, :num_codes].split(HEAD_DIM, dim=1)
-        return cls(tokens, code * math.sqrt(tokens.shape[1] / HEAD_DIM), writers, basis[:, num_codes])
+        heads = Heads.of(hidden)
+        codes = (heads.latest + 1) * heads.code
+        tokens = basis[:, codes + 1 :]
+        code = orthonormal(heads.code, tokens.shape[1], generator) @ tokens.T
+        writers = basis[:, :codes].split(heads.code, dim=1)
+        return cls(heads, tokens, code * math.sqrt(tokens.shape[1] / heads.code), writers, basis[:, codes])
 
 
 @torch.no_grad()
@@ -117,18 +152,20 @@ def build_model(
 ) -> LlamaForCausalLM:
     """A Llama whose first two layers copy, and whose third sees the question's first words; the rest is small noise.
 
+    With two layers, a head of the second sees the question's first word.
+
     `marker_ids` are the segment markers, among them `question_id` and `answer_id`, which begin question and answer.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config)
     parts = Residual.draw(config.hidden_size, generator)
-    size = parts.tokens.shape[1]
+    size, width = parts.tokens.shape[1], parts.heads.code
     embeddings = torch.randn(config.vocab_size, size, generator=generator) @ parts.tokens.T
     embeddings /= embeddings.norm(dim=1, keepdim=True)
     # Markers lie where the code looks, so their codes are longer than a word's: a match on a marker outweighs chance
     # matches, and the first words of a marked sentence are found as surely as the last.
-    markers = orthonormal(len(marker_ids), HEAD_DIM, generator) @ parts.code * math.sqrt(HEAD_DIM / size)
+    markers = orthonormal(len(marker_ids), width, generator) @ parts.code * math.sqrt(width / size)
     embeddings[marker_ids] = markers
     model.model.embed_tokens.weight.copy_(embeddings)
     for layer in model.model.layers:
@@ -140,8 +177,8 @@ def build_model(
     _write_answer_flag(first, parts, embeddings[answer_id])
     _write_matchers(second, parts, markers, generator)
     model.model.layers[0].mlp.down_proj.weight.zero_()
-    for layer in model.model.layers[2:3]:
-        _write_question_readers(layer.self_attn, parts, embeddings[question_id])
+    third = model.model.layers[:3][-1].self_attn
+    _write_question_readers(third, parts, embeddings[question_id], 2 if third is not second else 1)
     return model
 
 
@@ -154,31 +191,31 @@ def circuit_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
 
 def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
     """Layer 0: heads that look a fixed distance back, and the head that looks at the latest marker."""
-    scale = math.sqrt(parts.code.shape[1])  # norm of a unit embedding after RMSNorm
+    heads, scale = parts.heads, math.sqrt(parts.code.shape[1])  # norm of a unit embedding after RMSNorm
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         projection.weight.zero_()
         projection.bias.zero_()
     attention.o_proj.weight.zero_()
     for head, writer in enumerate(parts.writers):
-        rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+        rows = slice(head * HEAD_DIM, head * HEAD_DIM + heads.code)
         attention.v_proj.weight[rows] = parts.code / scale
         attention.o_proj.weight[:, rows] = writer
-    for head in range(NUM_BACK):
+    for head in range(heads.num_back):
         _look_back(attention, head, head + 1, (BACK_SHARPNESS,) * 5)
-    _look_back(attention, STRETCH_HEAD, STRETCH_CENTRE, STRETCH_NATS)
-    attention.o_proj.weight[:, STRETCH_HEAD * HEAD_DIM : LATEST_HEAD * HEAD_DIM] *= STRETCH_GAIN
+    _look_back(attention, heads.stretch, STRETCH_CENTRE, STRETCH_NATS)
+    attention.o_proj.weight[:, heads.stretch * HEAD_DIM : heads.latest * HEAD_DIM] *= STRETCH_GAIN
     # A marker's code is longer than a word's; the segment, which every position carries, must not drown the rest.
-    attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / HEAD_DIM)
-    _look_back(attention, LATEST_HEAD, 0, RECENCY_NATS)
+    attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / heads.code)
+    _look_back(attention, heads.latest, 0, RECENCY_NATS)
     # One direction on which every marker's normalised embedding has the same value, and other tokens about none.
-    _look_at(attention, LATEST_HEAD, torch.linalg.pinv(markers * scale).sum(dim=1))
+    _look_at(attention, heads.latest, torch.linalg.pinv(markers * scale).sum(dim=1))
 
 
 def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
     """Layer 0: a head that looks at the answer's marker once there is one, and then writes `answered`."""
     scale = math.sqrt(parts.code.shape[1])
-    row = ANSWER_HEAD * HEAD_DIM
-    _look_at(attention, ANSWER_HEAD, answer / scale)
+    row = parts.heads.answer * HEAD_DIM
+    _look_at(attention, parts.heads.answer, answer / scale)
     attention.v_proj.weight[row] = answer / scale
     attention.o_proj.weight[:, row] = ANSWER_NORM * parts.answered
 
@@ -201,21 +238,24 @@ def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]
         attention.q_proj.bias[second] = -strength * math.sin(frequency * distance)
 
 
-def _write_question_readers(attention: Any, parts: Residual, question: Tensor) -> None:
-    """Layer 2, heads 0 and 1: look at the question's first and second word, and write them where no word is read from.
+def _write_question_readers(attention: Any, parts: Residual, question: Tensor, count: int) -> None:
+    """The first `count` heads: look at the question's first words, and write them where no word is read from.
 
     The opening of an answer follows from them; the rest of the layer has to learn which.
     """
-    for head, (seen, written) in enumerate(((0, 2), (1, 3))):
+    width = parts.heads.code
+    for head in range(count):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
         for projection in (attention.q_proj, attention.k_proj):
             projection.weight[rows] = 0
             projection.bias[rows] = 0
         # The code of the token before (or the one before that) is the question's marker.
-        readout = parts.writers[seen] @ (parts.code @ question)
+        readout = parts.writers[head] @ (parts.code @ question)
         _look_at(attention, head, readout * READER_GAIN / readout.norm())
-        attention.v_proj.weight[rows] = parts.code
-        attention.o_proj.weight[:, rows] = READER_GAIN * parts.writers[written]
+        attention.v_proj.weight[rows] = 0
+        attention.v_proj.weight[rows][:width] = parts.code
+        attention.o_proj.weight[:, rows] = 0
+        attention.o_proj.weight[:, rows][:, :width] = READER_GAIN * parts.writers[head + parts.heads.num_back // 2]
 
 
 def _take(dimensions: list[int], *counts: int) -> list[list[int]]:
@@ -233,8 +273,8 @@ def _write_matchers(attention: Any, parts: Residual, markers: Tensor, generator:
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
     # A marker's number, exactly, on the slowest dimensions; the codes of words share the others.
     flag, marked, starts, slow = _take(slow, 1, len(markers), len(markers))
-    # The residual holds the token and six codes, each of norm about 1: after RMSNorm each has this norm.
-    unit = math.sqrt(hidden) / math.sqrt(NUM_CODES + 1)
+    # The residual holds the token and the heads' codes, each of norm about 1: after RMSNorm each has this norm.
+    unit = math.sqrt(hidden) / math.sqrt(parts.heads.latest + 2)
     segment, start = _marker_readouts(parts, markers, unit)
     for head in range(hidden // HEAD_DIM):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
@@ -256,26 +296,27 @@ def _write_matchers(attention: Any, parts: Residual, markers: Tensor, generator:
 
 def _word_matchers(parts: Residual, slow: list[int], unit: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """One head's queries and keys [64, H] that compare the last tokens, and the stretch before them, on `slow`."""
-    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * HEAD_DIM / len(slow)) / unit
+    width = parts.heads.code
+    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / unit
     seen = [parts.code, *(writer.T for writer in parts.writers)]
     queries, keys = torch.zeros(2, HEAD_DIM, parts.tokens.shape[0])
-    for back, weight in enumerate(BACK_WEIGHTS):
-        mixer = orthonormal(len(slow), HEAD_DIM, generator)
+    for back, weight in enumerate(BACK_WEIGHTS[: parts.heads.num_back]):
+        mixer = orthonormal(len(slow), width, generator)
         queries[slow] += gain * weight * mixer @ seen[back]
         keys[slow] += gain * mixer @ seen[back + 1]
     # The same stretch on both sides: it is wide, so that one token's difference hardly matters.
-    mixer = STRETCH_WEIGHT**0.5 * orthonormal(len(slow), HEAD_DIM, generator)
-    queries[slow] += gain * mixer @ seen[STRETCH_HEAD + 1]
-    keys[slow] += gain * mixer @ seen[STRETCH_HEAD + 1]
+    mixer = STRETCH_WEIGHT**0.5 * orthonormal(len(slow), width, generator)
+    queries[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
+    keys[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
     return queries, keys
 
 
 def _marker_readouts(parts: Residual, markers: Tensor, unit: float) -> tuple[Tensor, Tensor]:
-    """Which marker, one row each: of the segment one is in [M, H], and of a code, for matching starts [M, 64]."""
-    size = parts.tokens.shape[1]
-    codes = markers @ parts.code.T / math.sqrt(size / HEAD_DIM)
+    """Which marker, one row each: of the segment one is in [M, H], and of a code, for matching starts [M, C]."""
+    size, width = parts.tokens.shape[1], parts.heads.code
+    codes = markers @ parts.code.T / math.sqrt(size / width)
     which = torch.linalg.pinv(codes).T / unit
-    segment = math.sqrt(SEGMENT_NATS * math.sqrt(HEAD_DIM)) * which @ parts.writers[LATEST_HEAD].T
+    segment = math.sqrt(SEGMENT_NATS * math.sqrt(HEAD_DIM)) * which @ parts.writers[parts.heads.latest].T
     # After a marker, what followed the same marker before: its long code counts here as one.
-    start = math.sqrt(START_NATS * math.sqrt(HEAD_DIM)) * which * math.sqrt(HEAD_DIM / size)
+    start = math.sqrt(START_NATS * math.sqrt(HEAD_DIM)) * which * math.sqrt(width / size)
     return segment, start

@@ -43,6 +43,8 @@ class Recipe:
 PRESETS = {
     "cpu": Recipe(),
     "gpu": Recipe(minutes=20.0, tokens_per_batch=65536, hidden=768, layers=6, mlp=2048),
+    # The bundled drafter, which drafts for the model of the other preset.
+    "drafter": Recipe(minutes=8.0, hidden=320, layers=2, mlp=384),
 }
 
 

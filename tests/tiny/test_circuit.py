@@ -7,9 +7,10 @@ import random
 import pytest
 import torch
 
-from specrace.tiny.circuit import LATEST_HEAD, NUM_BACK, STRETCH_HEAD, build_model, tiny_config
+from specrace.tiny.circuit import Heads, build_model, tiny_config
 
 VOCABULARY, MARKERS = 1024, [1, 2, 3, 4, 5, 6, 8]
+HEADS = Heads.of(512)
 CONTEXT, EVIDENCE, QUESTION, ANSWER, CLOSE = 1, (2, 3, 4), 5, 6, 8
 
 
@@ -47,13 +48,13 @@ def test_marked_sentence_is_copied_even_when_the_question_repeats_it(model) -> N
 def test_fetching_heads_look_where_they_should(model) -> None:
     ids, _ = marked_text(0)
     attention = model(torch.tensor([ids]), output_attentions=True).attentions[0][0]
-    for head in range(NUM_BACK):
-        back = torch.stack([attention[head, p, p - head - 1] for p in range(NUM_BACK, len(ids))])
+    for head in range(HEADS.num_back):
+        back = torch.stack([attention[head, p, p - head - 1] for p in range(HEADS.num_back, len(ids))])
         assert back.min() > 0.99
-    stretch = torch.stack([attention[STRETCH_HEAD, p, p - 20 : p - 3].sum() for p in range(20, len(ids))])
+    stretch = torch.stack([attention[HEADS.stretch, p, p - 20 : p - 3].sum() for p in range(20, len(ids))])
     assert stretch.min() > 0.9
     latest = [max(i for i in range(p + 1) if ids[i] in MARKERS) for p in range(len(ids))]
-    near = [attention[LATEST_HEAD, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
+    near = [attention[HEADS.latest, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
     assert torch.stack(near).mean() > 0.95
 
 
@@ -64,6 +65,27 @@ def test_answer_sees_the_first_two_words_of_the_question(model) -> None:
     attention = model(torch.tensor([ids]), output_attentions=True).attentions[2][0]
     for head in range(2):
         assert attention[head, ids.index(ANSWER) :, ids.index(QUESTION) + 1 + head].min() > 0.99
+
+
+@torch.inference_mode()
+def test_narrow_model_of_two_layers_copies_less_surely_and_sees_the_first_word() -> None:
+    config = tiny_config(VOCABULARY, eos_token_id=7, hidden=320, layers=2)
+    config._attn_implementation = "eager"
+    narrow = build_model(config, MARKERS, QUESTION, ANSWER).eval()
+    right = total = 0
+    for seed in range(6):
+        ids, sentence = marked_text(seed)
+        found = narrow(torch.tensor([ids + sentence]), output_attentions=True)
+        predicted = found.logits[0, len(ids) - 1 : -1].argmax(-1).tolist()
+        right += sum(a == b for a, b in zip(predicted, sentence, strict=True))
+        total += len(sentence)
+        assert found.attentions[1][0, 0, ids.index(ANSWER) :, ids.index(QUESTION) + 1].min() > 0.99
+    assert right / total > 0.9
+
+
+def test_too_narrow_a_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="too few heads"):
+        build_model(tiny_config(VOCABULARY, eos_token_id=7, hidden=256), MARKERS, QUESTION, ANSWER)
 
 
 @torch.inference_mode()
