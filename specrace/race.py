@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from specrace.cost import CostCurve, best_budget
+from specrace.cost import CostCurve, assumed_curve, best_budget
 from specrace.drafters import Drafter, Material, find_method
 from specrace.errors import InputError
 from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
@@ -127,7 +127,7 @@ class RaceSpec:
         default = method.budget(device, self.lane_options(name, device))
         if name != "vanilla" and self.num_draft is not None:
             return self.num_draft
-        if curve is None or callable(method.num_draft) or not default:
+        if curve is None or callable(method.num_draft) or method.profile is None or not default:
             return default
         # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
         return best_budget(curve, method.profile.gains(curve.rows[-1] - 1), least=min(1, curve.rows[-1] - 1))
@@ -158,7 +158,8 @@ def race(
     num_top = max(find_method(name).num_top for name in spec.lanes)
     warm_up(target, prefix, prompt[-1], budgets, num_top)
     prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
-    material = Material(prompt, target.vocab_size, spec.seed, corpus, corpus_index, rule=spec.rule())
+    assumed = near or assumed_curve(device)
+    material = Material(prompt, target.vocab_size, spec.seed, corpus, corpus_index, rule=spec.rule(), curve=assumed)
     lanes = [make_lane(target, name, prefix, material, spec, near) for name in spec.lanes]
     infos = tuple(
         LaneInfo(
@@ -306,7 +307,8 @@ def generate(
         (method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, sampling_rule
     )
     target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type))
-    material = Material(tuple(prompt), target.vocab_size, seed, corpus, corpus_index, rule=spec.rule())
+    assumed = assumed_curve(target.device_type)
+    material = Material(tuple(prompt), target.vocab_size, seed, corpus, corpus_index, rule=spec.rule(), curve=assumed)
     lane = make_lane(target, method, target.prefill(prompt), material, spec)
     while not lane.end:
         yield lane.step()

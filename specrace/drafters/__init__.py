@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specrace.drafters.base import GUESSING, Drafter, Material, Method
+from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
@@ -48,6 +49,7 @@ _ALL = (
         {"num_draft": 80},
     ),
     Method("suffix", "Suffix decoding", "the surest path after any match length", SuffixDrafter, 16, {"num_draft": 32}),
+    Method("fusion", "Fusion", "every free source, cut where guesses stop paying", FusionDrafter, 32, profile=None),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hint
 
 import numpy as np
 
+from specrace.cost import ASSUMED_GPU, CostCurve
 from specrace.errors import InputError
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -22,7 +23,8 @@ class Material:
     """All that a drafter may know before the first step. Nothing in it is ever changed.
 
     Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `rule` is how
-    the target's tokens are chosen, for drafters that sample theirs the same way.
+    the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
+    drafters that cut their own trees.
     """
 
     prompt: tuple[int, ...]
@@ -32,6 +34,7 @@ class Material:
     corpus_index: SuffixIndex | None = None
     past: tuple[tuple[int, ...], ...] = ()
     rule: SamplingRule = field(default_factory=SamplingRule)
+    curve: CostCurve = ASSUMED_GPU
 
 
 class Drafter(Protocol):
@@ -108,7 +111,8 @@ class Method:
     `num_draft` is the default number of draft nodes a step, or a function of the options where they decide it.
     `accelerator` holds the defaults that differ on a GPU. `scored_as` builds what is scored in the method's place,
     where a transcript cannot tell all that it needs; the options that this fixes are its class's `scored_options`.
-    `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve.
+    `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve; None
+    where the drafter cuts each tree by that curve itself, so that `num_draft` is only the most it may draft.
     """
 
     name: str
@@ -118,7 +122,7 @@ class Method:
     num_draft: int | Callable[[Mapping[str, int]], int]
     accelerator: Mapping[str, int] = field(default_factory=dict)
     scored_as: Callable[..., Drafter] | None = None
-    profile: Profile = COPYING
+    profile: Profile | None = COPYING
 
     @property
     def options(self) -> tuple[Option, ...]:
