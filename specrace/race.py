@@ -219,7 +219,8 @@ def make_lane(
     method = find_method(name)
     drafter: Drafter = method.build(material, **options)
     build_ms = 1000.0 * (time.perf_counter() - began)
-    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), method.num_top)
+    num_top: int = getattr(drafter, "num_top", 0)
+    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), num_top)
     coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
     return Lane(
         name,

@@ -49,7 +49,15 @@ _ALL = (
         {"num_draft": 80},
     ),
     Method("suffix", "Suffix decoding", "the surest path after any match length", SuffixDrafter, 16, {"num_draft": 32}),
-    Method("fusion", "Fusion", "every free source, cut where guesses stop paying", FusionDrafter, 32, profile=None),
+    Method(
+        "fusion",
+        "Fusion",
+        "every free source, cut where guesses stop paying",
+        FusionDrafter,
+        32,
+        {"recycling": True},
+        profile=None,
+    ),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 

@@ -31,7 +31,7 @@ MOST_PAST = 8192
 class FusionDrafter:
     """The tree that brings the most tokens for its cost on this machine, of guesses from every free source."""
 
-    num_top: ClassVar[int] = NUM_TOP
+    num_top: int = NUM_TOP
     scored_part: ClassVar[str] = "without what the target thought likely at each node"
 
     def __init__(
@@ -41,7 +41,7 @@ class FusionDrafter:
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 8,
         corpus: Annotated[bool, Flag("also guess what follows in all documents")] = True,
         past: Annotated[bool, Flag("also guess what followed in outputs of earlier requests")] = True,
-        recycling: Annotated[bool, Flag("also guess what the model itself thought likely before")] = True,
+        recycling: Annotated[bool, Flag("also guess what the model itself thought likely before")] = False,
     ) -> None:
         self.own = BackoffModel(longest, material.prompt)
         self.trust = Trust(longest)
@@ -50,6 +50,7 @@ class FusionDrafter:
         self.prices = Prices(material.curve, 0)
         self.corpus = CorpusRows(material.corpus) if corpus and material.corpus is not None else None
         self.recycled = Recycled() if recycling else None
+        self.num_top = NUM_TOP if recycling else 0
         self.past: BackoffModel | None = None
         if past and material.past:
             self.past = BackoffModel(longest, _in_a_row(material.past))
@@ -57,23 +58,31 @@ class FusionDrafter:
         if self.past is not None:
             for token in material.prompt[-longest:]:
                 self._past_state = self.past.follow(self._past_state, token)
-        self._clear(0)
-
-    def _clear(self, root: int) -> None:
-        """Begin a tree. Beside its nodes: their contexts, and the likeliest token after each as first estimated."""
-        self._tokens, self._parents, self._probs = [root], [-1], [1.0]
-        self._states: list[State] = [self.own.state()]
-        self._past_states: list[State] = [self._past_state]
+        self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
+        self._common: list[tuple[int, float]] = []
+        # The tree in the making: of each node its contexts, and the likeliest token after it as first estimated.
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._probs: list[float] = []
+        self._states: list[State] = []
+        self._past_states: list[State] = []
         self._tops: list[tuple[int, int, float] | None] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """At most `budget` guesses, as many as pay; the bare root where none does, and while drafts are put off."""
-        self._clear(context[-1])
+        self._tops = []
         if budget < 1 or self.account.rests():
             return TokenTree.chain(context[-1])
         if budget >= len(self.prices.costs):
             self.prices = Prices(self.curve, budget)
+        state, self._common = self.own.state(), self.own.common()
+        if not state and not self._has_others and self._common[0][1] < self.prices.floor:
+            return TokenTree.chain(context[-1])
+        self._tokens, self._parents, self._probs = [context[-1]], [-1], [1.0]
+        self._states, self._past_states = [state], [self._past_state]
         size = 1 + self._grow(context[-2] if len(context) > 1 else -1, budget)
+        if size == 1:
+            return TokenTree.chain(context[-1])
         tokens, parents = self._tokens[:size], self._parents[:size]
         positions = [self._position(node) for node in range(size)]
         return TokenTree(tuple(tokens), tuple(parents), tuple(self._probs[:size]), tuple(positions))
@@ -107,12 +116,12 @@ class FusionDrafter:
             self._past_states.append(self.past.follow(self._past_states[parent], token))
 
     def _push(self, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
-        """The children of a node of path probability `prob` that might pay, from all sources, to the candidates."""
+        """Add to the candidates what may pay of the children of a node of path probability `prob`, from all sources."""
         floor = self.prices.floor / prob
         probs, rest = self._trusted(node)
         if rest >= floor:
             rest = self._ask_others(node, previous, probs, rest)
-            for token, share in self.own.common():
+            for token, share in self._common:
                 if rest * share < floor:
                     break
                 probs[token] = probs.get(token, 0.0) + rest * share
@@ -151,9 +160,9 @@ class FusionDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Judge the estimates along the accepted path, book the draft, and take in what was said."""
         said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        tops = self._tops
         for node, token in zip(verdict.path, said, strict=True):
-            top = self._tops[node] if node < len(self._tops) else None
-            if top is not None:
+            if node < len(tops) and (top := tops[node]) is not None:
                 self.trust.judge(top[0], top[2], token == top[1])
         if tree.num_draft:
             self.account.book(len(said), self.prices.costs[tree.num_draft])
