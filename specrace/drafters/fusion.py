@@ -124,7 +124,7 @@ class FusionDrafter:
             for token, share in self._common:
                 if rest * share < floor:
                     break
-                probs[token] = probs.get(token, 0.0) + rest * share
+                probs.setdefault(token, rest * share)
         for rank, (token, share) in enumerate(probs.items()):
             if share >= floor:
                 heappush(heap, (-prob * share, node, rank, token, share))
@@ -165,7 +165,7 @@ class FusionDrafter:
             if node < len(tops) and (top := tops[node]) is not None:
                 self.trust.judge(top[0], top[2], token == top[1])
         if tree.num_draft:
-            self.account.book(len(said), self.prices.costs[tree.num_draft])
+            self.account.book(len(said), self.curve.at(len(tree)))
         self.own.extend(said)
         if self.past is not None:
             for token in said:
@@ -175,9 +175,10 @@ class FusionDrafter:
 
 
 def _merge(probs: dict[int, float], rest: float, estimate: tuple[dict[int, float], float]) -> float:
-    """Add a source's estimate of the `rest` to `probs`; returns what it leaves."""
+    """Add a source's estimate of the `rest` to `probs`, but no end of a text; returns what it leaves."""
     for token, prob in estimate[0].items():
-        probs[token] = probs.get(token, 0.0) + rest * prob
+        if token != END:
+            probs[token] = probs.get(token, 0.0) + rest * prob
     return rest * estimate[1]
 
 
