@@ -55,7 +55,7 @@ _ALL = (
         "every free source, cut where guesses stop paying",
         FusionDrafter,
         32,
-        {"recycling": True},
+        {"corpus": True, "recycling": True},
         profile=None,
     ),
 )

@@ -40,8 +40,9 @@ class Material:
 class Drafter(Protocol):
     """Made anew for each generation, so there is no reset and nothing leaks between lanes.
 
-    A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from;
-    `needs_target_outputs`, why it cannot be scored without its model; `scored_part`, what of it is, where not all.
+    A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from (an
+    instance's own counts, where options decide it); `needs_target_outputs`, why it cannot be scored without its model;
+    `scored_part`, what of it is, where not all.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:

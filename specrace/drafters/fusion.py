@@ -39,7 +39,7 @@ class FusionDrafter:
         material: Material,
         *,
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 8,
-        corpus: Annotated[bool, Flag("also guess what follows in all documents")] = True,
+        corpus: Annotated[bool, Flag("also guess what follows in all documents")] = False,
         past: Annotated[bool, Flag("also guess what followed in outputs of earlier requests")] = True,
         recycling: Annotated[bool, Flag("also guess what the model itself thought likely before")] = False,
     ) -> None:

@@ -31,6 +31,7 @@ CURVES = {"gpu": ASSUMED_GPU, "cpu": ASSUMED_CPU, "cliff": CLIFF, "noisy": NOISY
 
 def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **values: Any) -> FusionDrafter:
     options = {name: values.pop(name) for name in ("past_outputs", "recycling") if name in values}
+    options |= {"corpus": True}
     past = options.pop("past_outputs", ())
     return FusionDrafter(material(prompt, curve=curve, past=past, **values), longest=longest, **options)
 
@@ -215,8 +216,8 @@ def test_what_the_target_thought_likely_is_recycled() -> None:
 
 
 def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
-    assert METHODS["fusion"].defaults("cpu")["recycling"] is False
-    assert METHODS["fusion"].defaults("cuda")["recycling"] is True
+    for name in ("recycling", "corpus"):
+        assert [METHODS["fusion"].defaults(device)[name] for device in ("cpu", "cuda")] == [False, True]
     target = tiny_target("llama")
     prefix = target.prefill([2, 3, 4])
     for value, asked in ((False, 0), (True, METHODS["fusion"].num_top)):
