@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from specrace.cost import CostCurve, best_budget
+from specrace.cost import CostCurve, assumed_curve, best_budget
 from specrace.drafters import Drafter, Material, find_method
 from specrace.drafters.base import DraftModel
 from specrace.errors import InputError
@@ -131,7 +131,7 @@ class RaceSpec:
         default = method.budget(device, self.lane_options(name, device))
         if name != "vanilla" and self.num_draft is not None:
             return self.num_draft
-        if curve is None or callable(method.num_draft) or not default:
+        if curve is None or callable(method.num_draft) or method.profile is None or not default:
             return default
         # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
         most = curve.rows[-1] - 1
@@ -165,7 +165,7 @@ def race(
     num_top = max(find_method(name).num_top for name in spec.lanes)
     warm_up(target, prefix, prompt[-1], budgets, num_top)
     prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
-    material = gather(target, prompt, spec, corpus, corpus_index, past)
+    material = gather(target, prompt, spec, near or assumed_curve(device), corpus, corpus_index, past)
     lanes = [make_lane(target, name, prefix, material, spec, near) for name in spec.lanes]
     infos = tuple(
         LaneInfo(
@@ -214,6 +214,7 @@ def gather(
     target: RaceTarget,
     prompt: Sequence[int],
     spec: RaceSpec,
+    curve: CostCurve,
     corpus: NGramCounts | None,
     corpus_index: SuffixIndex | None,
     past: Iterable[Sequence[int]],
@@ -229,6 +230,7 @@ def gather(
         tuple(map(tuple, past)),
         spec.rule(),
         target.draft_model() if needed else None,
+        curve,
     )
 
 
@@ -247,7 +249,8 @@ def make_lane(
     method = find_method(name)
     drafter: Drafter = method.build(material, **options)
     build_ms = 1000.0 * (time.perf_counter() - began)
-    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), method.num_top)
+    num_top: int = getattr(drafter, "num_top", 0)
+    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), num_top)
     coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
     return Lane(
         name,
@@ -339,7 +342,8 @@ def generate(
         (method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, sampling_rule
     )
     target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type))
-    material = gather(target, prompt, spec, corpus, corpus_index, past)
+    curve = assumed_curve(target.device_type)
+    material = gather(target, prompt, spec, curve, corpus, corpus_index, past)
     lane = make_lane(target, method, target.prefill(prompt), material, spec)
     while not lane.end:
         yield lane.step()

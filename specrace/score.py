@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specrace.cost import CostCurve
+from specrace.cost import ASSUMED_GPU, CostCurve
 from specrace.drafters import METHODS, Drafter, Material, Method, find_method
 from specrace.errors import InputError
 from specrace.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
@@ -190,10 +190,12 @@ class Tally:
         return figures
 
 
-def score_output(lane: ScoredLane, transcript: Transcript, *, looping: bool = False) -> Tally:
-    """One lane over one transcript."""
+def score_output(
+    lane: ScoredLane, transcript: Transcript, *, looping: bool = False, curve: CostCurve = ASSUMED_GPU
+) -> Tally:
+    """One lane over one transcript; a drafter that cuts its own trees does so by `curve`."""
     began = time.perf_counter()
-    drafter = lane.build(Material(transcript.prompt, transcript.vocab_size), **lane.options)
+    drafter = lane.build(Material(transcript.prompt, transcript.vocab_size, curve=curve), **lane.options)
     tally = Tally(outputs=1, build_ms=1000 * (time.perf_counter() - began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
@@ -209,8 +211,11 @@ class Scoreboard:
     counted in each group, stand apart in the group "looping", and `tau_without_looping` leaves them out.
     """
 
-    def __init__(self, lanes: Sequence[ScoredLane], *, by_category: bool = False) -> None:
+    def __init__(
+        self, lanes: Sequence[ScoredLane], *, by_category: bool = False, curve: CostCurve | None = None
+    ) -> None:
         self.lanes = lanes
+        self.curve = curve
         self.by_category = by_category
         self.outputs = 0
         self.looping = 0
@@ -224,7 +229,7 @@ class Scoreboard:
         if self.by_category:
             groups.append(self._category(transcript.category))
         for lane in self.lanes:
-            tally = score_output(lane, transcript, looping=looping)
+            tally = score_output(lane, transcript, looping=looping, curve=self.curve or ASSUMED_GPU)
             for group in groups:
                 self._tallies.setdefault((lane.name, group), Tally()).merge(tally)
         self.outputs += 1

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
     tokenize = load_tokenizer(options.tokenizer) if options.tokenizer is not None else None
     file = TranscriptFile(options.file, tokenize=tokenize, vocab_size=options.vocab_size, skip_bad=options.skip_bad)
-    board = Scoreboard(lanes, by_category=options.by == "category")
+    board = Scoreboard(lanes, by_category=options.by == "category", curve=curve)
     with _progress(file) as show:
         for transcript in file:
             board.add(transcript)

@@ -116,7 +116,7 @@ class Workbench:
         prompt, hits = self.fitting_prompt(question, hits, spec)
         about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
         about["past_outputs"] = len(self.outputs)
-        corpus = self.counts() if {"bigram", "trigram"} & set(spec.lanes) else None
+        corpus = self.counts() if self._counts_are_used(spec) else None
         suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)
         output: list[int] = []
@@ -136,6 +136,11 @@ class Workbench:
             yield narrate(event)
         if self.keep_outputs and output:
             self.outputs.append(tuple(output))
+
+    def _counts_are_used(self, spec: RaceSpec) -> bool:
+        """Whether a lane of the race drafts from counts over all documents."""
+        fusion = "fusion" in spec.lanes and spec.lane_options("fusion", self.target.device_type)["corpus"]
+        return bool({"bigram", "trigram"} & set(spec.lanes) or fusion)
 
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specrace.drafters.base import GUESSING, MODELLING, Drafter, Material, Method
 from specrace.drafters.draft_model import DraftModelDrafter
+from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
@@ -56,6 +57,15 @@ _ALL = (
         DraftModelDrafter,
         8,
         profile=MODELLING,
+    ),
+    Method(
+        "fusion",
+        "Fusion",
+        "every free source, cut where guesses stop paying",
+        FusionDrafter,
+        32,
+        {"corpus": True, "recycling": True},
+        profile=None,
     ),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

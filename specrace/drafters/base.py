@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hint
 
 import numpy as np
 
+from specrace.cost import ASSUMED_GPU, CostCurve
 from specrace.errors import InputError
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
@@ -46,7 +47,8 @@ class Material:
     """All that a drafter may know before the first step. Nothing in it is ever changed.
 
     Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `rule` is how
-    the target's tokens are chosen, for drafters that sample theirs the same way.
+    the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
+    drafters that cut their own trees.
     """
 
     prompt: tuple[int, ...]
@@ -57,14 +59,15 @@ class Material:
     past: tuple[tuple[int, ...], ...] = ()
     rule: SamplingRule = field(default_factory=SamplingRule)
     draft_model: DraftModel | None = None
+    curve: CostCurve = ASSUMED_GPU
 
 
 class Drafter(Protocol):
     """Made anew for each generation, so there is no reset and nothing leaks between lanes.
 
-    A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from;
-    `needs_target_outputs`, why it cannot be scored without its model; `scored_part`, what of it is, where not all;
-    `needs_draft_model`, true where it drafts with one.
+    A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from (an
+    instance's own counts, where options decide it); `needs_target_outputs`, why it cannot be scored without its model;
+    `scored_part`, what of it is, where not all; `needs_draft_model`, true where it drafts with one.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
@@ -140,7 +143,8 @@ class Method:
     `num_draft` is the default number of draft nodes a step, or a function of the options where they decide it.
     `accelerator` holds the defaults that differ on a GPU. `scored_as` builds what is scored in the method's place,
     where a transcript cannot tell all that it needs; the options that this fixes are its class's `scored_options`.
-    `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve.
+    `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve; None
+    where the drafter cuts each tree by that curve itself, so that `num_draft` is only the most it may draft.
     """
 
     name: str
@@ -150,7 +154,7 @@ class Method:
     num_draft: int | Callable[[Mapping[str, int]], int]
     accelerator: Mapping[str, int] = field(default_factory=dict)
     scored_as: Callable[..., Drafter] | None = None
-    profile: Profile = COPYING
+    profile: Profile | None = COPYING
 
     @property
     def options(self) -> tuple[Option, ...]:

@@ -89,6 +89,11 @@ class NGramTrie:
             depth -= 1
         self._open = still_open
 
+    @property
+    def ends(self) -> Sequence[Node]:
+        """The inner nodes that the text's end leads to, the longest window's first, depths down to 1."""
+        return self._open
+
     def find(self, path: Sequence[int]) -> Match | None:
         """Where `path` (at least one token) leads, None when it is no n-gram of the text."""
         node: Node | int = self.root

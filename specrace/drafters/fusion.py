@@ -1,0 +1,188 @@
+"""Fusion, our own: one tree from every free source, its nodes ranked by estimated path probability, cut where they pay.
+
+The sources, each asked for what the ones before leave open: what followed the last 8, 7, ... 1 tokens in prompt and
+output (variable-order back-off), the same in outputs of earlier requests, the corpus's trigrams and bigrams, the
+target's own likely tokens at nodes that it rejected (token recycling), and the most frequent tokens of the text.
+
+The tree grows best first. A step that scores k guesses brings 1 + the sum of their probabilities and costs a forward
+over 1 + k rows on this machine: it drafts the k that brings the most for its cost, which may be none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Annotated, ClassVar
+
+from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.payoff import Account, Prices, Trust
+from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
+from specrace.ngrams.backoff import BackoffModel, State
+from specrace.ngrams.suffix_index import END
+from specrace.tree import TokenTree
+from specrace.verify import Verdict
+
+# (-path probability, parent, rank among its children as they were found, token, probability given the parent)
+Candidate = tuple[float, int, int, int, float]
+# Of earlier outputs the last so many tokens are remembered: a model of them is built for each request.
+MOST_PAST = 8192
+
+
+class FusionDrafter:
+    """The tree that brings the most tokens for its cost on this machine, of guesses from every free source."""
+
+    num_top: int = NUM_TOP
+    scored_part: ClassVar[str] = "without what the target thought likely at each node"
+
+    def __init__(
+        self,
+        material: Material,
+        *,
+        longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 8,
+        corpus: Annotated[bool, Flag("also guess what follows in all documents")] = False,
+        past: Annotated[bool, Flag("also guess what followed in outputs of earlier requests")] = True,
+        recycling: Annotated[bool, Flag("also guess what the model itself thought likely before")] = False,
+    ) -> None:
+        self.own = BackoffModel(longest, material.prompt)
+        self.trust = Trust(longest)
+        self.account = Account()
+        self.curve = material.curve
+        self.prices = Prices(material.curve, 0)
+        self.corpus = CorpusRows(material.corpus) if corpus and material.corpus is not None else None
+        self.recycled = Recycled() if recycling else None
+        self.num_top = NUM_TOP if recycling else 0
+        self.past: BackoffModel | None = None
+        if past and material.past:
+            self.past = BackoffModel(longest, _in_a_row(material.past))
+        self._past_state: State = ()
+        if self.past is not None:
+            for token in material.prompt[-longest:]:
+                self._past_state = self.past.follow(self._past_state, token)
+        self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
+        self._common: list[tuple[int, float]] = []
+        # The tree in the making: of each node its contexts, and the likeliest token after it as first estimated.
+        self._tokens: list[int] = []
+        self._parents: list[int] = []
+        self._probs: list[float] = []
+        self._states: list[State] = []
+        self._past_states: list[State] = []
+        self._tops: list[tuple[int, int, float] | None] = []
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """At most `budget` guesses, as many as pay; the bare root where none does, and while drafts are put off."""
+        self._tops = []
+        if budget < 1 or self.account.rests():
+            return TokenTree.chain(context[-1])
+        if budget >= len(self.prices.costs):
+            self.prices = Prices(self.curve, budget)
+        state, self._common = self.own.state(), self.own.common()
+        if not state and not self._has_others and self._common[0][1] < self.prices.floor:
+            return TokenTree.chain(context[-1])
+        self._tokens, self._parents, self._probs = [context[-1]], [-1], [1.0]
+        self._states, self._past_states = [state], [self._past_state]
+        size = 1 + self._grow(context[-2] if len(context) > 1 else -1, budget)
+        if size == 1:
+            return TokenTree.chain(context[-1])
+        tokens, parents = self._tokens[:size], self._parents[:size]
+        positions = [self._position(node) for node in range(size)]
+        return TokenTree(tuple(tokens), tuple(parents), tuple(self._probs[:size]), tuple(positions))
+
+    def _grow(self, previous: int, budget: int) -> int:
+        """Add the likeliest guesses one by one while more may pay; returns how many of them bring the most."""
+        costs, heap = self.prices.costs, list[Candidate]()
+        node, prob, tokens, best, chosen = 0, 1.0, 1.0, 1.0, 0
+        while node < budget:
+            before = self._tokens[self._parents[node]] if node else previous
+            self._push(heap, node, prob, before)
+            if not heap:
+                break
+            negative, parent, _, token, share = heappop(heap)
+            prob = -negative
+            if not self.prices.may_pay(node, tokens, prob, best):
+                break
+            self._add(parent, token, share)
+            node += 1
+            tokens += prob
+            if tokens > best * costs[node]:
+                best, chosen = tokens / costs[node], node
+        return chosen
+
+    def _add(self, parent: int, token: int, share: float) -> None:
+        self._tokens.append(token)
+        self._parents.append(parent)
+        self._probs.append(share)
+        self._states.append(self.own.follow(self._states[parent], token))
+        if self.past is not None:
+            self._past_states.append(self.past.follow(self._past_states[parent], token))
+
+    def _push(self, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
+        """Add to the candidates what may pay of the children of a node of path probability `prob`, from all sources."""
+        floor = self.prices.floor / prob
+        probs, rest = self._trusted(node)
+        if rest >= floor:
+            rest = self._ask_others(node, previous, probs, rest)
+            for token, share in self._common:
+                if rest * share < floor:
+                    break
+                probs.setdefault(token, rest * share)
+        for rank, (token, share) in enumerate(probs.items()):
+            if share >= floor:
+                heappush(heap, (-prob * share, node, rank, token, share))
+
+    def _trusted(self, node: int) -> tuple[dict[int, float], float]:
+        """What the text itself says after a node, as far as such estimates came true, and what is left for others."""
+        state = self._states[node]
+        probs, rest = self.own.successors(state)
+        if not probs:
+            self._tops.append(None)
+            return probs, rest
+        likeliest = max(probs, key=probs.__getitem__)
+        length, top = state[0][1], probs[likeliest]
+        self._tops.append((length, likeliest, top))
+        factor = self.trust.factor(length, top)
+        return {token: factor * prob for token, prob in probs.items()}, 1.0 - factor * (1.0 - rest)
+
+    def _ask_others(self, node: int, previous: int, probs: dict[int, float], rest: float) -> float:
+        """Add to `probs` what the other sources make of the `rest`, one after the other; returns what they leave."""
+        current = self._tokens[node]
+        if self.past is not None:
+            rest = _merge(probs, rest, self.past.successors(self._past_states[node]))
+        if self.corpus is not None:
+            rest = _merge(probs, rest, self.corpus.successors(previous, current))
+        if self.recycled is not None:
+            rest = _merge(probs, rest, self.recycled.successors(current))
+        return rest
+
+    def _position(self, node: int) -> int:
+        """Where prompt or output has the node's token after its path; -1 for nowhere, and for the root."""
+        return self.own.position(self._states[self._parents[node]], self._tokens[node]) if node else -1
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Judge the estimates along the accepted path, book the draft, and take in what was said."""
+        said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        tops = self._tops
+        for node, token in zip(verdict.path, said, strict=True):
+            if node < len(tops) and (top := tops[node]) is not None:
+                self.trust.judge(top[0], top[2], token == top[1])
+        if tree.num_draft:
+            self.account.book(len(said), self.curve.at(len(tree)))
+        self.own.extend(said)
+        if self.past is not None:
+            for token in said:
+                self._past_state = self.past.follow(self._past_state, token)
+        if self.recycled is not None:
+            self.recycled.learn(tree, verdict)
+
+
+def _merge(probs: dict[int, float], rest: float, estimate: tuple[dict[int, float], float]) -> float:
+    """Add a source's estimate of the `rest` to `probs`, but no end of a text; returns what it leaves."""
+    for token, prob in estimate[0].items():
+        if token != END:
+            probs[token] = probs.get(token, 0.0) + rest * prob
+    return rest * estimate[1]
+
+
+def _in_a_row(outputs: Sequence[Sequence[int]]) -> list[int]:
+    """The last outputs as one text, apart from each other by a token that none has."""
+    text = [token for output in outputs for token in (*output, END)]
+    return text[-MOST_PAST:]

@@ -1,0 +1,90 @@
+"""What drafting pays: the price of rows, how far estimates can be trusted, and whether drafts earned their cost."""
+
+from __future__ import annotations
+
+from specrace.cost import CostCurve
+
+
+class Prices:
+    """What a step with 0, 1, ... guesses costs, in steps without any, up to a number of guesses.
+
+    `floor` is the price of a row where rows are cheapest: a guess that is less likely than that never pays.
+    """
+
+    # On a curve that is flat, or falls by a noise, what is hardly ever right is left out all the same.
+    CHEAPEST = 0.002
+
+    def __init__(self, curve: CostCurve, most: int) -> None:
+        self.costs = [curve.at(1 + count) for count in range(most + 1)]
+        # Between measured rows costs run straight, so whether more guesses can pay is decided at these.
+        self.corners = sorted({row - 1 for row in curve.rows if 1 < row <= most} | ({most} if most else set()))
+        prices = ((self.costs[count] - 1.0) / count for count in self.corners)
+        self.floor = max(self.CHEAPEST, min(prices, default=1.0))
+
+    def may_pay(self, count: int, tokens: float, prob: float, best: float) -> bool:
+        """Whether more than `count` guesses, none likelier than `prob`, could beat `best` tokens for their cost.
+
+        `tokens` is what `count` guesses bring.
+        """
+        costs = self.costs
+        for corner in self.corners:
+            if corner > count and tokens + prob * (corner - count) > best * costs[corner]:
+                return True
+        return False
+
+
+class Trust:
+    """How far the estimates after contexts of each length have come true: right over expected, near 1 at first.
+
+    Every real token judges the estimate that was made for its place, so there is no bias from what was drafted.
+    """
+
+    # As if a few estimates had been judged before and nine in ten of what was expected had come.
+    SEEN, CAME = 4.0, 0.9
+    # No copy is sure.
+    MOST = 0.98
+
+    def __init__(self, longest: int) -> None:
+        self.right = [self.SEEN * self.CAME] * (longest + 1)
+        self.expected = [self.SEEN] * (longest + 1)
+
+    def factor(self, length: int, top: float) -> float:
+        """What to multiply estimates with after a context of `length` tokens, the likeliest of which is `top`."""
+        return min(self.right[length] / self.expected[length], self.MOST / top)
+
+    def judge(self, length: int, top: float, came: bool) -> None:
+        """The likeliest token was estimated with `top`, and `came` or not."""
+        self.right[length] += came
+        self.expected[length] += top
+
+
+class Account:
+    """The cool-down: once drafts have lost more than two tokens they are put off, for longer each time.
+
+    A draft brings its tokens and costs its rows, both in steps of one token. Gains count up to `MOST`, so that a text
+    which changes is noticed soon. At the longest pause drafts that are never right cost 3 % of the speed.
+    """
+
+    MOST, LEAST = 1.0, -2.0
+    SHORTEST, LONGEST = 4, 128
+
+    def __init__(self) -> None:
+        self.balance = 0.0
+        self.pause = 0
+        self.next_pause = self.SHORTEST
+
+    def rests(self) -> bool:
+        """Whether this step goes without a draft, because the last ones did not pay."""
+        if not self.pause:
+            return False
+        self.pause -= 1
+        return True
+
+    def book(self, tokens: int, cost: float) -> None:
+        """A step with a draft brought `tokens` for `cost`."""
+        self.balance = min(self.MOST, self.balance + tokens - cost)
+        if self.balance < self.LEAST:
+            self.pause, self.balance = self.next_pause, 0.0
+            self.next_pause = min(self.LONGEST, 2 * self.next_pause)
+        elif self.balance > 0.0:
+            self.next_pause = self.SHORTEST

@@ -1,0 +1,255 @@
+"""Fusion: a tree by hand, the cut against every other size, the cool-down, each source, and where tokens come from."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.cost import ASSUMED_CPU, ASSUMED_GPU, CostCurve, assumed_curve
+from specrace.drafters import METHODS, Drafter
+from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.payoff import Account, Prices, Trust
+from specrace.events import Started
+from specrace.ngrams.counts import NGramCounts
+from specrace.race import RaceSpec, make_lane, race
+from specrace.tree import TokenTree
+from specrace.verify import Scores, verify
+from tests.core.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
+
+FREE = CostCurve((1, 65), (1.0, 1.0))
+STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
+# Two and three rows cost more than four, as in fp32 on a CPU; and one row less than the curve's own start.
+CLIFF = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.2, 1.5, 5.0))
+NOISY = CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0))
+CURVES = {"gpu": ASSUMED_GPU, "cpu": ASSUMED_CPU, "cliff": CLIFF, "noisy": NOISY, "steep": STEEP}
+
+
+def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **values: Any) -> FusionDrafter:
+    options = {name: values.pop(name) for name in ("past_outputs", "recycling") if name in values}
+    options |= {"corpus": True}
+    past = options.pop("past_outputs", ())
+    return FusionDrafter(material(prompt, curve=curve, past=past, **values), longest=longest, **options)
+
+
+def path_probs(tree: TokenTree) -> list[float]:
+    """The product of the probabilities on the way to each guess."""
+    assert tree.probs is not None
+    found = [1.0]
+    for node in range(1, len(tree)):
+        found.append(found[tree.parents[node]] * tree.probs[node])
+    return found[1:]
+
+
+def test_the_tree_by_hand() -> None:
+    """After 2 came 3, twice: 2 / (2 + 2 * 1), of which a tenth is not trusted yet. The rest goes by frequency.
+
+    2 is three of 8 tokens, 1 two, and 4 are different. After 3 came 9 and 1: 1 / (2 + 2 * 2) each.
+    """
+    prompt = [1, 2, 3, 9, 2, 3, 1, 2]
+    tree = fusion(prompt, longest=1).propose(prompt, 5)
+    assert tree.tokens == (2, 3, 2, 1, 9, 1) and tree.parents == (-1, 0, 0, 0, 1, 1)
+    known, rest = 0.9 * 2 / 4, 1 - 0.9 * 2 / 4
+    assert tree.probs == pytest.approx((1.0, known, rest * 3 / 16, rest * 2 / 16, 0.9 / 6, 0.9 / 6))
+    assert tree.positions == (-1, 2, -1, -1, 3, 6)
+
+
+def test_nodes_are_ranked_by_their_path_probability() -> None:
+    chance = random.Random(5)
+    for _ in range(30):
+        prompt = random_prompt(chance)
+        probs = path_probs(fusion(prompt).propose(prompt, 40))
+        assert probs == sorted(probs, reverse=True)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
+def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) -> None:
+    """Every size of the uncut tree is tried; guesses below the price of the cheapest row are left out of both."""
+    prompt = random_prompt(random.Random(seed))
+    floor = Prices(CURVES[curve], budget).floor
+    whole = fusion(prompt).propose(prompt, budget)
+    sums, total = [1.0], 1.0
+    for prob in path_probs(whole):
+        if prob < floor:
+            break
+        total += prob
+        sums.append(total)
+    gains = [tokens / CURVES[curve].at(1 + count) for count, tokens in enumerate(sums)]
+    best = max(gains)
+    tree = fusion(prompt, CURVES[curve]).propose(prompt, budget)
+    assert gains[tree.num_draft] == pytest.approx(best)
+    assert tree.tokens == whole.tokens[: len(tree)] and tree.parents == whole.parents[: len(tree)]
+
+
+def test_a_dear_row_is_never_bought_and_a_cheap_one_always() -> None:
+    prompt = [1, 2, 3, 4] * 6
+    assert fusion(prompt, STEEP).propose(prompt, 40).num_draft == 0
+    assert fusion(prompt, FREE).propose(prompt, 40).num_draft == 40
+    # Three guesses cost less than one or two.
+    assert fusion([1, 2, 3, 4] * 2, CLIFF).propose([1, 2, 3, 4] * 2, 3).num_draft in (0, 3)
+
+
+def test_the_machine_that_was_not_measured_is_assumed() -> None:
+    assert assumed_curve("cuda") is ASSUMED_GPU and assumed_curve("cpu") is ASSUMED_CPU
+    prompt = random_prompt(random.Random(1))
+    assert (
+        fusion(prompt, ASSUMED_CPU).propose(prompt, 32).num_draft
+        < fusion(prompt, ASSUMED_GPU).propose(prompt, 32).num_draft
+    )
+
+
+# Trust and the cool-down.
+
+
+def test_trust_follows_what_came_true() -> None:
+    trust = Trust(3)
+    assert trust.factor(2, 0.5) == pytest.approx(0.9)
+    for _ in range(40):
+        trust.judge(2, 0.9, False)
+    assert trust.factor(2, 0.9) < 0.1
+    assert trust.factor(1, 0.5) == pytest.approx(0.9)
+    for _ in range(400):
+        trust.judge(3, 0.5, True)
+    assert trust.factor(3, 0.9) * 0.9 == pytest.approx(Trust.MOST)
+
+
+def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
+    account, pauses, drafts = Account(), [], 0
+    while len(pauses) < 8:
+        rested = 0
+        while account.rests():
+            rested += 1
+        pauses += [rested] if rested else []
+        account.book(1, 2.9)
+        drafts += 1
+    assert pauses == [4, 8, 16, 32, 64, 128, 128, 128]
+    assert drafts == 17
+    account.book(20, 2.9)
+    assert account.balance == Account.MOST and account.next_pause == Account.SHORTEST
+
+
+def test_drafts_that_pay_are_never_put_off() -> None:
+    account = Account()
+    for tokens in [1, 1, 5] * 50:
+        account.book(tokens, 1.8)
+        assert not account.rests()
+
+
+def cost_of(drafter: Drafter, prompt: Sequence[int], said: Any, steps: int, curve: CostCurve) -> float:
+    """Mean cost of a step in which the target says what `said` makes of the context and the tree."""
+    context, cost = list(prompt), 0.0
+    for _ in range(steps):
+        tree = drafter.propose(context, 32)
+        verdict = verify(tree, Scores(tuple(said(context, tree) for _ in range(len(tree)))))
+        assert verdict.accepted == 0
+        cost += curve.at(len(tree))
+        drafter.observe(tree, verdict)
+        context.append(verdict.bonus)
+    return cost / steps
+
+
+@pytest.mark.parametrize("curve", [ASSUMED_CPU, CLIFF], ids=["cpu", "cliff"])
+def test_a_sure_source_that_is_always_wrong_costs_little(curve: CostCurve) -> None:
+    """A prompt of one loop makes every estimate sure; the target enters it anew at each step and never goes on."""
+    prompt = list(range(2, 12)) * 12
+
+    def contrary(context: Sequence[int], tree: TokenTree) -> int:
+        return next(token for token in range(2 + len(context) % 10, 64) if token not in tree.children[0])
+
+    drafter = fusion(prompt, curve)
+    assert drafter.propose(prompt, 32).num_draft > 3
+    assert cost_of(fusion(prompt, curve), prompt, contrary, 1000, curve) < 1 / 0.97
+    restless = fusion(prompt, curve)
+    restless.account.rests = lambda: False  # type: ignore[method-assign]
+    assert cost_of(restless, prompt, contrary, 1000, curve) > 1.1
+
+
+@pytest.mark.parametrize("curve", [ASSUMED_CPU, CLIFF], ids=["cpu", "cliff"])
+def test_a_text_with_no_overlap_costs_what_vanilla_does(curve: CostCurve) -> None:
+    chance = random.Random(2)
+    prompt = [chance.randrange(2, 20_000) for _ in range(200)]
+    drafter = fusion(prompt, curve)
+    fresh = iter(range(20_000, 30_000))
+    assert cost_of(drafter, prompt, lambda *_: next(fresh), 200, curve) == 1.0
+
+
+# Sources.
+
+
+def test_the_corpus_is_asked_for_what_the_text_leaves_open() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[20, 21, 22]] * 9)
+    assert fusion([5, 20], CLIFF).propose([5, 20], 8).num_draft == 0
+    tree = fusion([5, 20], corpus=corpus).propose([5, 20], 8)
+    assert tree.tokens[1:3] == (21, 22) and tree.positions is not None and tree.positions[1] == -1
+    own = [20, 6] * 4 + [20]
+    assert fusion(own, corpus=corpus).propose(own, 8).tokens[1] == 6
+
+
+def test_earlier_outputs_are_remembered_and_their_ends_are_no_guess() -> None:
+    past = ((7, 8, 9), (7, 8, 9), (7, 8))
+    tree = fusion([1, 7], past_outputs=past).propose([1, 7], 20)
+    assert tree.tokens[1:3] == (8, 9) and min(tree.tokens) >= 0
+    drafter = fusion([1, 2], past_outputs=past)
+    bare = drafter.propose([1, 2], 0)
+    drafter.observe(bare, step_verdict(bare, [7]))
+    assert drafter.propose([1, 2, 7], 20).tokens[1] == 8
+
+
+def test_what_the_target_thought_likely_is_recycled() -> None:
+    drafter = fusion([4, 5], recycling=True)
+    tree = TokenTree((5, 6), (-1, 0))
+    scores = Scores((9, 12), ((9, 10), (12, 13)))
+    drafter.observe(tree, verify(tree, scores))
+    likely = drafter.propose([4, 5, 9], 8)
+    assert likely.tokens[0] == 9
+    nine = TokenTree((9,), (-1,))
+    drafter.observe(nine, step_verdict(nine, [6]))
+    # 6 was a rejected guess; the target would have gone on with 12, or 13.
+    first = drafter.propose([4, 5, 9, 6], 8)
+    assert [first.tokens[node] for node in first.children[0].values()][:2] == [12, 13]
+
+
+def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
+    for name in ("recycling", "corpus"):
+        assert [METHODS["fusion"].defaults(device)[name] for device in ("cpu", "cuda")] == [False, True]
+    target = tiny_target("llama")
+    prefix = target.prefill([2, 3, 4])
+    for value, asked in ((False, 0), (True, METHODS["fusion"].num_top)):
+        spec = RaceSpec(("fusion",), options={"fusion": {"recycling": value}})
+        lane = make_lane(target, "fusion", prefix, material([2, 3, 4]), spec)
+        assert lane.session.num_top == asked  # type: ignore[attr-defined]
+
+
+@given(seed=st.integers(0, 200))
+def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
+    """Prompt and output both, for a page shows where a draft comes from."""
+    text = list(random_prompt(random.Random(seed)))
+    drafter = fusion(text[:5])
+    for token in text[5:]:
+        bare = TokenTree.chain(text[0])
+        drafter.observe(bare, step_verdict(bare, [token]))
+    tree = drafter.propose(text, 30)
+    assert tree.positions is not None
+    for node in range(1, len(tree)):
+        place = tree.positions[node]
+        if place >= 0:
+            assert text[place] == tree.tokens[node] and text[place - 1] == tree.tokens[tree.parents[node]]
+
+
+def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None:
+    """A race hands the machine's curve over: rows too dear leave the bare root."""
+    target, prompt = tiny_target("llama"), [2, 3, 4] * 6
+    assert RaceSpec(("fusion",)).lane_budget("fusion", "cpu", STEEP) == METHODS["fusion"].budget("cpu", {})
+    drafted = {}
+    for name, curve in (("free", FREE), ("steep", STEEP)):
+        events = list(race(target, prompt, RaceSpec(("fusion",), max_new_tokens=24), curve=curve))
+        assert isinstance(events[0], Started)
+        drafted[name] = sum(step.tree.num_draft for step in events[1:-1] if step.lane == "fusion")  # type: ignore[union-attr]
+    assert drafted["steep"] == 0 < drafted["free"]
+    assert VOCAB > 24
