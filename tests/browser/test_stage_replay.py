@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from bisect import bisect_right
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,14 @@ def clock(page: Page) -> float:
     return float(page.locator(".scrubber").input_value())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
     app, process = replay_app
     page = open_page(app.url, ready=False)
     mode(page, "result")
     assert texts(page) == [said(lane) for lane in LANES]
     maps = Path(f"/proc/{process}/maps").read_text()
-    assert "libpython" in maps or "python" in maps
+    assert "python" in maps
     assert "torch" not in maps and "transformers" not in maps
 
 
@@ -119,9 +121,7 @@ def test_slow_motion_takes_its_time_and_a_pause_holds_it(replay_app: Any, open_p
     page.locator(".speed").select_option("0.25")
     page.locator("[data-do=play]").click()
     page.wait_for_timeout(400)
-    page.keyboard.press(" ") if page.evaluate("document.activeElement.tagName") != "BUTTON" else page.locator(
-        "[data-do=play]"
-    ).click()
+    page.keyboard.press(" ")
     held = clock(page)
     assert 0 < held < 400
     page.wait_for_timeout(200)
@@ -178,7 +178,7 @@ def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
     page.locator("[data-do=play]").click()
     # What a browser does to a tab that is not seen: no animation frames, and an event when it is seen again.
     page.evaluate("window.ask = window.requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
-    page.wait_for_function("window.held")
+    page.wait_for_timeout(100)
     at = clock(page)
     page.wait_for_timeout(1500)
     page.evaluate(
