@@ -216,7 +216,7 @@ def _starter(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., A
 
 
 def _read_link(request: gr.Request) -> list[Any]:
-    """What the page's address sets, in the order of `read_asking`; the rest stays as it is. Last, a note if it cannot."""
+    """What the page's address sets, in the order of `read_asking`; the rest stays as it is. Last, a note of failure."""
     skip = gr.skip()
     try:
         given = asking.read_link(dict(request.query_params))

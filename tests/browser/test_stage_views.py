@@ -1,29 +1,28 @@
-"""What the page looks like and how it is steered: present and bench, keys, three sizes, light and dark, axe, pace."""
+"""What the page looks like and how it is steered: present and bench, keys, three sizes, light and dark, axe, frames."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
 
+# For machines that have much else to do; nothing here waits that long otherwise.
+PATIENCE_MS = 120_000
 QUESTION = "What is the n-gram trie built from?"
-SIX = ["vanilla", "bigram", "trigram", "lookahead", "trie", "prompt-lookup"]
 SIX_LANES = Path(__file__).resolve().parents[2] / "assets" / "recordings" / "six-lanes.jsonl"
 SIZES = [(1280, 720), (1920, 1080), (390, 844)]
-# Told apart by sight, not by axe: contrast of text on a gradient mask cannot be computed.
 SERIOUS = {"serious", "critical"}
 
 
 def mode(page: Page, name: str) -> None:
-    page.wait_for_function("name => document.querySelector('.stage').dataset.mode === name", arg=name)
+    page.wait_for_function(
+        "name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=PATIENCE_MS
+    )
 
 
 def ask(page: Page, question: str = QUESTION) -> None:
@@ -43,11 +42,12 @@ def font_size(page: Page, selector: str) -> float:
 
 def overflow(page: Page) -> list[str]:
     """What sticks out of the window at a side."""
-    found: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll('#stage-host .stage > *, #stage-host .arena > *, #stage-host .pane, #top-bar > *, #second-row > *')]
-        .filter((node) => node.checkVisibility() && (node.getBoundingClientRect().right > innerWidth + 1 || node.getBoundingClientRect().left < -1))
-        .map((node) => node.className || node.id)"""
-    )
+    parts = "#stage-host .stage > *, #stage-host .arena > *, #stage-host .pane, #top-bar > *, #second-row > *"
+    script = """(parts) => [...document.querySelectorAll(parts)].filter((node) => {
+      const {left, right} = node.getBoundingClientRect();
+      return node.checkVisibility() && (right > innerWidth + 1 || left < -1);
+    }).map((node) => node.className || node.id)"""
+    found: list[str] = page.evaluate(script, parts)
     return found + (["page"] if page.evaluate("document.documentElement.scrollWidth > innerWidth") else [])
 
 
@@ -165,6 +165,7 @@ def test_keys_steer_the_page_but_not_while_typing(app: Any, open_page: Any) -> N
     for name in ("r", "Esc", "space", "←", "→", "1 – 6", "p", "f", "t", "d", "?"):
         expect(page.locator("dialog.help dt").get_by_text(name, exact=True)).to_have_count(1)
     page.keyboard.press("Escape")
+    expect(page.locator("dialog.help")).to_be_hidden()
     page.keyboard.press("t")
     assert page.locator(".stage").get_attribute("data-tree") == "true"
     # The space bar is the replay's, though the race was last started by a button.
@@ -216,42 +217,14 @@ def test_axe_finds_nothing_serious(app: Any, open_page: Any, dark: bool) -> None
 
 
 def findings(page: Page) -> list[str]:
-    """Serious findings of axe, each with the first element that it is about."""
+    """Serious findings of axe, one an element."""
     answer = Axe().run(page).response
     return [
-        f"{rule['id']}: {rule['nodes'][0]['html'][:160]}"
+        f"{rule['id']}: {node['html'][:160]}"
         for rule in answer["violations"]
         if rule["impact"] in SERIOUS
+        for node in rule["nodes"]
     ]
-
-
-def test_watching_a_race_costs_it_little(app: Any, open_page: Any) -> None:
-    """Speed on every lane's clock, and time on the wall, of races with and without a page, in turns."""
-    page, client = open_page(app.url, calm=True), Client(app.url, verbose=False)
-    page.locator("#settings-button").click()
-    for label in ("Bigram", "Prompt lookup"):
-        page.get_by_label(label, exact=True).check()
-    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
-    rates: dict[str, dict[str, list[float]]] = {"headless": {}, "watched": {}}
-    walls: dict[str, list[float]] = {"headless": [], "watched": []}
-    for _ in range(5):
-        began = time.monotonic()
-        answer = client.predict(QUESTION, SIX, api_name="/race_result")
-        walls["headless"].append(time.monotonic() - began)
-        race, began = page.locator(".stage").get_attribute("data-race") or "0", time.monotonic()
-        ask(page)
-        page.wait_for_function("race => Number(document.querySelector('.stage').dataset.race) > race", arg=int(race))
-        mode(page, "result")
-        walls["watched"].append(time.monotonic() - began)
-        assert page.locator(".stage").get_attribute("data-lost") == "0"
-        for name, lanes in (("headless", answer["lanes"]), ("watched", page.evaluate("window.reel.results"))):
-            for lane in lanes:
-                rates[name].setdefault(lane["lane"], []).append(lane["tokens_per_s"])
-    kept = {lane: statistics.median(rates["watched"][lane]) / statistics.median(rates["headless"][lane]) for lane in SIX}
-    wall = statistics.median(walls["watched"]) / statistics.median(walls["headless"])
-    print(f"speed kept {kept}, wall {wall:.2f}x")
-    assert min(kept.values()) >= 0.9, kept
-    assert wall <= 1.25, walls
 
 
 def test_six_lanes_get_fifteen_frames_a_second_and_none_is_lost(app: Any, open_page: Any) -> None:
