@@ -223,6 +223,20 @@ def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
 
 
+def test_the_reel_reaches_a_hidden_tab(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
+    page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
+    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
+    page.locator("#question").locator("textarea, input").fill(QUESTION)
+    page.locator("#race").click()
+    mode(page, "live")
+    mode(page, "result")
+    assert page.locator(".stage").get_attribute("data-lost") == "0"
+    rows = page.evaluate("window.reel.steps.map((step) => [step.lane, step.event.emitted.length])")
+    for number, result in enumerate(page.evaluate("window.reel.results")):
+        assert sum(count for lane, count in rows if lane == number) == result["tokens"] > 0
+
+
 def test_no_replay_follows_a_live_race_where_motion_is_unwanted(app: Any, open_page: Any) -> None:
     page = open_page(app.url, calm=True)
     page.locator("#question").locator("textarea, input").fill(QUESTION)
