@@ -23,9 +23,13 @@ PATIENCE_MS = 120_000
 QUESTION = "What is the n-gram trie built from?"
 LATEST_MS = 50.0
 
-# Notes when each pane's text grew, and how long it was: what a visitor sees, not what the player says of itself.
+# Notes when each pane's text grew, and how long it was: what a visitor sees, not what the player says of itself. And
+# when the browser drew at all: a machine with much else to do may leave it no moment within 50 ms.
 WATCH = """() => {
   window.seen = [];
+  window.drawn = [];
+  const note = () => { window.drawn.push(performance.now()); requestAnimationFrame(note); };
+  note();
   const panes = [...document.querySelectorAll('.pane .text p:last-child')];
   panes.forEach((pane, lane) => new MutationObserver(() => {
     window.seen.push([performance.now(), lane, pane.textContent.length]);
@@ -75,16 +79,18 @@ def test_events_are_shown_at_their_recorded_times(replay_app: Any, open_page: An
     page.wait_for_function("window.seen.length > 0")
     mode(page, "result")
     seen: list[list[float]] = page.evaluate("window.seen")
-    start = seen[0][0]
-    late = early = 0
+    start, late, early = seen[0][0], 0, 0
+    drawn = [time - start for time in page.evaluate("window.drawn")]
     for number, lane in enumerate(LANES):
         at = [step["at_ms"] for step in STEPS if step["lane"] == lane]
         lengths = [len(said(lane, time)) for time in at]
         grown = [(time - start, length) for time, each, length in seen if each == number and length]
         assert grown[-1][1] == lengths[-1]
-        for time, due in zip(lengths, at, strict=True):
-            shown = next(when for when, length in grown if length >= time)
-            late += shown > due + LATEST_MS
+        for length, due in zip(lengths, at, strict=True):
+            shown = next(when for when, printed in grown if printed >= length)
+            # On a starved machine: by the second frame that the browser drew after the event was due.
+            second = drawn[bisect_right(drawn, due) :][1:2]
+            late += shown > max([due + LATEST_MS, *(when + 5 for when in second)])
         for when, length in grown:
             early += length > ([0, *lengths])[bisect_right(at, when + LATEST_MS)]
     assert (late, early) == (0, 0)
