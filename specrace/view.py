@@ -128,6 +128,10 @@ class RaceView:
             frame["results"] = [self._row(lane) for lane in self._all()]
         return frame
 
+    def lane_frame(self, number: int) -> Frame:
+        """A delta's part about one lane alone: what is new in its text since the last frame, and its state."""
+        return self._lane(number)
+
     def _start(self, event: Started) -> None:
         self.started, self.phase, self._key_is_due = event, "running", True
         self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
@@ -313,7 +317,7 @@ def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
 def describe_race(started: Started) -> Frame:
     """What a keyframe says of the whole race: the lanes, the model, the passages."""
     about = started.about
-    names = ("question", "model", "parameters", "dtype", "device", "threads", "retrieve_ms", "settings")
+    names = ("question", "date", "model", "parameters", "dtype", "device", "threads", "retrieve_ms", "settings")
     return {
         **{name: about.get(name) for name in names},
         "prompt_tokens": started.prompt_tokens,

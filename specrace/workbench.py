@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,13 @@ class Workbench:
         hits = self.retrieve(question, top)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec)
-        about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
-        about["past_outputs"] = len(self.outputs)
+        about = {
+            "question": question.strip(),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "retrieve_ms": retrieve_ms,
+            **describe_prompt(prompt, hits),
+            "past_outputs": len(self.outputs),
+        }
         corpus = self.counts() if self._counts_are_used(spec) else None
         suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)
