@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specrace.errors import InputError
+from specrace.graphs import CudaRecorder, GraphedStore, GraphPool, Recorder
+from specrace.inputs import TreeInputs
 from specrace.kv import KVStore
 from specrace.rule import SamplingRule
 from specrace.sampling import Sampler, warp
@@ -55,6 +58,10 @@ class Target:
         self.eos_ids = _eos_ids(model, tokenizer)
         accepted = inspect.signature(model.forward).parameters
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        # A CPU's attention is slow for a single 16-bit row: two, one of them inert, cost a quarter less.
+        self._least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
+        self._inputs: dict[int, TreeInputs] = {}
+        self.graphs: GraphPool | None = None
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
@@ -78,28 +85,48 @@ class Target:
         self.synchronize()
         return Prefix(store, 1000.0 * (time.perf_counter() - began))
 
+    @torch.inference_mode()
     def session(self, prefix: Prefix, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:
-        """A lane's own session: a clone of `prefix` with room for `room` tokens more."""
-        store = prefix.store.clone(prefix.store.length + room)
-        return Session(self, store, Sampler(rule or SamplingRule(), self.device), num_top)
+        """A lane's own session: a clone of `prefix` with room for `room` tokens more.
+
+        With graphs, those that it may need are recorded here, which is before any clock starts.
+        """
+        sampler = Sampler(rule or SamplingRule(), self.device)
+        if self.graphs is not None:
+            return GraphedSession(self, self.graphs.lend(prefix.store, room), sampler, num_top)
+        store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
+        return Session(self, store, sampler, num_top)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
         """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not settled."""
-        base, size = store.length, len(tree)
-        ids = torch.tensor([tree.tokens], device=self.device)
-        positions = torch.tensor([[base + depth for depth in tree.depths]], device=self.device)
-        # Additive, in the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
-        mask = torch.zeros((1, 1, size, base + size), dtype=self.dtype)
-        blind = torch.from_numpy(~tree.ancestor_mask())
-        mask[0, 0, :, base:].masked_fill_(blind, torch.finfo(self.dtype).min)
-        output = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=mask.to(self.device),
-            past_key_values=store.cache,
-            use_cache=True,
-        )
+        size, base = len(tree), store.length
+        store.check_room(size)
+        # Where the cache has no room for padding there is none: it only saves time.
+        inputs = self.inputs(min(max(size, self._least_rows), store.capacity - base))
+        inputs.fill(tree, base)
+        return self.forward(store, inputs, base + inputs.rows)[:size]
+
+    def inputs(self, rows: int) -> TreeInputs:
+        """The buffers for trees of up to `rows` nodes, made once."""
+        if rows not in self._inputs:
+            self._inputs[rows] = TreeInputs(rows, self.device, self.dtype)
+        return self._inputs[rows]
+
+    def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
+        """The model over `inputs`, which sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
+        slots = inputs.slots()
+        store.aim(slots, end)
+        try:
+            output = self.model(
+                input_ids=inputs.ids,
+                position_ids=inputs.positions(),
+                attention_mask=inputs.mask(end, slots),
+                past_key_values=store.cache,
+                use_cache=True,
+            )
+        finally:
+            store.aim(None)
         logits: Tensor = output.logits[0]
         return logits
 
@@ -134,6 +161,7 @@ class Target:
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "graphs": self.graphs is not None,
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),
@@ -159,10 +187,14 @@ class Session:
     def __init__(self, target: Target, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
         self.target, self.store, self.sampler, self.num_top = target, store, sampler, num_top
 
+    def logits(self, tree: TokenTree) -> Tensor:
+        """[N, V] by one forward."""
+        return self.target.logits(self.store, tree)
+
     @torch.inference_mode()
     def score(self, tree: TokenTree) -> Scores:
         """The target's token at every node: one forward, one copy to the host."""
-        logits = self.target.logits(self.store, tree)
+        logits = self.logits(tree)
         base = self.store.length + 1
         targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
         if not self.num_top:
@@ -174,7 +206,7 @@ class Session:
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         """The target's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
-        logits = self.target.logits(self.store, tree).float()
+        logits = self.logits(tree).float()
         probs: np.ndarray = warp(logits, self.sampler.rule).double().softmax(dim=-1).cpu().numpy()
         return probs
 
@@ -185,33 +217,43 @@ class Session:
         self.target.synchronize()
 
 
+class GraphedSession(Session):
+    """A session on a lent store, whose forwards are replayed where they were recorded."""
+
+    def __init__(self, target: Target, lent: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
+        super().__init__(target, lent.store, sampler, num_top)
+        self._lent = lent
+        # The lane drops its session when it is done; the store and its graphs serve the next one.
+        finalize(self, lent.give_back)
+
+    def logits(self, tree: TokenTree) -> Tensor:
+        """[N, V]; they hold until the next forward on any graphed session."""
+        replayed = self._lent.logits(tree)
+        return super().logits(tree) if replayed is None else replayed
+
+
 def load_target(
-    name: str | Path = BUNDLED_MODEL, *, device: str = "cpu", dtype: str | None = None, attention: str = "sdpa"
+    name: str | Path = BUNDLED_MODEL,
+    *,
+    device: str = "cpu",
+    dtype: str | None = None,
+    attention: str = "sdpa",
+    graphs: bool = True,
 ) -> Target:
     """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
 
-    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. Raises InputError when the model is not there,
-    is no causal language model, or cannot verify trees.
+    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. On a GPU forwards are replayed as CUDA graphs
+    where the model allows it, unless `graphs` is false. Raises InputError when the model is not there, is no causal
+    language model, or cannot verify trees.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("No CUDA device was found; use --device cpu.")
+    _check_device(device, dtype)
     path = Path(name)
     label = path.name if path.exists() else str(name)
     if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
         raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
     try:
-        local = {"local_files_only": path.exists() or _is_cached(str(name))}
-        if not local["local_files_only"]:
-            # One short question to the hub: the loaders below would retry for half a minute.
-            HfApi().model_info(str(name), timeout=10)
-        refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
-        tokenizer = AutoTokenizer.from_pretrained(name, **local)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
+        model, tokenizer = _load_parts(name, label, precision, attention)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
@@ -222,7 +264,49 @@ def load_target(
         ) from error
     target = Target(model.to(device), tokenizer, label)
     check_trees(target)
+    if graphs and target.device.type == "cuda":
+        record_graphs(target, CudaRecorder(target.device))
     return target
+
+
+def _check_device(device: str, dtype: str | None) -> None:
+    """Raises InputError for a device or a dtype that there is not."""
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("No CUDA device was found; use --device cpu.")
+
+
+def _load_parts(name: str | Path, label: str, precision: torch.dtype, attention: str) -> tuple[Any, Any]:
+    """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
+    local = {"local_files_only": Path(name).exists() or _is_cached(str(name))}
+    if not local["local_files_only"]:
+        # One short question to the hub: the loaders below would retry for half a minute.
+        HfApi().model_info(str(name), timeout=10)
+    refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
+    tokenizer = AutoTokenizer.from_pretrained(name, **local)
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
+    return model, tokenizer
+
+
+def record_graphs(target: Target, recorder: Recorder) -> None:
+    """Let the target's sessions replay recorded forwards; leave it eager where the model cannot be recorded, or where
+    a replay does not score as the eager forward does.
+    """
+    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
+    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
+    try:
+        lent = pool.lend(target.prefill([0, 0]).store, len(tree))
+        replayed = lent.logits(tree)
+        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
+        same = replayed is not None and _gap(replayed, eager) <= _SELF_CHECK_TOLERANCE[target.dtype]
+    except (RuntimeError, ValueError):
+        return
+    if same:
+        lent.give_back()
+        target.graphs = pool
 
 
 def _is_cached(name: str) -> bool:

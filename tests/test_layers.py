@@ -15,7 +15,7 @@ HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "t
 
 WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache"}
 TEXT = {"retrieval", "ngrams", "transcripts"}
-MODEL = {"sampling", "kv", "graphs", "target"}
+MODEL = {"sampling", "inputs", "kv", "graphs", "target", "roofline", "scripted", "peers"}
 RACE = {"lane", "race", "recording", "bench", "score", "cost", "calibrate"}
 # Training the bundled model is a program of its own beside the house; nobody imports it.
 APART = {"tiny"}
