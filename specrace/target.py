@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import platform
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -23,6 +25,7 @@ from specrace.errors import InputError
 from specrace.graphs import CudaRecorder, GraphedStore, GraphPool, Recorder
 from specrace.inputs import TreeInputs
 from specrace.kv import KVStore
+from specrace.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from specrace.rule import SamplingRule
 from specrace.sampling import Sampler, warp
 from specrace.tree import TokenTree, TreeBuilder
@@ -32,6 +35,8 @@ BUNDLED_MODEL = Path(__file__).resolve().parent.parent / "assets" / "tiny"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
 _SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+
+_CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,32 @@ class Target:
         """Wait for the device, so that a clock that is read next has seen all the work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth second)."""
+        kv = token_bytes(self.config, self.dtype.itemsize)
+        return Roofline(weight_bytes(self.model), kv, copy_bandwidth(self.device))
+
+    def step_limit_ms(self, columns: float, rows: float) -> float:
+        """Time in which the device copies the bytes that a step of `rows` over so many cache columns must move."""
+        return self.roofline.limit_ms(columns, rows)
+
+    def reset_peak_memory(self) -> None:
+        """Let `peak_memory` begin anew."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif _CLEAR_PEAK.exists():
+            with contextlib.suppress(OSError):
+                # 5: the peak of the resident set is now its size (proc(5)).
+                _CLEAR_PEAK.write_text("5")
+
+    def peak_memory(self) -> int | None:
+        """Most bytes in use since the reset: of the device, on a CPU of the whole process; None where unknown."""
+        if self.device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self.device))
+        found = re.search(r"VmHWM:\s*(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
+        return 1024 * int(found[1]) if found else None
 
     def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
         """The target's two best tokens after `tokens` and their gap in logits."""
@@ -246,7 +277,7 @@ def load_target(
     where the model allows it, unless `graphs` is false. Raises InputError when the model is not there, is no causal
     language model, or cannot verify trees.
     """
-    _check_device(device, dtype)
+    check_device(device, dtype)
     path = Path(name)
     label = path.name if path.exists() else str(name)
     if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
@@ -264,12 +295,12 @@ def load_target(
         ) from error
     target = Target(model.to(device), tokenizer, label)
     check_trees(target)
-    if graphs and target.device.type == "cuda":
-        record_graphs(target, CudaRecorder(target.device))
+    if graphs:
+        record_on_cuda(target)
     return target
 
 
-def _check_device(device: str, dtype: str | None) -> None:
+def check_device(device: str, dtype: str | None) -> None:
     """Raises InputError for a device or a dtype that there is not."""
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
@@ -289,6 +320,12 @@ def _load_parts(name: str | Path, label: str, precision: torch.dtype, attention:
     tokenizer = AutoTokenizer.from_pretrained(name, **local)
     model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
     return model, tokenizer
+
+
+def record_on_cuda(target: Target) -> None:
+    """Let a target on a GPU replay CUDA graphs, if it can; on a CPU there are none."""
+    if target.device.type == "cuda":
+        record_graphs(target, CudaRecorder(target.device))
 
 
 def record_graphs(target: Target, recorder: Recorder) -> None:
