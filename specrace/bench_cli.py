@@ -19,18 +19,20 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
-from specrace.bench import MAX_REPETITIONS, Bench, BenchPrompt, PromptResult, summarise
+from specrace.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult, summarise
 from specrace.cost import CostCurve
+from specrace.drafters import METHODS, find_method
 from specrace.errors import InputError
 from specrace.options import lane_names, lane_options
 from specrace.race import RaceSpec, settings
 from specrace.rejection import SAMPLING_RULES
-from specrace.score import needs_target, scorable_lanes
+from specrace.score import needs_target
 from specrace.terminal import clean, console, quiet_model_library
 from specrace.transcripts import TranscriptFile
 
 LANES = ("vanilla", "trie", "prompt-lookup")
 QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
+DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 
@@ -82,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def _spec(options: argparse.Namespace) -> RaceSpec:
     lanes = options.lanes
     if options.scripted and lanes == ",".join(LANES):
-        lanes = ",".join(name for name in scorable_lanes() if name not in ("bigram", "trigram", "rest"))
+        lanes = ",".join(name for name in METHODS if not unscriptable(name))
     return RaceSpec(
         lanes=lane_names(lanes),
         max_new_tokens=options.max_new_tokens,
@@ -108,8 +110,15 @@ def _check(options: argparse.Namespace) -> None:
         raise InputError(f"{options.out} cannot be a folder for the results; give another --out.")
     if (options.shape is None) != (options.scripted is None):
         raise InputError("--scripted TRANSCRIPTS.jsonl and --shape belong together; give both or neither.")
+    for name in _peer_names(options):
+        if name not in COUNTERPARTS:
+            raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
     if options.scripted and (options.peers or options.model or options.temperature):
         raise InputError("A scripted model follows its transcripts: leave out --peers, --model and --temperature.")
+
+
+def _peer_names(options: argparse.Namespace) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in options.peers.split(",") if name.strip()))
 
 
 def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
@@ -118,7 +127,6 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     from specrace.workbench import Workbench
 
     lines = read_prompts(options.prompts or QUESTIONS, options.limit)
-    names = [name.strip() for name in options.peers.split(",") if name.strip()]
     notes = console(stderr=True)
     notes.quiet = options.json
     given: dict[str, Any] = {} if options.model is None else {"model": options.model}
@@ -134,7 +142,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     bench = Bench(
         target,
         spec,
-        peers=make_peers(names, target, spec.rule(), num_lookup),
+        peers=make_peers(_peer_names(options), target, spec.rule(), num_lookup),
         repetitions=options.repetitions,
         corpus=workbench.counts() if {"bigram", "trigram"} & set(spec.lanes) else None,
         corpus_index=workbench.suffixes() if "rest" in spec.lanes else None,
@@ -150,14 +158,11 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
 
 def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
     """The bench on a model of a published shape with random weights, whose choices follow transcripts."""
-    from specrace.drafters import find_method
     from specrace.scripted import load_scripted
 
     for name in spec.lanes:
-        if reason := needs_target(find_method(name)):
+        if reason := unscriptable(name):
             raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
-    if {"bigram", "trigram", "rest"} & set(spec.lanes):
-        raise InputError("bigram, trigram and rest draft from documents, and a transcript has none; leave them out.")
     transcripts = list(TranscriptFile(options.scripted))[: options.limit]
     if not transcripts:
         raise InputError(f"{options.scripted} holds no transcript.")
@@ -168,6 +173,14 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
         for number, each in enumerate(transcripts, 1)
     ]
     return Bench(target, spec, repetitions=options.repetitions), prompts, target.decode
+
+
+def unscriptable(name: str) -> str:
+    """Why a lane cannot be measured on a script, "" where it can."""
+    method = find_method(name)
+    if name in DRAFTING_FROM_DOCUMENTS:
+        return "it drafts from documents, and a transcript has none"
+    return needs_target(method) or ("it learns from what the model says beside the text" if method.scored_as else "")
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ class ScriptedTarget(Target):
         return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
 
     def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:
-        """A session that follows the prefix's script. Raises InputError for sampling, which a transcript cannot tell."""
+        """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
         if rule is not None and rule.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
         session = super().session(prefix, room, rule, num_top)

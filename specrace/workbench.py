@@ -98,6 +98,7 @@ class Workbench:
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec)
         about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
+        about["roofline"] = self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2)
         corpus = self.counts() if {"bigram", "trigram"} & set(spec.lanes) else None
         suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)
