@@ -48,7 +48,7 @@ class Peer:
         ids = torch.tensor([list(prompt)], device=self._target.device)
         with torch.inference_mode():
             output = self._target.model.generate(
-                ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=watch, **self.settings
+                ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=watch
             )
         tokens = tuple(output[0, len(prompt) :].tolist())
         run_ms = 1000.0 * (time.perf_counter() - began)
@@ -72,6 +72,7 @@ class Peer:
             eos_token_id=ends or None,
             pad_token_id=ends[0] if ends else 0,
             **sampled,
+            **self.settings,
         )
 
 
