@@ -1,4 +1,4 @@
-"""The command line: race, replay, score, calibrate, lanes.
+"""The command line: race, replay, bench, score, calibrate, lanes.
 
 Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from specrace import calibrate_cli, recording, score_cli
+from specrace import bench_cli, calibrate_cli, recording, score_cli
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     replay.add_argument("file", type=Path)
     replay.add_argument("--speed", type=float, default=1.0, help="1 is race time, 2 twice as fast")
     replay.add_argument("--json", action="store_true", help="print the result at once, as JSON")
+    bench_cli.add_parser(commands)
     score_cli.add_parser(commands)
     calibrate_cli.add_parser(commands)
     lanes = commands.add_parser("lanes", help="list the lanes and their options")
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "race": run_race,
         "replay": run_replay,
+        "bench": bench_cli.run,
         "score": score_cli.run,
         "calibrate": calibrate_cli.run,
         "lanes": run_lanes,

@@ -1,6 +1,7 @@
 """The KV cache that we own: one storage for all layers of a lane, so that keeping a path is one gather.
 
-The model writes through transformers' own `Cache` interface; what it reads back are views of the used part.
+The model writes through transformers' own `Cache` interface; what it reads back are views of the used part. A prompt
+is appended; a tree is written to columns that a tensor names, so that a recorded forward can be aimed anew.
 """
 
 from __future__ import annotations
@@ -22,26 +23,56 @@ class KVStore:
         self.num_layers = num_layers
         self.capacity = capacity
         self.length = 0
-        self.data: Tensor | None = None
+        self._data: Tensor | None = None
+        self._layers: list[tuple[Tensor, Tensor]] = []
+        self._slots: Tensor | None = None
+        self._end = 0
         self.cache = Cache(layers=[_Layer(self, number) for number in range(num_layers)])
 
+    @property
+    def data(self) -> Tensor | None:
+        """The storage, None before the first write."""
+        return self._data
+
+    @data.setter
+    def data(self, data: Tensor) -> None:
+        self._data = data
+        self._layers = [(layer[0], layer[1]) for layer in data]
+
+    def aim(self, slots: Tensor | None, end: int = 0) -> None:
+        """Let the next writes go to the columns `slots` [N] and read back the first `end`; None: append."""
+        self._slots, self._end = slots, end
+
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [1, H, N, D] behind the settled part; returns the settled part and these, [1, H, length + N, D].
+        """Put [1, H, N, D] where it was aimed, else behind the settled part; returns all up to there, [1, H, end, D].
 
         Raises ValueError where the model is not of one shape throughout, or the cache is full.
         """
-        if self.data is None:
-            shape = (self.num_layers, 2, 1, keys.shape[1], self.capacity, keys.shape[3])
-            self.data = torch.zeros(shape, dtype=keys.dtype, device=keys.device)
-        end = self.length + keys.shape[2]
-        if end > self.capacity:
-            raise ValueError(f"the cache holds {self.capacity} tokens, {end} are needed")
-        storage = self.data[layer]
-        if values.shape != keys.shape or keys.shape[1::2] != storage.shape[2::2] or keys.device != storage.device:
+        if self._data is None:
+            whole = (self.num_layers, 2, 1, keys.shape[1], self.capacity, keys.shape[3])
+            self.data = torch.zeros(whole, dtype=keys.dtype, device=keys.device)
+        own_keys, own_values = self._layers[layer]
+        shape = keys.shape
+        if values.shape != shape or shape[1::2] != own_keys.shape[1::2] or keys.device != own_keys.device:
             raise ValueError("the model's layers do not keep keys and values of one shape on one device")
-        storage[0, :, :, self.length : end] = keys
-        storage[1, :, :, self.length : end] = values
-        return storage[0, :, :, :end], storage[1, :, :, :end]
+        if self._slots is not None:
+            own_keys.index_copy_(2, self._slots, keys)
+            own_values.index_copy_(2, self._slots, values)
+            return own_keys[:, :, : self._end], own_values[:, :, : self._end]
+        end = self.length + shape[2]
+        self.check_room(shape[2])
+        own_keys[:, :, self.length : end] = keys
+        own_values[:, :, self.length : end] = values
+        return own_keys[:, :, :end], own_values[:, :, :end]
+
+    def check_room(self, count: int) -> None:
+        """Raises ValueError unless `count` tokens more fit."""
+        if self.length + count > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} tokens, {self.length + count} are needed")
+
+    def end_of(self, count: int) -> int:
+        """How many columns a write of `count` tokens reads back."""
+        return self.length + count if self._slots is None else self._end
 
     def settle(self, count: int) -> None:
         """The first `count` tokens written since the last call stay where they are."""
@@ -63,12 +94,19 @@ class KVStore:
         if capacity < self.length:
             raise ValueError(f"{self.length} tokens do not fit into {capacity}")
         copy = KVStore(self.num_layers, capacity)
-        copy.length = self.length
-        if self.data is not None:
-            shape = (*self.data.shape[:4], capacity, self.data.shape[5])
-            copy.data = torch.zeros(shape, dtype=self.data.dtype, device=self.data.device)
-            copy.data[..., : self.length, :] = self.data[..., : self.length, :]
+        copy.restore(self)
         return copy
+
+    def restore(self, source: KVStore) -> None:
+        """Hold what `source` has settled, and nothing else; the storage, once made, stays where it is in memory."""
+        self.length = source.length
+        if source.data is None:
+            return
+        if self.data is None:
+            shape = (*source.data.shape[:4], self.capacity, source.data.shape[5])
+            self.data = torch.zeros(shape, dtype=source.data.dtype, device=source.data.device)
+        assert self.data is not None
+        self.data[..., : self.length, :] = source.data[..., : self.length, :]
 
 
 class _Layer(CacheLayerMixin):
@@ -90,7 +128,7 @@ class _Layer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """(length of keys, offset)."""
-        return self.store.length + int(query_length), 0
+        return self.store.end_of(int(query_length)), 0
 
     def get_seq_length(self, *args: object) -> int:
         """Settled tokens."""

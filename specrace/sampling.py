@@ -30,7 +30,8 @@ class Sampler:
     def choose(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
         """One token a row, int64 [N]. `logits` [N, V]; `positions`: the absolute position that each row predicts."""
         if not self.rule.temperature:
-            return logits.argmax(dim=-1)
+            # In 16 bits a CPU looks for the largest five times slower than it does after a cast.
+            return logits.float().argmax(dim=-1)
         warped = warp(logits.float(), self.rule)
         noise = torch.stack([self._noise_at(position, logits.shape[-1]) for position in positions])
         return (warped + noise).argmax(dim=-1)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import platform
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -20,7 +23,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specrace.draft_model import DraftModel, check_vocabulary
 from specrace.errors import InputError
+from specrace.graphs import CudaRecorder, GraphedStore, GraphPool, Recorder
+from specrace.inputs import TreeInputs
 from specrace.kv import KVStore
+from specrace.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from specrace.rule import SamplingRule
 from specrace.sampling import Sampler, warp
 from specrace.tree import TokenTree, TreeBuilder
@@ -31,6 +37,8 @@ BUNDLED_DRAFT_MODEL = BUNDLED_MODEL.parent / "tiny-draft"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
 _SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+
+_CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,10 @@ class Target:
         accepted = inspect.signature(model.forward).parameters
         self.drafting: DraftModel | str | Path | None = None
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        # A CPU's attention is slow for a single 16-bit row: two, one of them inert, cost a quarter less.
+        self._least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
+        self._inputs: dict[int, TreeInputs] = {}
+        self.graphs: GraphPool | None = None
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
@@ -84,28 +96,48 @@ class Target:
         self.synchronize()
         return Prefix(store, 1000.0 * (time.perf_counter() - began))
 
+    @torch.inference_mode()
     def session(self, prefix: Prefix, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:
-        """A lane's own session: a clone of `prefix` with room for `room` tokens more."""
-        store = prefix.store.clone(prefix.store.length + room)
-        return Session(self, store, Sampler(rule or SamplingRule(), self.device), num_top)
+        """A lane's own session: a clone of `prefix` with room for `room` tokens more.
+
+        With graphs, those that it may need are recorded here, which is before any clock starts.
+        """
+        sampler = Sampler(rule or SamplingRule(), self.device)
+        if self.graphs is not None:
+            return GraphedSession(self, self.graphs.lend(prefix.store, room), sampler, num_top)
+        store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
+        return Session(self, store, sampler, num_top)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
         """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not settled."""
-        base, size = store.length, len(tree)
-        ids = torch.tensor([tree.tokens], device=self.device)
-        positions = torch.tensor([[base + depth for depth in tree.depths]], device=self.device)
-        # Additive, in the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
-        mask = torch.zeros((1, 1, size, base + size), dtype=self.dtype)
-        blind = torch.from_numpy(~tree.ancestor_mask())
-        mask[0, 0, :, base:].masked_fill_(blind, torch.finfo(self.dtype).min)
-        output = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=mask.to(self.device),
-            past_key_values=store.cache,
-            use_cache=True,
-        )
+        size, base = len(tree), store.length
+        store.check_room(size)
+        # Where the cache has no room for padding there is none: it only saves time.
+        inputs = self.inputs(min(max(size, self._least_rows), store.capacity - base))
+        inputs.fill(tree, base)
+        return self.forward(store, inputs, base + inputs.rows)[:size]
+
+    def inputs(self, rows: int) -> TreeInputs:
+        """The buffers for trees of up to `rows` nodes, made once."""
+        if rows not in self._inputs:
+            self._inputs[rows] = TreeInputs(rows, self.device, self.dtype)
+        return self._inputs[rows]
+
+    def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
+        """The model over `inputs`, which sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
+        slots = inputs.slots()
+        store.aim(slots, end)
+        try:
+            output = self.model(
+                input_ids=inputs.ids,
+                position_ids=inputs.positions(),
+                attention_mask=inputs.mask(end, slots),
+                past_key_values=store.cache,
+                use_cache=True,
+            )
+        finally:
+            store.aim(None)
         logits: Tensor = output.logits[0]
         return logits
 
@@ -119,6 +151,32 @@ class Target:
         """Wait for the device, so that a clock that is read next has seen all the work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth second)."""
+        kv = token_bytes(self.config, self.dtype.itemsize)
+        return Roofline(weight_bytes(self.model), kv, copy_bandwidth(self.device))
+
+    def step_limit_ms(self, columns: float, rows: float) -> float:
+        """Time in which the device copies the bytes that a step of `rows` over so many cache columns must move."""
+        return self.roofline.limit_ms(columns, rows)
+
+    def reset_peak_memory(self) -> None:
+        """Let `peak_memory` begin anew."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        elif _CLEAR_PEAK.exists():
+            with contextlib.suppress(OSError):
+                # 5: the peak of the resident set is now its size (proc(5)).
+                _CLEAR_PEAK.write_text("5")
+
+    def peak_memory(self) -> int | None:
+        """Most bytes in use since the reset: of the device, on a CPU of the whole process; None where unknown."""
+        if self.device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self.device))
+        found = re.search(r"VmHWM:\s*(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
+        return 1024 * int(found[1]) if found else None
 
     def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
         """The target's two best tokens after `tokens` and their gap in logits."""
@@ -146,6 +204,7 @@ class Target:
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "graphs": self.graphs is not None,
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),
@@ -171,10 +230,14 @@ class Session:
     def __init__(self, target: Target, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
         self.target, self.store, self.sampler, self.num_top = target, store, sampler, num_top
 
+    def logits(self, tree: TokenTree) -> Tensor:
+        """[N, V] by one forward."""
+        return self.target.logits(self.store, tree)
+
     @torch.inference_mode()
     def score(self, tree: TokenTree) -> Scores:
         """The target's token at every node: one forward, one copy to the host."""
-        logits = self.target.logits(self.store, tree)
+        logits = self.logits(tree)
         base = self.store.length + 1
         targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
         if not self.num_top:
@@ -186,7 +249,7 @@ class Session:
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         """The target's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
-        logits = self.target.logits(self.store, tree).float()
+        logits = self.logits(tree).float()
         probs: np.ndarray = warp(logits, self.sampler.rule).double().softmax(dim=-1).cpu().numpy()
         return probs
 
@@ -197,6 +260,21 @@ class Session:
         self.target.synchronize()
 
 
+class GraphedSession(Session):
+    """A session on a lent store, whose forwards are replayed where they were recorded."""
+
+    def __init__(self, target: Target, lent: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
+        super().__init__(target, lent.store, sampler, num_top)
+        self._lent = lent
+        # The lane drops its session when it is done; the store and its graphs serve the next one.
+        finalize(self, lent.give_back)
+
+    def logits(self, tree: TokenTree) -> Tensor:
+        """[N, V]; they hold until the next forward on any graphed session."""
+        replayed = self._lent.logits(tree)
+        return super().logits(tree) if replayed is None else replayed
+
+
 def load_target(
     name: str | Path = BUNDLED_MODEL,
     *,
@@ -204,32 +282,23 @@ def load_target(
     dtype: str | None = None,
     attention: str = "sdpa",
     draft_model: str | Path | None = None,
+    graphs: bool = True,
 ) -> Target:
     """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
 
     `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
-    one for the lane draft-model; the bundled model has one of its own. Raises InputError when a model is not there, is
-    no causal language model, cannot verify trees, or drafts with another vocabulary.
+    one for the lane draft-model; the bundled model has one of its own. On a GPU forwards are replayed as CUDA graphs
+    where the model allows it, unless `graphs` is false. Raises InputError when a model is not there, is no causal
+    language model, cannot verify trees, or drafts with another vocabulary.
     """
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("No CUDA device was found; use --device cpu.")
+    check_device(device, dtype)
     path = Path(name)
     label = path.name if path.exists() else str(name)
     if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
         raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
     try:
-        local = {"local_files_only": path.exists() or _is_cached(str(name))}
-        if not local["local_files_only"]:
-            # One short question to the hub: the loaders below would retry for half a minute.
-            HfApi().model_info(str(name), timeout=10)
-        refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
-        tokenizer = AutoTokenizer.from_pretrained(name, **local)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
+        model, tokenizer = _load_parts(name, label, precision, attention)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
@@ -244,6 +313,8 @@ def load_target(
         target.drafting = load_draft_model(draft_model, target)
     elif path.resolve() == BUNDLED_MODEL:
         target.drafting = BUNDLED_DRAFT_MODEL
+    if graphs:
+        record_on_cuda(target)
     return target
 
 
@@ -255,6 +326,52 @@ def load_draft_model(name: str | Path, target: Target) -> DraftModel:
     model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."))
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)
+
+
+def check_device(device: str, dtype: str | None) -> None:
+    """Raises InputError for a device or a dtype that there is not."""
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("No CUDA device was found; use --device cpu.")
+
+
+def _load_parts(name: str | Path, label: str, precision: torch.dtype, attention: str) -> tuple[Any, Any]:
+    """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
+    local = {"local_files_only": Path(name).exists() or _is_cached(str(name))}
+    if not local["local_files_only"]:
+        # One short question to the hub: the loaders below would retry for half a minute.
+        HfApi().model_info(str(name), timeout=10)
+    refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
+    tokenizer = AutoTokenizer.from_pretrained(name, **local)
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
+    return model, tokenizer
+
+
+def record_on_cuda(target: Target) -> None:
+    """Let a target on a GPU replay CUDA graphs, if it can; on a CPU there are none."""
+    if target.device.type == "cuda":
+        record_graphs(target, CudaRecorder(target.device))
+
+
+def record_graphs(target: Target, recorder: Recorder) -> None:
+    """Let the target's sessions replay recorded forwards; leave it eager where the model cannot be recorded, or where
+    a replay does not score as the eager forward does.
+    """
+    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
+    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
+    try:
+        lent = pool.lend(target.prefill([0, 0]).store, len(tree))
+        replayed = lent.logits(tree)
+        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
+        same = replayed is not None and _gap(replayed, eager) <= _SELF_CHECK_TOLERANCE[target.dtype]
+    except (RuntimeError, ValueError):
+        return
+    if same:
+        lent.give_back()
+        target.graphs = pool
 
 
 def _is_cached(name: str) -> bool:

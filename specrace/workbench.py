@@ -122,6 +122,7 @@ class Workbench:
             **describe_prompt(prompt, hits),
             "past_outputs": len(self.outputs),
         }
+        about["roofline"] = self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2)
         corpus = self.counts() if self._counts_are_used(spec) else None
         suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)

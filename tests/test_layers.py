@@ -15,7 +15,7 @@ HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "t
 
 WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost"}
 TEXT = {"retrieval", "ngrams", "transcripts"}
-MODEL = {"sampling", "kv", "graphs", "target", "draft_model"}
+MODEL = {"sampling", "inputs", "kv", "graphs", "target", "roofline", "scripted", "peers", "draft_model"}
 RACE = {"lane", "race", "recording", "bench", "score", "calibrate"}
 # Training the bundled model is a program of its own beside the house; nobody imports it.
 APART = {"tiny"}

@@ -9,8 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specrace.drafters import METHODS
-from specrace.race import RaceSpec, race
-from specrace.target import Target
+from specrace.graphs import ROWS, CudaRecorder
+from specrace.race import RaceSpec, generate, race
+from specrace.target import Target, record_graphs
+from specrace.tree import TokenTree
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -44,3 +46,22 @@ def test_a_difference_in_bfloat16_is_a_near_tie() -> None:
         *_, finished = race(target, prompt, RaceSpec(tuple(METHODS), max_new_tokens=64))
         gaps = [lane.first_difference.gap for lane in finished.lanes if lane.first_difference]
         assert all(gap < 1.0 for gap in gaps)
+
+
+def test_graphed_equals_eager() -> None:
+    """The same tokens in float32, lane by lane; and the logits of one tree of every bucket."""
+    eager, graphed = make_target(torch.float32), make_target(torch.float32)
+    record_graphs(graphed, CudaRecorder(graphed.device))
+    assert graphed.graphs is not None
+    for prompt in prompts(4):
+        for method in METHODS:
+            outputs = [
+                [token for step in generate(each, method, prompt, max_new_tokens=64) for token in step.emitted]
+                for each in (eager, graphed)
+            ]
+            assert outputs[0] == outputs[1], method
+        prefix = eager.prefill(prompt)
+        for rows in ROWS:
+            tree = TokenTree.chain(prompt[-1], [7] * (rows - 1))
+            replayed = graphed.session(prefix, 200).logits(tree)
+            torch.testing.assert_close(replayed, eager.logits(prefix.store.clone(2000), tree), rtol=1e-3, atol=1e-2)

@@ -1,0 +1,83 @@
+"""How fast a step could be: the bytes that it must move over the bandwidth at which this device copies.
+
+A decoding step of one sequence reads every weight once and the keys and values of all tokens so far; arithmetic is
+free beside that (the roofline model; Williams et al. 2009). What a step takes above this is the engine's to lose.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
+_ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Bytes of a step and bytes a second. `weight_bytes` are read once a step, `token_bytes` once a cached token."""
+
+    weight_bytes: int
+    token_bytes: int
+    bandwidth: float
+
+    def step_bytes(self, columns: float, rows: float = 1.0) -> float:
+        """Bytes that a step of so many rows behind so many cached tokens moves: weights, KV read, KV written."""
+        return self.weight_bytes + self.token_bytes * (columns + rows)
+
+    def limit_ms(self, columns: float, rows: float = 1.0) -> float:
+        """The time in which they could be copied."""
+        return 1000.0 * self.step_bytes(columns, rows) / self.bandwidth
+
+    def as_json(self, columns: float) -> dict[str, float]:
+        """The numbers behind one row after so many tokens, and the most tokens a second that they allow."""
+        limit = self.limit_ms(columns)
+        return {
+            "weight_bytes": self.weight_bytes,
+            "kv_bytes": self.token_bytes * columns,
+            "copy_gb_per_s": self.bandwidth / 1e9,
+            "limit_ms_per_step": limit,
+            "limit_tokens_per_s": 1000.0 / limit,
+        }
+
+
+def weight_bytes(model: Any) -> int:
+    """Bytes of the parameters that a step reads whole: all but an input embedding that is not the output's, too.
+
+    Of a mixture of experts that is an upper bound, for a step runs only some of them.
+    """
+    tables, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = head is not None and head.weight is tables.weight
+    looked_up = 0 if tied else tables.weight.numel() * tables.weight.element_size()
+    whole: int = sum(each.numel() * each.element_size() for each in model.parameters())
+    return whole - looked_up
+
+
+def token_bytes(config: Any, itemsize: int) -> int:
+    """Bytes of the keys and values of one token in all layers."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * size * itemsize)
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes a second, read and written, of a large copy on the device: the best of a few, for others may be at work."""
+    size = _COPY_BYTES[device.type]
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    copy = torch.empty_like(source)
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        _synchronize(device)
+        began = time.perf_counter()
+        copy.copy_(source)
+        _synchronize(device)
+        best = min(best, time.perf_counter() - began)
+    return 2 * size / best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
