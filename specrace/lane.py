@@ -8,8 +8,9 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from specrace.drafters.base import Drafter, SamplingDrafter
+from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter
 from specrace.events import Step, Timing
+from specrace.note import Note
 from specrace.rejection import Check, Coins, verify_sampled
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict, verify
@@ -72,6 +73,8 @@ class Lane:
         budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
         tree = self.drafter.propose(self.context, budget).cut(budget)
         drafted = time.perf_counter()
+        note = self._note(tree)  # for show, so off the clock; the drafter learns from the step later
+        asked = time.perf_counter()
         said = self.session.score(tree) if self.coins is None else self.session.score_distributions(tree)
         scored = time.perf_counter()
         verdict, checks = self._verify(tree, said)
@@ -82,13 +85,20 @@ class Lane:
         done = time.perf_counter()
         timing = Timing(
             draft_ms=1000 * (drafted - started + done - kept),
-            target_ms=1000 * (scored - drafted),
+            target_ms=1000 * (scored - asked),
             keep_ms=1000 * (kept - scored),
         )
         self.at_ms += timing.total_ms
-        step = Step(self.name, self.num_steps, self.at_ms, tree, verdict, emitted, timing, self.end, checks=checks)
+        at = (self.name, self.num_steps, self.at_ms)
+        step = Step(*at, tree, verdict, emitted, timing, self.end, checks=checks, note=note)
         self.num_steps += 1
         return step
+
+    def _note(self, tree: TokenTree) -> Note | None:
+        """What the drafter tells of its draft; most tell nothing."""
+        if not isinstance(self.drafter, TellingDrafter):
+            return None
+        return self.drafter.note(tree).bounded()
 
     def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
         """The walk by the lane's rule, and under rejection sampling how each guess was judged."""

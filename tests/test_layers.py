@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "specrace"
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
 
-WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache"}
+WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "note"}
 TEXT = {"retrieval", "ngrams", "transcripts"}
 MODEL = {"sampling", "kv", "graphs", "target"}
 RACE = {"lane", "race", "recording", "bench", "score", "cost", "calibrate"}
