@@ -128,6 +128,10 @@ class RaceView:
             frame["results"] = [self._row(lane) for lane in self._all()]
         return frame
 
+    def lane_frame(self, number: int) -> Frame:
+        """A delta's part about one lane alone: what is new in its text since the last frame, and its state."""
+        return self._lane(number)
+
     def _start(self, event: Started) -> None:
         self.started, self.phase, self._key_is_due = event, "running", True
         self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
