@@ -175,13 +175,14 @@ ROW = {"group": "", "label": "", "tokens": [1], "counts": [], "after": [], "piec
     "change",
     [
         {"facts": {"a": [1]}}, {"facts": None}, {"facts": [1]}, {"rows": 3}, {"rows": [{}]}, {"counts": [0]},
-        {"counts": [0, "1"]}, {"counts": None}, {"rows": [{**ROW, "counts": [1, 2]}]}, {"rows": [{**ROW, "tokens": [1.5]}]},
+        {"counts": [0, "1"]}, {"counts": None},
+        {"rows": [{**ROW, "counts": [1, 2]}]}, {"rows": [{**ROW, "tokens": [1.5]}]},
     ],
 )  # fmt: skip
 def test_what_is_no_note_is_refused(change: dict[str, Any]) -> None:
     row = to_json(a_step(Note({"a": 1}, (NoteRow("g", "l", (1,), (2,)),), (0, 5))))
     assert from_json(row) == from_json(json.loads(json.dumps(row)))
-    with pytest.raises(ValueError, match="event|note|counts"):
+    with pytest.raises(ValueError, match=r"event|note|counts"):
         from_json({**row, "note": {**row["note"], **change}})
 
 
