@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 STATIC = Path(__file__).resolve().parent / "static"
-SCRIPTS = ("passages.js", "panes.js", "results.js", "stage.js")
+SCRIPTS = (
+    "passages.js",
+    "panes.js",
+    "results.js",
+    "inspector.js",
+    "plots.js",
+    "explain.js",
+    "stage.js",
+    "tools.js",
+)
 EXAMPLES_SHOWN = 4
 STATUS_PERIOD_S = 0.25
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
@@ -76,7 +85,7 @@ def launch_options() -> dict[str, Any]:
         font_mono=[mono, "monospace"],
     )
     # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
-    style = f"<style>{_read('page.css')}{_read('stage.css')}</style>"
+    style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}</style>"
     return {
         "theme": theme,
         "head": style,
