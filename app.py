@@ -22,6 +22,7 @@ HOME = Path(__file__).resolve().parent
 BUNDLED_MODEL = HOME / "assets" / "tiny"
 CORPUS = HOME / "corpus"
 QUESTIONS = HOME / "assets" / "questions.jsonl"
+RECORDINGS = HOME / "assets" / "recordings"
 DTYPES = ("float32", "bfloat16", "float16")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
@@ -48,7 +49,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+    parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
     options = parser.parse_args(arguments)
+    if options.replay is not None:
+        check_port(options.host, options.port)
+        return options
     check_model(options.model)
     check_corpus(options.corpus)
     check_port(options.host, options.port)
@@ -130,13 +135,20 @@ def serve(options: argparse.Namespace) -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if Path(options.model).exists():
         os.environ["HF_HUB_OFFLINE"] = "1"
-    from specrace.ui.page import build_page, launch_options
+    from specrace.ui.gallery import Gallery, read_recording
+    from specrace.ui.page import build_page, build_replay, launch_options
     from specrace.ui.worker import Worker
 
-    worker = Worker(loader(options))
-    page = build_page(worker, example_questions(options))
-    page.launch(server_name=options.host, server_port=options.port, prevent_thread_lock=True, **launch_options())
-    worker.start()
+    where = {"server_name": options.host, "server_port": options.port, "prevent_thread_lock": True}
+    if options.replay is not None:
+        read_recording(options.replay)
+        page = build_replay(Gallery([options.replay]))
+        page.launch(**where, **launch_options())
+    else:
+        worker = Worker(loader(options))
+        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS))
+        page.launch(**where, **launch_options())
+        worker.start()
     page.block_thread()
 
 

@@ -39,21 +39,26 @@ def load(path: Path) -> list[Event]:
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path} is larger than {MAX_BYTES // 1_000_000} MB; that is no recorded race.")
         with path.open(encoding="utf-8") as lines:
-            events = list(_parse(lines, path))
+            return parse(lines, str(path))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text; give a file that race --save wrote.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error
+
+
+def parse(lines: Iterable[str], name: str) -> list[Event]:
+    """The events in the lines of a recording called `name`. Raises InputError that names the line which is no event."""
+    events = list(_parse(lines, name))
     if not events or not isinstance(events[0], Started) or not isinstance(events[-1], Finished):
-        raise InputError(f"{path} is not a whole race: it must begin with 'started' and end with 'finished'.")
+        raise InputError(f"{name} is not a whole race: it must begin with 'started' and end with 'finished'.")
     return events
 
 
-def _parse(lines: Iterable[str], path: Path) -> Iterator[Event]:
+def _parse(lines: Iterable[str], name: str) -> Iterator[Event]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             yield from_json(json.loads(line))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number} is no event of a race ({error}).") from error
+            raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,12 @@ class Workbench:
         hits = self.retrieve(question, top)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec)
-        about = {"question": question.strip(), "retrieve_ms": retrieve_ms, **describe_prompt(prompt, hits)}
+        about = {
+            "question": question.strip(),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "retrieve_ms": retrieve_ms,
+            **describe_prompt(prompt, hits),
+        }
         corpus = self.counts() if {"bigram", "trigram"} & set(spec.lanes) else None
         suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)

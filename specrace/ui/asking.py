@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,18 @@ MAX_SEED = 2**31 - 1
 MAX_PASSAGES = 12
 MAX_QUESTION_CHARACTERS = 2000
 MAX_RULE_CHARACTERS = 40
+# What a link may set: its parameters, by the names of `read_asking`.
+LINK = {
+    "q": "question",
+    "lanes": "lanes",
+    "tokens": "max_new_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
+    "draft": "num_draft",
+    "passages": "top",
+    "rule": "sampling_rule",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,30 @@ def read_asking(
         sampling_rule=str(sampling_rule)[:MAX_RULE_CHARACTERS],
     )
     return Asking(_question(question), spec, _whole("The number of passages", top, 1, MAX_PASSAGES))
+
+
+def read_link(query: Mapping[str, str]) -> dict[str, Any]:
+    """What a link's parameters set, by the names of `read_asking`. Raises InputError that names the first wrong one.
+
+    >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "autorun": "1"})
+    {'question': 'Why?', 'lanes': ['vanilla', 'trie'], 'seed': 3.0}
+    """
+    given: dict[str, Any] = {name: query[key] for key, name in LINK.items() if key in query}
+    if "lanes" in given:
+        given["lanes"] = [name.strip() for name in given["lanes"].split(",") if name.strip()]
+    for name in ("max_new_tokens", "temperature", "top_p", "seed", "top"):
+        if name in given:
+            given[name] = _parsed(name, given[name])
+    asked = read_asking(**{"question": "?", "lanes": ["vanilla"], **given})
+    return given | ({"lanes": list(asked.spec.lanes)} if "lanes" in given else {})
+
+
+def _parsed(name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        key = next(key for key, full in LINK.items() if full == name)
+        raise InputError(f"The link's {key} is {value[:40]!r}; give a number.") from None
 
 
 def _question(value: Any) -> str:

@@ -19,6 +19,7 @@ from specrace.events import Event
 from specrace.race import DEFAULT_LANES
 from specrace.rejection import MATCH, REJECTION
 from specrace.ui import asking, uploads
+from specrace.ui.gallery import Answer, Gallery, open_recorded
 from specrace.ui.stream import frames, outcome
 from specrace.ui.worker import Run, Worker
 
@@ -33,30 +34,30 @@ SCRIPTS = (
     "inspector.js",
     "plots.js",
     "explain.js",
+    "podium.js",
+    "player.js",
+    "gallery.js",
+    "share.js",
     "stage.js",
     "tools.js",
+    "keys.js",
 )
 EXAMPLES_SHOWN = 4
 STATUS_PERIOD_S = 0.25
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
-def build_page(worker: Worker, examples: Sequence[str]) -> gr.Blocks:
-    """The page over a worker that need not be ready yet; `examples` are questions to try."""
+def build_page(worker: Worker, examples: Sequence[str], gallery: Gallery | None = None) -> gr.Blocks:
+    """The page over a worker that need not be ready yet; `examples` are questions to try, `gallery` races to watch."""
     benches = uploads.SessionBenches()
     with gr.Blocks(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
         inputs = [question, *_settings()]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
+            gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=_read("status.js"), elem_id="status-host")
-        stage = gr.HTML(
-            html_template=_read("stage.html"),
-            js_on_load="\n".join(map(_read, SCRIPTS)),
-            elem_id="stage-host",
-            methods=[_describe_method(number) for number in range(len(METHODS))],
-            lanes=list(DEFAULT_LANES),
-        )
+        stage = _stage(gallery or Gallery())
         start = _starter(worker, benches)
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
         free: dict[str, Any] = {**quiet, "concurrency_limit": None}
@@ -67,10 +68,23 @@ def build_page(worker: Worker, examples: Sequence[str]) -> gr.Blocks:
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
         buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
+        # Before the status: one listener of an event waits for the one before, and the status watches the model load.
+        linked = page.load(_read_link, None, inputs[: len(asking.LINK)], queue=False, **quiet)
+        linked.success(None, None, None, js=_read("autorun.js"), **quiet)
         page.load(_status_watcher(worker), None, status, **free)
         page.unload(_leaver(worker, benches))
         gr.api(_result_endpoint(worker), api_name="race_result", concurrency_limit=None)
     return page.queue(max_size=20)
+
+
+def build_replay(gallery: Gallery) -> gr.Blocks:
+    """A page without a model: it plays the first race of the gallery, and opens others."""
+    with gr.Blocks(title="specrace", fill_width=True, analytics_enabled=False) as page:
+        with gr.Row(elem_id="top-bar"):
+            gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
+            gr.HTML(_read("menu.html"), elem_id="menu")
+        _stage(gallery, only_replay=True)
+    return page
 
 
 def launch_options() -> dict[str, Any]:
@@ -159,6 +173,27 @@ def _examples(examples: Sequence[str]) -> list[gr.Button]:
         return [gr.Button(text, size="sm", elem_classes="example") for text in examples[:EXAMPLES_SHOWN]]
 
 
+def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
+    return gr.HTML(
+        html_template=_read("stage.html"),
+        js_on_load="\n".join(map(_read, SCRIPTS)),
+        elem_id="stage-host",
+        methods=[_describe_method(number) for number in range(len(METHODS))],
+        lanes=list(DEFAULT_LANES),
+        gallery=gallery.cards,
+        only_replay=only_replay,
+        server_functions=[_player(gallery), open_recorded],
+    )
+
+
+def _player(gallery: Gallery) -> Callable[[Any], Answer]:
+    # Gradio marks what the page may call, and a bound method takes no mark.
+    def play_recorded(name: Any) -> Answer:
+        return gallery.play_recorded(name)
+
+    return play_recorded
+
+
 def _describe_method(number: int) -> dict[str, Any]:
     """What the stage knows of a method before a race; its place in the registry is its colour."""
     method = list(METHODS.values())[number]
@@ -182,6 +217,15 @@ def _starter(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., A
             raise toast(error) from error
 
     return start
+
+
+def _read_link(request: gr.Request) -> list[Any]:
+    """What the page's address sets, in the order of `read_asking`; the rest stays as it is."""
+    try:
+        given = asking.read_link(dict(request.query_params))
+    except InputError as error:
+        raise toast(error) from error
+    return [given.get(name, gr.skip()) for name in asking.LINK.values()]
 
 
 def _racing(asked: asking.Asking, benches: uploads.SessionBenches, session: str, files: Sequence[str]) -> Run:

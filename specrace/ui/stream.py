@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from specrace.errors import InputError
-from specrace.events import Finished, Started
+from specrace.events import Event, Finished, Started
+from specrace.reel import make_reel
 from specrace.ui.worker import Job, Worker
 from specrace.view import Frame, RaceView, report
 
@@ -18,19 +19,24 @@ PERIOD_S = 1 / 19
 async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
     """The frames of a job, from its wait in line to its end. Leaving early stops the race.
 
+    Before the last frame comes the race's reel: Gradio sends the last value twice, and the reel is large.
     Raises InputError, after a last frame, when the race could not be run.
     """
     view, message = RaceView(job.number), ""
+    seen: list[Event] = []
     due = time.monotonic()
     try:
         while True:
             done = job.done
             while job.events:
-                view.add(job.events.popleft())
+                seen.append(job.events.popleft())
+                view.add(seen[-1])
             frame = view.frame(time.monotonic())
             if frame is None and view.started is None and not done and (news := waiting_for(worker, job)) != message:
                 message = news
                 frame = note(job, "waiting", message)
+            if view.finished is not None and frame is not None:
+                yield {"kind": "reel", **await asyncio.to_thread(make_reel, seen, job.number)}
             if frame is not None:
                 yield frame
             if done:

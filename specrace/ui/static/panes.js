@@ -26,7 +26,12 @@ class Pane {
     this.loops = make("span", "loops", "↻", MEANS.loops);
     this.loops.append(make("span", "more", " repeats itself"));
     this.loops.hidden = true;
-    head.append(make("h3", "", method.title, method.summary), this.speedup);
+    const title = make("h3");
+    this.solo = make("button", "solo", method.title, `${method.summary ?? method.title} Press to see this lane alone.`);
+    this.solo.type = "button";
+    this.solo.setAttribute("aria-pressed", "false");
+    title.append(this.solo);
+    head.append(title, this.speedup);
     head.append(this.meter("rate", this.rate, "tok/s"), this.meter("tau", this.tau, "tok/step"), this.loops, this.badge);
     this.text = make("div", "text");
     this.text.tabIndex = 0;
@@ -45,32 +50,58 @@ class Pane {
     this.step = -1;
   }
 
+  // As before the race: a replay begins, or goes back.
+  clear() {
+    this.halt();
+    this.body.replaceChildren();
+    this.draft.replaceChildren();
+    this.tokens = 0;
+    this.step = -1;
+    this.meters = undefined;
+    for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
+    this.label.textContent = this.counts.textContent = "";
+    this.setBadge("none", "");
+    this.loops.hidden = true;
+    this.hint.hidden = false;
+    delete this.node.dataset.done;
+    this.node.classList.remove("winner");
+  }
+
   meter(name, figure, unit) {
     const node = make("span", `meter ${name}`, undefined, MEANS[name]);
     node.append(figure, make("small", "", unit));
     return node;
   }
 
-  apply(lane, light) {
+  // A frame's part about this lane. `step`, in a replay: the number of the step that it is; `still`: it stays as it is.
+  apply(lane, light, step, still) {
     const { meters } = lane;
-    this.write(lane, light);
-    this.speedup.textContent = meters.tokens ? `${meters.speedup.toFixed(2)}×` : "–";
+    this.meters = meters;
+    this.write(lane, light, step);
+    this.setSpeedup(meters.tokens ? meters.speedup : 0);
     this.rate.textContent = meters.tokens ? meters.tokens_per_s.toFixed(0) : "–";
     this.tau.textContent = meters.tokens ? meters.tau.toFixed(2) : "–";
     this.counts.textContent = meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "";
-    const [state, words] = lane.badge;
+    this.setBadge(...lane.badge);
+    this.loops.hidden = !lane.loops;
+    if (lane.draft) this.take(lane.draft, still);
+    if (lane.end) this.node.dataset.done = lane.end;
+  }
+
+  setSpeedup(speedup) {
+    this.speedup.textContent = speedup ? `${speedup.toFixed(2)}×` : "–";
+  }
+
+  setBadge(state, words) {
     this.node.dataset.badge = state;
     const short = /^(identical|same distribution|differs at token \d+)?/.exec(words)[0] || words;
     this.badge.textContent = [MARKS[state], short].filter(Boolean).join(" ");
     this.badge.append(make("span", "more", words.slice(short.length)));
     this.badge.title = `${words || "No tokens yet"}. ${MEANS.badge}`;
-    this.loops.hidden = !lane.loops;
-    if (lane.draft) this.take(lane.draft);
-    if (lane.end) this.node.dataset.done = lane.end;
   }
 
   // Runs from token `base` on. A keyframe starts at 0: what is shown already stays, unless a frame was lost.
-  write(lane, light) {
+  write(lane, light, step) {
     let base = lane.base, index = 0;
     while (base < this.tokens && index < lane.runs.length) base += lane.runs[index++][2];
     if (base !== this.tokens) {
@@ -80,32 +111,61 @@ class Pane {
     }
     for (const [kind, text, count, spans] of lane.runs.slice(index)) {
       this.tokens += count;
-      if (kind === "accepted") this.writeRun(text, count);
-      else this.writeOwn(text);
+      if (kind === "accepted") this.writeRun(text, count, step);
+      else this.writeOwn(text, step);
       if (spans) light(spans);
     }
     this.hint.hidden = this.tokens > 0;
   }
 
-  writeOwn(text) {
+  // In a replay every step's text is an element of its own, so that it can be pointed at.
+  writeOwn(text, step) {
     if (!this.body.lastChild) text = text.trimStart();
     const last = this.body.lastChild;
-    if (last?.nodeType === Node.TEXT_NODE) last.appendData(text);
+    if (step !== undefined) this.body.append(this.numbered(make("span", "said", text), step));
+    else if (last?.nodeType === Node.TEXT_NODE) last.appendData(text);
     else this.body.append(text);
   }
 
   // The blank before a run stays outside its box, so that two boxes never touch.
-  writeRun(text, count) {
+  writeRun(text, count, step) {
     const words = text.trimStart();
-    if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length));
-    if (words) this.body.append(make("span", "run", words, `${count} drafted ${count > 1 ? "tokens" : "token"} accepted in one step`));
+    if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
+    const run = make("span", "run", words, `${count} drafted ${count > 1 ? "tokens" : "token"} accepted in one step`);
+    if (words) this.body.append(this.numbered(run, step));
   }
 
-  take(draft) {
+  numbered(node, step) {
+    if (step !== undefined) node.dataset.step = step;
+    return node;
+  }
+
+  // The words of one step, outlined.
+  point(step) {
+    for (const node of this.body.querySelectorAll(".at")) node.classList.remove("at");
+    for (const node of this.body.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
+  }
+
+  take(draft, still) {
     if (draft.step <= this.step) return;
     this.step = draft.step;
     this.next = draft;
-    if (!this.playing) this.play();
+    if (still) this.settle(draft);
+    else if (!this.playing) this.play();
+  }
+
+  halt() {
+    clearTimeout(this.judging);
+    clearTimeout(this.going);
+    clearTimeout(this.clearing);
+    this.playing = false;
+  }
+
+  // One step by hand: its rejected tokens stay.
+  settle(draft) {
+    this.halt();
+    this.showVerdict(draft);
+    clearTimeout(this.clearing);
   }
 
   // Each draft shown is held for a moment: a row that changes with every step cannot be read.
@@ -117,8 +177,8 @@ class Pane {
     clearTimeout(this.clearing);
     const calm = CALM.matches;
     if (draft.drafted && !calm) this.showProposed(draft);
-    setTimeout(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
-    setTimeout(() => this.play(), calm ? 4 * HELD_MS : HELD_MS);
+    this.judging = setTimeout(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
+    this.going = setTimeout(() => this.play(), calm ? 4 * HELD_MS : HELD_MS);
   }
 
   showProposed(draft) {

@@ -23,6 +23,12 @@ class Passage {
     this.draw();
   }
 
+  // Nothing is drafted from here yet.
+  dim() {
+    this.flags.forEach((flag, index) => (this.flags[index] = flag & ~DRAFTED));
+    this.stale = true;
+  }
+
   mark(start, end, flag) {
     for (let index = start; index < end && index < this.flags.length; index++) {
       this.stale ||= !(this.flags[index] & flag);
@@ -61,6 +67,16 @@ class Passages {
   // Accepted runs say where they were copied from; redrawn at most four times a second.
   light(spans) {
     for (const [passage, start, end] of spans) this.list[passage]?.mark(start, end, DRAFTED);
+    this.redraw();
+  }
+
+  // A replay begins anew.
+  dim() {
+    for (const passage of this.list) passage.dim();
+    this.redraw();
+  }
+
+  redraw() {
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
       for (const passage of this.list) if (passage.stale) passage.draw();

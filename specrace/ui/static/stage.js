@@ -1,57 +1,189 @@
-// The stage: takes frames in, in order, and hands each lane its part. Text from outside goes through textContent only.
+// The stage: takes a live race's frames in, in order, or a reel, and hands each lane its part. Text from outside goes
+// through textContent only. On the .stage element it tells others "reel" (a race that can be replayed) and "cursor"
+// (the step that is shown: {lane, step}); they may ask for a step with "seek" (the same).
+const REPLAY_AFTER_MS = 2500, LOADING_MS = 1000;
 const stage = element.querySelector(".stage");
 const find = (name) => stage.querySelector(name);
 const passages = new Passages(find(".passages")), track = new Track(find(".track"));
 const methods = new Map(props.methods.map((method) => [method.lane, method]));
-let race = 0, seq = -1, drawn = false, panes = [];
+const player = new Player(find(".player"), { begin, clear, show, draw, cursor, end });
+const gallery = new Gallery(find(".gallery"), props.gallery, openReel, complain);
+const MODES = { idle: "", live: "Live", replay: "Replay", result: "Finished" };
+let race = 0, left = 0, seq = -1, drawn = false, panes = [], reel, follows;
 
 function setLanes(lanes, longest) {
   panes = lanes.map((lane) => new Pane({ ...lane, ...methods.get(lane.lane) }));
+  panes.forEach((pane, index) => pane.solo.addEventListener("click", () => setSolo(index)));
   find(".panes").replaceChildren(...panes.map((pane) => pane.node));
   find(".panes").dataset.count = panes.length;
-  track.show(panes.map((pane, index) => ({ ...lanes[index], ...methods.get(lanes[index].lane) })), longest);
+  setSolo(undefined);
+  setTrack(lanes, longest);
+}
+
+function setTrack(lanes, longest) {
+  track.show(lanes.map((lane) => ({ ...lane, ...methods.get(lane.lane) })), longest);
+}
+
+function setSolo(index) {
+  const solo = index === player.solo ? undefined : index;
+  player.solo = solo;
+  find(".panes").dataset.solo = solo ?? "";
+  panes.forEach((pane, number) => {
+    pane.node.classList.toggle("away", solo !== undefined && number !== solo);
+    pane.solo.setAttribute("aria-pressed", String(number === solo));
+  });
+}
+
+function setMode(mode) {
+  stage.dataset.mode = mode;
+  find(".mode").textContent = MODES[mode];
+  find(".podium").hidden ||= mode !== "result";
+  const stop = document.getElementById("stop");
+  if (stop) stop.dataset.live = String(mode === "live");
+}
+
+function say(words, kind = "") {
+  const line = find(".announcer");
+  line.dataset.kind = kind;
+  if (words && line.textContent !== words) line.textContent = line.title = words;
 }
 
 function setPhase(phase, words) {
   stage.dataset.phase = phase;
-  document.getElementById("stop").dataset.live = String(phase === "running" || phase === "waiting");
-  if (words && find(".announcer").textContent !== words) find(".announcer").textContent = words;
+  setMode(phase === "running" || phase === "waiting" ? "live" : stage.dataset.mode === "live" ? "idle" : stage.dataset.mode);
+  say(words, phase === "failed" ? "bad" : "");
+}
+
+function complain(words) {
+  say(words, "bad");
 }
 
 function beginRace(number) {
+  clearTimeout(follows);
+  player.unload();
   race = number;
   seq = -1;
   drawn = false;
+  reel = undefined;
   Object.assign(stage.dataset, { race, frames: 0, lost: 0, seq });
   find(".results").hidden = true;
 }
 
-function showHead(head) {
-  setLanes(head.lanes, head.settings?.max_new_tokens ?? 160);
+function drawHead(head, longest) {
+  setLanes(head.lanes, longest);
   passages.show(head.passages);
-  const size = head.parameters ? `${(head.parameters / 1e6).toFixed(head.parameters < 1e8 ? 1 : 0)}M` : "";
-  find(".machine").textContent = [head.model, size, head.dtype, head.device].filter(Boolean).join(" · ");
-  find(".machine").title = `Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
-  document.getElementById("settings").dataset.open = "false";
-  document.getElementById("settings-button").setAttribute("aria-expanded", "false");
-  setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
+  find(".machine").textContent = find(".machine").title = describeRecording({ ...head, date: undefined });
+  find(".machine").title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
+  const panel = document.getElementById("settings");
+  if (panel) panel.dataset.open = "false";
+  document.getElementById("settings-button")?.setAttribute("aria-expanded", "false");
   drawn = true;
 }
 
+function showHead(head) {
+  drawHead(head, head.settings?.max_new_tokens ?? 160);
+  setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
+}
+
+function showResult(rows) {
+  const best = Math.max(...rows.map((row) => row.speedup));
+  rows.forEach((row, index) => {
+    panes[index].halt();
+    panes[index].setBadge(...row.badge);
+    panes[index].setSpeedup(row.speedup);
+    panes[index].node.dataset.done ||= row.end;
+    panes[index].node.classList.toggle("winner", rows.length > 1 && row.speedup === best);
+  });
+  showResults(find(".results"), rows);
+  showPodium(find(".podium"), rows.map((row) => ({ ...row, ...methods.get(row.lane) })));
+  setMode("result");
+}
+
+// The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
 function showEnd(frame) {
   setPhase(frame.phase, frame.headline);
-  const best = Math.max(...frame.results.map((row) => row.speedup));
-  frame.results.forEach((row, index) => {
-    panes[index].node.dataset.done ||= row.end;
-    panes[index].node.classList.toggle("winner", frame.results.length > 1 && row.speedup === best);
-  });
-  showResults(find(".results"), frame.results);
+  showResult(frame.results);
+  if (!reel) return;
+  load();
+  if (frame.phase === "finished" && !CALM.matches) follows = setTimeout(() => player.play(), REPLAY_AFTER_MS);
+}
+
+// The whole race as the reel has it: now every step can be pointed at.
+function load() {
+  player.load(reel);
+  clear();
+  for (const step of reel.steps) show(step, true);
+  draw(player.length);
+  showResult(reel.results);
+  stage.dispatchEvent(new CustomEvent("reel", { detail: reel }));
+}
+
+// A recorded race. One that runs is given up.
+function openReel(opened) {
+  clearTimeout(follows);
+  if (stage.dataset.mode === "live") document.getElementById("stop")?.click();
+  stage.dataset.phase = "idle";
+  left = race;
+  reel = opened;
+  drawHead(reel.head, 1);
+  load();
+  const { question } = reel.head, about = describeRecording(reel.head);
+  say(`Recorded race: “${question ?? "no question"}” ${about}`);
+  setQuestion(question);
+  if (!CALM.matches) player.play();
+}
+
+function setQuestion(words) {
+  const field = document.querySelector("#question textarea, #question input");
+  if (!field || !words) return;
+  field.value = words;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function begin() {
+  clearTimeout(follows);
+  if (stage.dataset.mode !== "replay") setMode("replay");
+}
+
+function clear() {
+  panes.forEach((pane) => pane.clear());
+  setTrack(reel.head.lanes, Math.max(1, ...reel.results.map((row) => row.tokens)));
+  passages.dim();
+}
+
+function show(step, still) {
+  const pane = panes[step.lane];
+  pane.apply(step.frame, (spans) => passages.light(spans), step.index, still);
+  track.apply(step.frame);
+  // However many steps come at once, the photo of the finish is taken in time.
+  if (step.frame.end) track.draw();
+  // A step of vanilla moves every lane's speedup, and any step its own.
+  const base = panes[0].meters?.tokens_per_s;
+  for (const each of step.lane ? [pane] : panes) if (each.meters) each.setSpeedup(base ? each.meters.tokens_per_s / base : 0);
+}
+
+function draw(time) {
+  track.draw();
+  find(".clock b").textContent = seconds(time);
+}
+
+function cursor(step) {
+  const detail = { lane: step.lane, step: step.index };
+  if (!player.playing) panes.forEach((pane, index) => pane.point(index === step.lane ? step.index : -1));
+  stage.dispatchEvent(new CustomEvent("cursor", { detail }));
+}
+
+function end() {
+  draw(player.length);
+  showResult(reel.results);
+  say(reel.headline);
 }
 
 function take(frame) {
-  if (frame.race < race) return;
+  if (frame.race < race || frame.race <= left) return;
   if (frame.race > race) beginRace(frame.race);
   if (frame.kind === "note") return setPhase(frame.phase, frame.message);
+  if (frame.kind === "reel") return void (reel = frame);
   if (frame.seq <= seq) return;
   stage.dataset.lost = Number(stage.dataset.lost) + frame.seq - seq - 1;
   seq = frame.seq;
@@ -61,8 +193,7 @@ function take(frame) {
     panes[lane.lane].apply(lane, (spans) => passages.light(spans));
     track.apply(lane);
   }
-  track.draw();
-  find(".clock b").textContent = seconds(frame.clock);
+  draw(frame.clock);
   if (frame.results) showEnd(frame);
   stage.dataset.frames = Number(stage.dataset.frames) + 1;
   stage.dataset.seq = seq;
@@ -70,11 +201,24 @@ function take(frame) {
 
 watch("value", () => props.value && take(JSON.parse(props.value)));
 
-document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, textarea, [contenteditable]");
-  if (event.key === "Escape") document.getElementById("stop")?.click();
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "r") document.getElementById("race")?.click();
+stage.addEventListener("seek", ({ detail }) => player.goTo(player.find(detail.lane, detail.step)));
+find(".panes").addEventListener("click", ({ target }) => {
+  const words = target.closest("[data-step]"), index = panes.findIndex((pane) => pane.node.contains(target));
+  if (!words || !reel) return;
+  player.pause();
+  cursor({ lane: index, index: Number(words.dataset.step) });
 });
+document.addEventListener("pointerdown", () => clearTimeout(follows));
 
 setLanes(props.lanes.map((lane) => ({ lane })), 160);
+player.unload();
+
+// A visitor who comes while the model loads, or where there is none, sees a recorded race at once.
+function offerRecording() {
+  const status = document.querySelector(".status")?.dataset.state ?? "failed";
+  const invited = new URLSearchParams(location.search).get("autorun") === "1";
+  if (stage.dataset.mode !== "idle" || status === "ready" || invited || !props.gallery.length) return;
+  if (props.only_replay || !CALM.matches) gallery.play(props.gallery[0].name);
+  else say("The model is loading. Press “Recorded races” to watch one meanwhile.");
+}
+setTimeout(offerRecording, props.only_replay ? 0 : LOADING_MS);

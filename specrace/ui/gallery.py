@@ -1,0 +1,79 @@
+"""Recorded races that the page plays without a model: those that ship, and what a visitor opens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specrace.audit import MAX_BYTES, open_recording
+from specrace.errors import InputError
+from specrace.events import Event, Finished, Started, Step
+from specrace.reel import reel_json
+
+MAX_NAME = 80
+CARD_FACTS = ("question", "date", "model", "parameters", "dtype", "device")
+Answer = dict[str, str]
+
+log = logging.getLogger(__name__)
+
+
+class Gallery:
+    """The races in some recordings; what cannot be shown is left out and logged."""
+
+    def __init__(self, files: Sequence[Path] = ()) -> None:
+        self.cards: list[dict[str, Any]] = []
+        self._reels: dict[str, str] = {}
+        for file in files:
+            try:
+                events = read_recording(file)
+                self._reels[file.stem] = reel_json(events)
+                self.cards.append({"name": file.stem, **describe_card(events)})
+            except InputError as error:
+                log.warning("left out of the gallery: %s", error)
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> Gallery:
+        """The recordings in a folder, by name."""
+        return cls(sorted(folder.glob("*.jsonl")))
+
+    def play_recorded(self, name: Any) -> Answer:
+        """For the page: the reel of the recording called `name`, or an error in a sentence."""
+        reel = self._reels.get(name) if isinstance(name, str) else None
+        return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
+
+
+def open_recorded(file: Any) -> Answer:
+    """For the page: the reel of a visitor's own file, {"name", "text"}, or an error in a sentence."""
+    if not isinstance(file, dict) or not all(isinstance(file.get(key), str) for key in ("name", "text")):
+        return {"error": "That is no file; open one that was saved here."}
+    try:
+        return {"reel": reel_json(open_recording(file["text"], file["name"][:MAX_NAME]))}
+    except InputError as error:
+        return {"error": str(error)}
+
+
+def read_recording(path: Path) -> list[Event]:
+    """The checked events of a file. Raises InputError."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path} is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.")
+        return open_recording(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read; give a file that race --save wrote.") from error
+
+
+def describe_card(events: Sequence[Event]) -> dict[str, Any]:
+    """What a card says of a race, all of it from the recording itself."""
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished), "it was checked"
+    fastest = max(finished.lanes, key=lambda lane: lane.speedup)
+    title = next(info.title for info in started.lanes if info.lane == fastest.lane)
+    return {
+        **{name: started.about.get(name) for name in CARD_FACTS},
+        "lanes": [info.title for info in started.lanes],
+        "fastest": title,
+        "speedup": round(fastest.speedup, 3),
+        "ms": max((event.at_ms for event in events if isinstance(event, Step)), default=0.0),
+    }

@@ -1,0 +1,1 @@
+() => new URLSearchParams(location.search).get("autorun") === "1" && document.getElementById("race").click()

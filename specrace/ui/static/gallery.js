@@ -1,0 +1,73 @@
+// Recorded races: the cards of those that ship, and files that a visitor opens or drops. The server checks both.
+const MAX_FILE_BYTES = 16e6;
+
+function describeRecording(about) {
+  const size = about.parameters ? `${(about.parameters / 1e6).toFixed(about.parameters < 1e8 ? 1 : 0)}M` : "";
+  const day = about.date ? `recorded ${String(about.date).slice(0, 10)}` : "";
+  return [about.model, size, about.dtype, about.device, day].filter(Boolean).join(" · ");
+}
+
+class Gallery {
+  // `take` gets a reel, `complain` a sentence.
+  constructor(dialog, cards, take, complain) {
+    Object.assign(this, { dialog, cards, take, complain });
+    this.file = dialog.querySelector(".file");
+    this.file.addEventListener("change", () => this.open(this.file.files[0]));
+    dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
+    dialog.querySelector("[data-do=close]").addEventListener("click", () => dialog.close());
+    dialog.querySelector(".shelf").append(...cards.map((card) => this.card(card)));
+    document.addEventListener("dragover", (event) => this.drag(event));
+    document.addEventListener("dragleave", (event) => event.relatedTarget || delete document.body.dataset.drop);
+    document.addEventListener("drop", (event) => this.drop(event));
+  }
+
+  card(card) {
+    const node = make("button", "card");
+    node.type = "button";
+    node.append(make("b", "", card.question ?? card.name));
+    node.append(make("span", "", `${card.fastest}: ${card.speedup.toFixed(2)}× vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`));
+    node.append(make("small", "", describeRecording(card)));
+    node.addEventListener("click", () => this.play(card.name));
+    return node;
+  }
+
+  async play(name) {
+    await this.receive(() => server.play_recorded(name));
+  }
+
+  async open(file) {
+    this.file.value = "";
+    if (!file) return;
+    if (file.size > MAX_FILE_BYTES) return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
+    await this.receive(async () => server.open_recorded({ name: file.name, text: await file.text() }));
+  }
+
+  async receive(ask) {
+    this.dialog.close();
+    try {
+      const { reel, error } = await ask();
+      if (error) this.complain(error);
+      else this.take(JSON.parse(reel));
+    } catch {
+      this.complain("The server does not answer; reload the page.");
+    }
+  }
+
+  // Files for the questions' own documents are the upload's business.
+  takes(event) {
+    return event.dataTransfer?.types.includes("Files") && !event.target.closest?.("#settings");
+  }
+
+  drag(event) {
+    if (!this.takes(event)) return;
+    event.preventDefault();
+    document.body.dataset.drop = "true";
+  }
+
+  drop(event) {
+    delete document.body.dataset.drop;
+    if (!this.takes(event)) return;
+    event.preventDefault();
+    this.open(event.dataTransfer.files[0]);
+  }
+}
