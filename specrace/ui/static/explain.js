@@ -41,14 +41,14 @@ class Explainer {
     this.node.hidden = !on;
     this.stage.dataset.explain = String(on);
     this.button.setAttribute("aria-pressed", String(on));
-    if (on) this.begin("Each pane is one way of writing the same answer. Watch how many words land at once.");
+    if (on) this.say("hello", "Each pane is one way of writing the same answer. Watch how many words land at once.");
   }
 
   // A race or a replay starts: everything may be said again.
-  begin(words = "Every lane has the same model and the same question. A lane's clock counts only its own work.") {
+  begin(live) {
     this.said.clear();
     this.through.clear();
-    this.say("start", words);
+    if (live) this.say("start", "Every lane has the same model and the same question. A lane's clock counts only its own work.");
   }
 
   // A frame's part about a lane, live or replayed.

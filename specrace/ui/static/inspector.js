@@ -1,5 +1,5 @@
 // The step inspector: the draft tree of one step, its attention mask, its time, and what its drafter tells of it.
-const TREE_NODES = 32, TREE_PERIOD_MS = 250, TREE_DEPTHS_PX = 26, TREE_ROW_PX = 46, NODE_PX = 38, TRAJECTORY_STEPS = 8;
+const TREE_NODES = 32, TREE_PERIOD_MS = 250, TREE_DEPTHS_PX = 22, TREE_ROW_PX = 46, NODE_PX = 38, TRAJECTORY_STEPS = 8, TRAJECTORY_PLACES = 12;
 const PIECE_LETTERS = 14;
 const NODE_WORDS = {
   root: "the pending token: said already, not yet read by the model",
@@ -130,7 +130,11 @@ class Tree {
     group.append(svg("title", {}, `${shown}: ${NODE_WORDS[each.kind]}${facts ? ` (${facts})` : ""}`));
     group.append(svg("rect", { width: each.width, height: NODE_PX, rx: 4 }));
     if (each.kind === "accepted") group.append(svg("path", { class: "bars", d: `M1.5 0V${NODE_PX - 1.5}H${each.width - 1.5}V0` }));
-    group.append(svg("text", { class: "piece", x: each.width / 2, y: each.small ? 17 : 24 }, each.mark + each.text));
+    const piece = svg("text", { class: "piece", x: each.width / 2, y: each.small ? 17 : 24 });
+    // The cross is not struck through: of a token of one letter nothing else could be read.
+    if (each.mark) piece.append(svg("tspan", { class: "cross" }, each.mark));
+    piece.append(svg("tspan", { class: "said" }, each.text));
+    group.append(piece);
     if (each.small) group.append(svg("text", { class: "small", x: each.width / 2, y: 32 }, each.small));
     return group;
   }
@@ -236,7 +240,8 @@ function drawNoteRows(event, rows) {
 
 // Guesses over several steps, by their place in the answer: a column settles when the model agrees with it.
 function drawTrajectory(steps, index) {
-  const shown = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1), first = shown[0].base;
+  const near = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
+  const shown = near.filter((each) => each.base > steps[index].base - TRAJECTORY_PLACES), first = shown[0].base;
   const lines = shown.map(({ event, base }) => {
     const kinds = judge(event), cells = Array.from({ length: base - first }, () => "");
     for (let node = 1; node < event.pieces.length; node++) cells.push(chip(event.pieces[node], kinds[node]));
@@ -255,7 +260,7 @@ class Inspector {
     this.at = { lane: 0, step: 0 };
     this.node = make("section", "inspector");
     this.node.setAttribute("aria-label", "Step inspector");
-    this.node.hidden = true;
+    this.node.dataset.empty = "true";
     const head = make("header");
     this.tabs = make("div", "lane-tabs");
     this.tabs.setAttribute("role", "group");
@@ -266,7 +271,7 @@ class Inspector {
     const walk = make("div", "walk");
     walk.append(this.back, this.place, this.next);
     head.append(make("h2", "", "One step"), this.tabs, walk);
-    this.words = make("p", "words");
+    this.words = make("p", "words", "After a race, or in a recorded one, every step is here: its draft tree, what the model made of it, and where its time went.");
     this.tree = make("div", "tree scroller");
     this.more = make("p", "more-nodes");
     this.rest = make("div", "rest");
@@ -309,7 +314,7 @@ class Inspector {
       tab.dataset.lane = lane.lane;
       return tab;
     }));
-    this.node.hidden = false;
+    this.node.dataset.empty = "false";
     this.drawn = undefined;
     const best = reel.results.reduce((best, row, number) => (row.speedup > reel.results[best].speedup ? number : best), 0);
     const longest = this.lanes[best].steps.reduce((most, each, index, all) => (each.event.emitted.length > all[most].event.emitted.length ? index : most), 0);

@@ -44,9 +44,7 @@ function fullScreen() {
 }
 
 function showTree() {
-  const open = stage.dataset.tree !== "true";
-  stage.dataset.tree = String(open);
-  if (open && document.body.dataset.view !== "stage") find(".inspector")?.scrollIntoView({ block: "nearest" });
+  document.getElementById("inspector-toggle")?.click();
 }
 
 function isTyping(target) {

@@ -2,7 +2,7 @@
 // downloads as PNG and as CSV.
 const PLOT = { height: 250, left: 56, right: 16, top: 12, bottom: 44 };
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
-const PLOT_FONT = "14px Source Sans Pro, sans-serif";
+const KEY_PX = 142;
 const SVG_STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "font-family", "text-anchor", "opacity"];
 
 // Round steps from 0 to at least `most`, about `count` of them.
@@ -16,7 +16,8 @@ function ticks(most, count = 5) {
 }
 
 function wholeTicks(most, count) {
-  return [...new Set(ticks(most, count).filter((mark) => Number.isInteger(mark)))];
+  const step = Math.max(1, Math.ceil(ticks(most, count)[1]));
+  return Array.from({ length: Math.ceil(most / step) + 1 }, (_, index) => index * step);
 }
 
 function figure(value) {
@@ -44,16 +45,6 @@ function drawAxes(picture, width, x, y, height = PLOT.height) {
 
 function hueOf(lane) {
   return methods.get(lane.lane)?.hue ?? 7;
-}
-
-// Labels at the ends of lines, pushed apart so that none covers another.
-function spread(places, gap, lowest, highest) {
-  const order = places.map((place, index) => [place, index]).sort((a, b) => a[0] - b[0]);
-  order.forEach((each, index) => (each[0] = Math.max(each[0], index ? order[index - 1][0] + gap : lowest)));
-  for (let index = order.length - 1, limit = highest; index >= 0; limit = order[index--][0] - gap) order[index][0] = Math.min(order[index][0], limit);
-  const settled = [];
-  for (const [place, index] of order) settled[index] = place;
-  return settled;
 }
 
 function downloadBlob(blob, name) {
@@ -140,21 +131,21 @@ function plotProgress(lanes) {
   const rows = lanes.flatMap((lane) => lane.steps.map((each) => [lane.title, each.step, each.at / 1000, each.from + each.emitted]));
   return new Plot({
     name: "progress", title: "Tokens against race time", columns: ["lane", "step", "race_time_s", "tokens"], rows,
-    words: "Every step is a stair: its height is what the step wrote. Steeper is faster.",
+    words: "Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they were through.",
     draw(picture, width) {
       const marks = ticks(Math.max(...lanes.map((lane) => (lane.steps.at(-1)?.at ?? 0) / 1000)), width < 420 ? 3 : 6);
-      const [toX, toY] = drawAxes(picture, width - 96, { marks, words: "race time (s)" }, { marks: ticks(Math.max(...lanes.map((lane) => lane.tokens))), words: "tokens" });
-      const ends = lanes.map((lane) => toY(lane.tokens)), labels = spread(lanes.map((lane, index) => ends[index] + 10 * index), 17, PLOT.top + 6, PLOT.height - PLOT.bottom);
+      const [toX, toY] = drawAxes(picture, width - KEY_PX + 4, { marks, words: "race time (s)" }, { marks: ticks(Math.max(...lanes.map((lane) => lane.tokens))), words: "tokens" });
+      const order = [...lanes].sort((a, b) => b.tokens - a.tokens || (a.steps.at(-1)?.at ?? 0) - (b.steps.at(-1)?.at ?? 0));
       lanes.forEach((lane, index) => {
         const last = lane.steps.at(-1);
         if (!last) return;
         const group = svg("g", { class: "line", "data-hue": hueOf(lane), "data-lane": lane.lane });
         const stairs = lane.steps.map((each) => `H${toX(each.at / 1000).toFixed(1)}V${toY(each.from + each.emitted).toFixed(1)}`).join("");
-        const x = toX(last.at / 1000), right = width - 96 - PLOT.right + 8;
-        group.append(svg("path", { class: "stairs", d: `M${toX(0)} ${toY(0)}${stairs}`, "stroke-dasharray": DASHES[index % DASHES.length] }));
-        group.append(svg("circle", { cx: x, cy: ends[index], r: 4 }));
-        group.append(svg("path", { class: "leader", d: `M${x + 5} ${ends[index]}L${right} ${labels[index]}` }));
-        group.append(svg("text", { class: "label", x: right + 4, y: labels[index] + 5 }, shorten(lane.title, 13)));
+        const dash = DASHES[index % DASHES.length], row = PLOT.top + 12 + 22 * order.indexOf(lane), right = width - KEY_PX;
+        group.append(svg("path", { class: "stairs", d: `M${toX(0)} ${toY(0)}${stairs}`, "stroke-dasharray": dash }));
+        group.append(svg("circle", { cx: toX(last.at / 1000), cy: toY(lane.tokens), r: 4 }));
+        group.append(svg("path", { class: "stairs", d: `M${right} ${row}h28`, "stroke-dasharray": dash }));
+        group.append(svg("text", { class: "label", x: right + 34, y: row + 5 }, shorten(lane.title, 15)));
         picture.append(group);
       });
       const cursor = svg("line", { class: "now", y1: PLOT.top, y2: PLOT.height - PLOT.bottom, x1: -9, x2: -9 });

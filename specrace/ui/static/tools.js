@@ -1,9 +1,10 @@
 // What stands around the stage: the step inspector, the plots, explain mode, and the buttons that turn them on.
 const inspector = new Inspector(stage), plots = new Plots(stage), explainer = new Explainer(stage);
 const inspectorToggle = inspector.button("Step inspector", "Show or hide the step inspector (t)", () => {
-  const shows = inspector.node.hidden || inspector.node.dataset.open !== "true";
-  openInspector(shows);
-  if (shows) inspector.node.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "auto" : "smooth" });
+  const overlay = document.body.dataset.view === "stage", shows = inspector.node.dataset[overlay ? "overlay" : "open"] !== "true";
+  if (overlay) inspector.node.dataset.overlay = String(shows);
+  else openInspector(shows);
+  if (shows && !overlay) inspector.node.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "auto" : "smooth" });
 });
 inspectorToggle.id = "inspector-toggle";
 
@@ -13,8 +14,15 @@ function openInspector(shows) {
 }
 
 openInspector(true);
-find(".results").after(inspector.node, plots.node);
-find(".track").after(explainer.node);
+find(".panes").before(explainer.node);
+find(".passages").before(inspector.node, plots.node);
 find(".strip").append(explainer.button, inspectorToggle);
 stage.addEventListener("moved", ({ detail }) => explainer.take(detail, panes[detail.lane].method));
-stage.addEventListener("begun", () => explainer.begin());
+stage.addEventListener("begun", ({ detail }) => explainer.begin(detail.live));
+stage.addEventListener("cursor", ({ detail }) => player.playing || lightStep(detail));
+passages.watch(find(".panes"));
+
+// The step that is stood on shows where its words came from.
+function lightStep({ lane, step }) {
+  passages.pointAtRun(panes[lane]?.body.querySelector(`.run[data-step="${step}"]`));
+}
