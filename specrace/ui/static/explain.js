@@ -30,7 +30,7 @@ class Explainer {
     this.said = new Map();
     this.through = new Set();
     this.until = 0;
-    this.button = make("button", "small-button explain", "Explain", "Captions that say what has just happened");
+    this.button = make("button", "", "Explain", "Captions that say what has just happened (e)");
     this.button.type = "button";
     this.button.id = "explain-toggle";
     this.button.addEventListener("click", () => this.turn(this.node.hidden));

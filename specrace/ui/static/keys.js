@@ -9,6 +9,7 @@ const KEYS = [
   ["p", "present: only the race, for a projector", present],
   ["f", "full screen", fullScreen],
   ["t", "draft tree of the step", showTree],
+  ["e", "explain: captions that say what has just happened", () => explainer.button.click()],
   ["g", "recorded races", () => find(".gallery").showModal()],
   ["d", "light or dark", () => document.body.classList.toggle("dark")],
   ["?", "these keys", () => find(".help").showModal()],

@@ -2,7 +2,7 @@
 // downloads as PNG and as CSV.
 const PLOT = { height: 250, left: 56, right: 16, top: 12, bottom: 44 };
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];
-const KEY_PX = 142;
+const KEY_PX = 142, FIGURE_PX = 72;
 const SVG_STYLES = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "font-family", "text-anchor", "opacity"];
 
 // Round steps from 0 to at least `most`, about `count` of them.
@@ -158,11 +158,11 @@ function plotProgress(lanes) {
 // One small row a lane, all on one axis: its bars, its name on the left and a figure on the right.
 function drawRows(picture, width, lanes, x, high, { name = 116, figures, bars }) {
   const step = high + 12, height = PLOT.top + lanes.length * step + PLOT.bottom;
-  const [toX] = drawAxes(picture, width - 62, x, { left: name }, height);
+  const [toX] = drawAxes(picture, width - FIGURE_PX, x, { left: name }, height);
   lanes.forEach((lane, index) => {
     const base = PLOT.top + index * step + high;
     const group = svg("g", { class: "bars", "data-hue": hueOf(lane), "data-lane": lane.lane });
-    group.append(svg("line", { class: "grid", x1: name, x2: width - 62 - PLOT.right, y1: base, y2: base }));
+    group.append(svg("line", { class: "grid", x1: name, x2: width - FIGURE_PX - PLOT.right, y1: base, y2: base }));
     group.append(svg("text", { class: "label end", x: name - 10, y: base - high / 2 + 5 }, shorten(lane.title, 15)));
     for (const bar of bars(lane)) {
       const [from, to] = [toX(bar.from), toX(bar.to)];
@@ -171,7 +171,7 @@ function drawRows(picture, width, lanes, x, high, { name = 116, figures, bars })
       if (bar.act) box.addEventListener("click", bar.act);
       group.append(box);
     }
-    group.append(svg("text", { class: "tick", x: width - 62 - PLOT.right + 8, y: base - high / 2 + 5 }, figures(lane)));
+    group.append(svg("text", { class: "tick", x: width - FIGURE_PX - PLOT.right + 8, y: base - high / 2 + 5 }, figures(lane)));
     picture.append(group);
   });
   return height;
@@ -238,7 +238,7 @@ function plotAlong(lanes, seek) {
     name: "along", title: "Tokens a step, along the answer", columns: ["lane", "step", "first_token", "tokens_in_step"], rows,
     words: `A bar a step, as wide as what it wrote and as high: full height is ${most} tokens. Press one to see its step.`,
     draw: (picture, width) => drawRows(picture, width, lanes, { marks: ticks(Math.max(...lanes.map((lane) => lane.tokens)), width < 420 ? 3 : 6), words: "place in the answer (tokens)" }, 30, {
-      figures: (lane) => `${lane.steps.length} st.`,
+      figures: (lane) => `${lane.steps.length} steps`,
       bars: (lane) => lane.steps.map((each) => ({
         from: each.from, to: each.from + each.emitted, gap: 0.8, share: each.emitted / most, act: () => seek(lane.number, each.step),
         words: `${lane.title}, step ${each.step + 1}: ${each.emitted} ${each.emitted === 1 ? "token" : "tokens"}`,

@@ -1,12 +1,13 @@
 // What stands around the stage: the step inspector, the plots, explain mode, and the buttons that turn them on.
 const inspector = new Inspector(stage), plots = new Plots(stage), explainer = new Explainer(stage);
-const inspectorToggle = inspector.button("Step inspector", "Show or hide the step inspector (t)", () => {
+const inspectorToggle = inspector.button("Steps", "Show or hide the step inspector (t)", () => {
   const overlay = document.body.dataset.view === "stage", shows = inspector.node.dataset[overlay ? "overlay" : "open"] !== "true";
   if (overlay) inspector.node.dataset.overlay = String(shows);
   else openInspector(shows);
   if (shows && !overlay) inspector.node.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "auto" : "smooth" });
 });
 inspectorToggle.id = "inspector-toggle";
+inspectorToggle.className = "";
 
 function openInspector(shows) {
   inspector.node.dataset.open = String(shows);
@@ -16,7 +17,9 @@ function openInspector(shows) {
 openInspector(true);
 find(".panes").before(explainer.node);
 find(".passages").before(inspector.node, plots.node);
-find(".strip").append(explainer.button, inspectorToggle);
+(document.querySelector("#menu .menu") ?? find(".strip")).prepend(explainer.button, inspectorToggle);
+const settingsPanel = document.getElementById("settings");
+if (settingsPanel) settingsPanel.dataset.lanes ??= props.lanes.join(" ");
 stage.addEventListener("moved", ({ detail }) => explainer.take(detail, panes[detail.lane].method));
 stage.addEventListener("begun", ({ detail }) => explainer.begin(detail.live));
 stage.addEventListener("cursor", ({ detail }) => player.playing || lightStep(detail));
