@@ -108,7 +108,7 @@ def fill(preset: Preset) -> list[Any]:
     values = [common[name] for name in COMMON]
     for lane, method in METHODS.items():
         own = preset.options.get(lane, {})
-        values += [own.get(option.name, _empty(option)) for option in method.options]
+        values += [_shown(own[option.name]) if option.name in own else _empty(option) for option in method.options]
     return values
 
 
@@ -117,7 +117,7 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
     given: dict[str, dict[str, Any]] = {}
     pairs = [(lane, option) for lane, method in METHODS.items() for option in method.options]
     for (lane, option), value in zip(pairs, values, strict=True):
-        if value is not None and value != "" and not (isinstance(value, bool) and value == option.default):
+        if value is not None and str(value).strip() and not (isinstance(value, bool) and value == option.default):
             given.setdefault(lane, {})[option.name] = value
     return given
 
@@ -197,12 +197,13 @@ def _option(method: Method, option: Option) -> gr.components.Component:
     low, high = option.bounds.low, option.bounds.high
     there = method.accelerator.get(option.name)
     on_gpu = f", on a GPU {there}" if there is not None and there != option.default else ""
-    return gr.Number(
-        None,
-        precision=0,
+    # Not gr.Number: it shows an empty one as 0.
+    return gr.Textbox(
         label=label,
         placeholder=str(option.default),
         info=f"{_sentence(option.bounds.help)} {low} to {high}; empty is {option.default}{on_gpu}.",
+        max_lines=1,
+        max_length=asking.MAX_WORD,
         min_width=200,
     )
 
@@ -211,5 +212,9 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
 
 
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, bool) else str(value)
+
+
 def _empty(option: Option) -> Any:
-    return None if isinstance(option.bounds, Bounds) else bool(option.default)
+    return "" if isinstance(option.bounds, Bounds) else bool(option.default)

@@ -30,18 +30,13 @@ class Explainer {
     this.said = new Map();
     this.through = new Set();
     this.until = 0;
-    this.button = make("button", "", "Explain", "Captions that say what has just happened (e)");
-    this.button.type = "button";
-    this.button.id = "explain-toggle";
-    this.button.addEventListener("click", () => this.turn(this.node.hidden));
-    this.turn(false);
   }
 
   turn(on) {
     this.node.hidden = !on;
     this.stage.dataset.explain = String(on);
-    this.button.setAttribute("aria-pressed", String(on));
     if (on) this.say("hello", "Each pane is one way of writing the same answer. Watch how many words land at once.");
+    return on;
   }
 
   // A race or a replay starts: everything may be said again.

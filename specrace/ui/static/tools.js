@@ -1,23 +1,22 @@
 // What stands around the stage: the step inspector, the plots, explain mode, and the buttons that turn them on.
 const inspector = new Inspector(stage), plots = new Plots(stage), explainer = new Explainer(stage);
-const inspectorToggle = inspector.button("Steps", "Show or hide the step inspector (t)", () => {
-  const overlay = document.body.dataset.view === "stage", shows = inspector.node.dataset[overlay ? "overlay" : "open"] !== "true";
-  if (overlay) inspector.node.dataset.overlay = String(shows);
-  else openInspector(shows);
-  if (shows && !overlay) inspector.node.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "auto" : "smooth" });
-});
-inspectorToggle.id = "inspector-toggle";
-inspectorToggle.className = "";
 
-function openInspector(shows) {
-  inspector.node.dataset.open = String(shows);
-  inspectorToggle.setAttribute("aria-expanded", String(shows));
+// On stage the inspector lies over the panes and is shut at first; on the bench it stands open.
+function toggleInspector() {
+  const { node } = inspector, overlay = document.body.dataset.view === "stage", kind = overlay ? "overlay" : "open";
+  const shows = node.dataset[kind] !== "true";
+  node.dataset[kind] = String(shows);
+  document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(shows));
+  if (shows && !overlay) node.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "auto" : "smooth" });
 }
 
-openInspector(true);
+function toggleExplain() {
+  document.getElementById("explain-toggle")?.setAttribute("aria-pressed", String(explainer.turn(explainer.node.hidden)));
+}
+
+inspector.node.dataset.open = "true";
 find(".panes").before(explainer.node);
 find(".passages").before(inspector.node, plots.node);
-(document.querySelector("#menu .menu") ?? find(".strip")).prepend(explainer.button, inspectorToggle);
 const settingsPanel = document.getElementById("settings");
 if (settingsPanel) settingsPanel.dataset.lanes ??= props.lanes.join(" ");
 stage.addEventListener("moved", ({ detail }) => explainer.take(detail, panes[detail.lane].method));
