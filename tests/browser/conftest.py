@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDING = ROOT / "assets" / "recordings" / "ngram-trie.jsonl"
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -45,18 +47,31 @@ class App:
 def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     """`python app.py` on a free port."""
     model = request.config.getoption("--model", default=str(ROOT / "assets" / "tiny"))
+    with serving(tmp_path_factory.mktemp("app"), "--model", str(model)) as (served, _):
+        yield served
+
+
+@pytest.fixture(scope="session")
+def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, int]]:
+    """`python app.py --replay` of a recording that ships, and the process's number."""
+    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (served, process):
+        yield served, process.pid
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[tuple[App, subprocess.Popen[bytes]]]:
+    """`python app.py` with these arguments on a free port, until the end of the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    log = tmp_path_factory.mktemp("app") / "log.txt"
-    began = time.monotonic()
+    log, began = folder / "log.txt", time.monotonic()
     with log.open("w") as output:
-        command = [sys.executable, "app.py", "--model", str(model), "--port", str(port)]
+        command = [sys.executable, "app.py", *arguments, "--port", str(port)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}/"
         wait_for_answer(url, process, log)
-        yield App(url, time.monotonic() - began)
+        yield App(url, time.monotonic() - began), process
     finally:
         process.terminate()
         process.wait(10)
@@ -97,18 +112,27 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     complaints: list[str] = []
     contexts = []
 
-    def open_one(url: str, width: int = 1280, height: int = 720) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height})
+    def open_one(
+        url: str, width: int = 1280, height: int = 720, *, calm: bool = False, dark: bool = False, ready: bool = True
+    ) -> Page:
+        """`calm`: the visitor wants reduced motion. `ready`: wait until the model is there."""
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            reduced_motion="reduce" if calm else "no-preference",
+            color_scheme="dark" if dark else "light",
+            accept_downloads=True,
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        home = url.rstrip("/")
+        home = url.split("?")[0].rstrip("/")
         page.on("request", lambda asked: None if is_own(asked.url, home) else complaints.append(f"asked {asked.url}"))
         page.on("pageerror", lambda error: complaints.append(f"threw {error}"))
         page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
         page.goto(url)
         page.wait_for_selector(".stage .pane")
-        page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=90_000)
+        if ready:
+            page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=90_000)
         return page
 
     yield open_one

@@ -31,6 +31,7 @@ const DO = {
 };
 
 function stop() {
+  clearTimeout(follows);
   if (stage.dataset.mode === "replay") player.result();
   document.getElementById("stop")?.click();
 }
@@ -61,7 +62,6 @@ document.addEventListener("keydown", (event) => {
   const found = KEYS.find(([name]) => name === key || (name === "1" && /^[1-6]$/.test(key)));
   if (!found) return;
   if (key === " " || key.startsWith("Arrow")) event.preventDefault();
-  clearTimeout(follows);
   found[2](key);
 });
 

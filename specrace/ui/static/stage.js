@@ -67,6 +67,8 @@ function beginRace(number) {
   reel = undefined;
   Object.assign(stage.dataset, { race, frames: 0, lost: 0, seq });
   find(".results").hidden = true;
+  // From here on the space bar is the replay's, not the button's that was pressed.
+  if (document.activeElement?.closest("#race, .example")) stage.focus({ preventScroll: true });
 }
 
 function drawHead(head, longest) {

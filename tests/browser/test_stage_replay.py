@@ -1,0 +1,229 @@
+"""The replay: a recorded race at its own pace, forwards and back, with nothing but the recording."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = [json.loads(line) for line in (ROOT / "assets/recordings/ngram-trie.jsonl").read_text("utf-8").splitlines()]
+STEPS = ROWS[1:-1]
+LANES = [lane["lane"] for lane in ROWS[0]["lanes"]]
+LENGTH_MS = max(step["at_ms"] for step in STEPS)
+QUESTION = "What is the n-gram trie built from?"
+LATEST_MS = 50.0
+
+# Notes when each pane's text grew, and how long it was: what a visitor sees, not what the player says of itself.
+WATCH = """() => {
+  window.seen = [];
+  const panes = [...document.querySelectorAll('.pane .text p:last-child')];
+  panes.forEach((pane, lane) => new MutationObserver(() => {
+    window.seen.push([performance.now(), lane, pane.textContent.length]);
+  }).observe(pane, {childList: true, subtree: true, characterData: true}));
+}"""
+
+
+def mode(page: Page, name: str) -> None:
+    page.wait_for_function("name => document.querySelector('.stage').dataset.mode === name", arg=name)
+
+
+def texts(page: Page) -> list[str]:
+    found: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
+    return found
+
+
+def said(lane: str, until_ms: float = 1e9) -> str:
+    """What a lane has said at a time, from the recording itself."""
+    steps = [step for step in STEPS if step["lane"] == lane and step["at_ms"] <= until_ms]
+    return "".join(text for step in steps for text in step["texts"]).lstrip()
+
+
+def clock(page: Page) -> float:
+    """The player's race time in ms."""
+    return float(page.locator(".scrubber").input_value())
+
+
+def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
+    app, process = replay_app
+    page = open_page(app.url, ready=False)
+    mode(page, "result")
+    assert texts(page) == [said(lane) for lane in LANES]
+    maps = Path(f"/proc/{process}/maps").read_text()
+    assert "libpython" in maps or "python" in maps
+    assert "torch" not in maps and "transformers" not in maps
+
+
+def test_events_are_shown_at_their_recorded_times(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False)
+    mode(page, "result")
+    page.evaluate(WATCH)
+    # The first change is the panes being emptied: race time 0.
+    page.keyboard.press(" ")
+    page.wait_for_function("window.seen.length > 0")
+    mode(page, "result")
+    seen: list[list[float]] = page.evaluate("window.seen")
+    start = seen[0][0]
+    late = early = 0
+    for number, lane in enumerate(LANES):
+        at = [step["at_ms"] for step in STEPS if step["lane"] == lane]
+        lengths = [len(said(lane, time)) for time in at]
+        grown = [(time - start, length) for time, each, length in seen if each == number and length]
+        assert grown[-1][1] == lengths[-1]
+        for time, due in zip(lengths, at, strict=True):
+            shown = next(when for when, length in grown if length >= time)
+            late += shown > due + LATEST_MS
+        for when, length in grown:
+            early += length > ([0, *lengths])[bisect_right(at, when + LATEST_MS)]
+    assert (late, early) == (0, 0)
+
+
+def test_scrubbing_stepping_and_speed(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    mode(page, "result")
+    set_time(page, LENGTH_MS / 2)
+    assert texts(page) == [said(lane, LENGTH_MS / 2) for lane in LANES]
+    expect(page.locator(".podium")).to_be_hidden()
+    set_time(page, LENGTH_MS / 4)
+    assert texts(page) == [said(lane, LENGTH_MS / 4) for lane in LANES]
+    before = clock(page)
+    page.locator("[data-do=on]").click()
+    following = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
+    assert abs(clock(page) - following) < 1e-6
+    assert texts(page) == [said(lane, following) for lane in LANES]
+    page.locator("[data-do=back]").click()
+    assert clock(page) < following
+    page.locator(".speed").select_option("4")
+    page.locator("[data-do=play]").click()
+    began = page.evaluate("performance.now()")
+    mode(page, "result")
+    took = page.evaluate("performance.now()") - began
+    assert took < 0.6 * LENGTH_MS
+    assert texts(page) == [said(lane) for lane in LANES]
+
+
+def set_time(page: Page, time_ms: float) -> None:
+    script = "(range, time) => { range.value = time; range.dispatchEvent(new Event('input', {bubbles: true})); }"
+    page.locator(".scrubber").evaluate(script, time_ms)
+
+
+def test_slow_motion_takes_its_time_and_a_pause_holds_it(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False)
+    mode(page, "result")
+    page.locator(".speed").select_option("0.25")
+    page.locator("[data-do=play]").click()
+    page.wait_for_timeout(400)
+    page.keyboard.press(" ") if page.evaluate("document.activeElement.tagName") != "BUTTON" else page.locator(
+        "[data-do=play]"
+    ).click()
+    held = clock(page)
+    assert 0 < held < 400
+    page.wait_for_timeout(200)
+    assert clock(page) == held
+    page.locator("[data-do=result]").click()
+    mode(page, "result")
+    assert texts(page) == [said(lane) for lane in LANES]
+
+
+def test_a_lane_alone_is_stepped_alone(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    mode(page, "result")
+    page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
+    page.keyboard.press("4")
+    expect(page.locator(".pane:visible")).to_have_count(1)
+    set_time(page, LENGTH_MS / 3)
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("window.at.lane") == 3
+    expect(page.locator(".pane:visible .at").first).to_be_visible()
+    first = page.evaluate("window.at.step")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("window.at") == {"lane": 3, "step": first - 1}
+    page.keyboard.press("4")
+    expect(page.locator(".pane:visible")).to_have_count(4)
+
+
+def test_others_follow_the_cursor_and_may_move_it(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    mode(page, "result")
+    page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
+    page.evaluate(
+        "document.querySelector('.stage').dispatchEvent(new CustomEvent('seek', {detail: {lane: 1, step: 5}}))"
+    )
+    due = [step["at_ms"] for step in STEPS if step["lane"] == LANES[1]][5]
+    assert abs(clock(page) - due) < 1e-6 and page.evaluate("window.at") == {"lane": 1, "step": 5}
+    run = page.locator(".pane[data-lane=trie] .run").first
+    run.click()
+    assert page.evaluate("window.at") == {"lane": 3, "step": int(run.get_attribute("data-step") or -1)}
+
+
+def test_reduced_motion_starts_nothing_by_itself(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    mode(page, "result")
+    page.wait_for_timeout(3000)
+    assert page.locator(".stage").get_attribute("data-mode") == "result"
+
+
+def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False)
+    mode(page, "result")
+    page.locator(".speed").select_option("0.25")
+    page.keyboard.press("Escape")
+    page.locator("[data-do=play]").click()
+    # What a browser does to a tab that is not seen: no animation frames, and an event when it is seen again.
+    page.evaluate("window.ask = window.requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
+    page.wait_for_function("window.held")
+    at = clock(page)
+    page.wait_for_timeout(1500)
+    page.evaluate(
+        "document.dispatchEvent(new Event('visibilitychange')); window.requestAnimationFrame = window.ask; held()"
+    )
+    assert clock(page) - at < 60
+    mode(page, "result")
+    assert texts(page) == [said(lane) for lane in LANES]
+
+
+def test_a_slow_machine_still_replays_in_race_time(replay_app: Any, open_page: Any) -> None:
+    page = open_page(replay_app[0].url, ready=False)
+    mode(page, "result")
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 6})
+    began = page.evaluate("performance.now()")
+    page.locator("[data-do=play]").click()
+    mode(page, "replay")
+    mode(page, "result")
+    took = page.evaluate("performance.now()") - began
+    assert LENGTH_MS - 20 < took < LENGTH_MS + 1500
+    assert texts(page) == [said(lane) for lane in LANES]
+
+
+def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None:
+    page = open_page(app.url)
+    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
+    page.locator("#question").locator("textarea, input").fill(QUESTION)
+    page.locator("#race").click()
+    mode(page, "live")
+    mode(page, "result")
+    final, rows = texts(page), page.locator(".results tbody").inner_text()
+    expect(page.locator(".podium li")).to_have_count(3)
+    mode(page, "replay")
+    mode(page, "result")
+    assert texts(page) == final and page.locator(".results tbody").inner_text() == rows
+    reel = page.evaluate("window.reel")
+    assert [each["event"]["at_ms"] for each in reel["steps"]] == [each["at"] for each in reel["steps"]]
+    assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
+
+
+def test_no_replay_follows_a_live_race_where_motion_is_unwanted(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
+    page.locator("#question").locator("textarea, input").fill(QUESTION)
+    page.locator("#race").click()
+    mode(page, "live")
+    mode(page, "result")
+    page.wait_for_timeout(3500)
+    assert page.locator(".stage").get_attribute("data-mode") == "result"
