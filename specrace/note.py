@@ -46,7 +46,7 @@ class Note:
 
     def bounded(self) -> Note:
         """The same, cut to what a recording has room for."""
-        facts = dict(list(self.facts.items())[:MAX_FACTS])
+        facts = {name[:MAX_CHARACTERS]: _cut(fact) for name, fact in list(self.facts.items())[:MAX_FACTS]}
         return replace(self, facts=facts, rows=tuple(_shorten(row) for row in self.rows[:MAX_ROWS]))
 
     def told(self, piece: Callable[[int], str]) -> Note:
@@ -66,10 +66,16 @@ def note_from_json(row: Mapping[str, Any], size: int) -> Note:
     facts = {str(name): fact for name, fact in row["facts"].items()}
     if not all(isinstance(fact, int | float | str) for fact in facts.values()):
         raise ValueError("a note's fact is neither a number nor a text")
+    if len(facts) > MAX_FACTS or len(row["rows"]) > MAX_ROWS:
+        raise ValueError("a note has more facts or rows than any drafter tells")
     counts = _ints(row["counts"])
     if len(counts) not in (0, size):
         raise ValueError(f"{len(counts)} counts for {size} nodes")
     return Note(facts, tuple(_row(each) for each in row["rows"]), counts)
+
+
+def _cut(fact: Fact) -> Fact:
+    return fact[:MAX_CHARACTERS] if isinstance(fact, str) else fact
 
 
 def _row(row: Mapping[str, Any]) -> NoteRow:

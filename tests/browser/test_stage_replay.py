@@ -177,7 +177,9 @@ def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
     page.keyboard.press("Escape")
     page.locator("[data-do=play]").click()
     # What a browser does to a tab that is not seen: no animation frames, and an event when it is seen again.
-    page.evaluate("window.ask = window.requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
+    page.evaluate(
+        "window.ask = window.requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)"
+    )
     page.wait_for_function("window.held")
     at = clock(page)
     page.wait_for_timeout(1500)

@@ -175,7 +175,7 @@ ROW = {"group": "", "label": "", "tokens": [1], "counts": [], "after": [], "piec
     "change",
     [
         {"facts": {"a": [1]}}, {"facts": None}, {"facts": [1]}, {"rows": 3}, {"rows": [{}]}, {"counts": [0]},
-        {"counts": [0, "1"]}, {"counts": None},
+        {"counts": [0, "1"]}, {"counts": None}, {"facts": {str(n): n for n in range(9)}}, {"rows": [ROW] * 25},
         {"rows": [{**ROW, "counts": [1, 2]}]}, {"rows": [{**ROW, "tokens": [1.5]}]},
     ],
 )  # fmt: skip

@@ -1,5 +1,5 @@
 // The step inspector: the draft tree of one step, its attention mask, its time, and what its drafter tells of it.
-const TREE_NODES = 32, TREE_PERIOD_MS = 250, TREE_DEPTHS_PX = 22, TREE_ROW_PX = 46, NODE_PX = 38, TRAJECTORY_STEPS = 8, TRAJECTORY_PLACES = 12;
+const TREE_NODES = 32, TREE_PERIOD_MS = 250, TREE_DEPTHS_PX = 22, TREE_ROW_PX = 44, NODE_PX = 38, TRAJECTORY_STEPS = 8, TRAJECTORY_PLACES = 12;
 const PIECE_LETTERS = 14;
 const NODE_WORDS = {
   root: "the pending token: said already, not yet read by the model",
@@ -357,6 +357,7 @@ class Inspector {
     this.words.textContent = this.describe(event, title, at);
     const tree = new Tree(event);
     this.tree.replaceChildren(tree.draw(this.words.textContent));
+    this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
     this.more.textContent = tree.left ? `+${tree.left} more ${tree.left > 1 ? "nodes" : "node"}` : "";
     this.rest.replaceChildren(...this.parts(event, steps, step));
   }
@@ -408,7 +409,7 @@ class Inspector {
 }
 
 const GROUP_WORDS = {
-  Window: "A column is a trajectory: row 0 is the trunk, each row below it one step older guesses for one place further on.",
+  Window: "A column hangs from its trunk token in row 0, the oldest guesses; each row below is one step newer and one place further on.",
   Pool: "N-grams that were collected after the pending token; marked is what the model agreed with.",
   "Rows of the table": "The most frequent tokens after the context, with their counts; marked is what the model said.",
 };
