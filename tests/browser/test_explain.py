@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ WATCH = """() => {
   window.captions = [];
   const caption = document.querySelector('.caption');
   new MutationObserver(() => {
-    window.captions.push([performance.now(), caption.dataset.about, caption.textContent, document.querySelector('.stage').dataset.mode]);
+    const { mode } = document.querySelector('.stage').dataset;
+    window.captions.push([performance.now(), caption.dataset.about, caption.textContent, mode]);
   }).observe(caption, { childList: true });
 }"""
 
@@ -45,7 +47,7 @@ def test_captions_say_what_happened_and_let_it_be_read(app: Any, open_page: Any)
     assert live and captions[0][1] == "hello"
     times = [each[0] for each in captions if each[1] not in ("hello", "start")]
     assert len(times) >= 3
-    assert all(later - earlier >= SHORTEST_MS for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later - earlier >= SHORTEST_MS for earlier, later in pairwise(times))
     replayed = [each for each in captions if each[3] == "replay"]
     said = [each[1] for each in replayed]
     assert all(said.count(key) == 1 for key in said if key in ONCE)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
     opened: Page = open_page(replay_app[0].url, 1920, 1080, ready=False, calm=True)
     open_race(opened, races["greedy"])
-    expect(opened.locator("mark.drafted").first).to_be_visible()
+    expect(opened.locator(".passage mark.drafted").first).to_be_visible()
     return opened
 
 
@@ -51,7 +51,7 @@ def test_a_run_lights_the_very_words_it_came_from(page: Page, races: dict[str, P
 
 
 def test_words_light_the_runs_that_were_drafted_from_them(page: Page) -> None:
-    mark = page.locator("mark.drafted").first
+    mark = page.locator(".passage mark.drafted").first
     mark.hover()
     lit = page.locator(".run.lit")
     assert lit.count() >= 1
@@ -68,7 +68,7 @@ def test_the_keyboard_walks_runs_and_goes_over_to_the_words(page: Page) -> None:
     expect(runs.nth(1)).to_be_focused()
     expect(runs.nth(1)).to_have_class("run linked lit")
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.matches('mark.drafted')")
+    assert page.evaluate("document.activeElement.matches('.passage mark.drafted')")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.matches('.run.linked')")
 
@@ -80,7 +80,8 @@ def test_the_step_that_is_stood_on_shows_its_words(page: Page, races: dict[str, 
     expect(page.locator(".inspector[data-lane=trie]")).to_be_visible()
     page.locator(".announcer").hover()
     page.evaluate(
-        "step => document.querySelector('.stage').dispatchEvent(new CustomEvent('seek', { detail: { lane: 4, step } }))",
+        "step => document.querySelector('.stage')"
+        ".dispatchEvent(new CustomEvent('seek', { detail: { lane: 4, step } }))",
         int(linked.get_attribute("data-step") or 0),
     )
     expect(page.locator(".run.lit")).to_have_text(text)
@@ -107,9 +108,9 @@ def test_the_bar_tells_how_much_came_from_where(page: Page, races: dict[str, Pat
 
 
 def test_a_way_back_in_the_replay_takes_light_away(page: Page) -> None:
-    count = page.locator("mark.drafted").count()
+    count = page.locator(".passage mark.drafted").count()
     page.locator(".scrubber").evaluate(
         "bar => { bar.value = bar.max / 6; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
     page.wait_for_timeout(500)
-    assert page.locator("mark.drafted").count() < count
+    assert page.locator(".passage mark.drafted").count() < count

@@ -16,7 +16,9 @@ QUESTION = "What is the n-gram trie built from?"
 def race(page: Page) -> dict[str, Any]:
     """Ask, and give the head of the race that was run."""
     page.evaluate(
-        "document.querySelector('.stage').addEventListener('reel', (event) => { window.__head = event.detail; }, { once: true })"
+        """document.querySelector('.stage').addEventListener(
+          'reel', (event) => { window.__head = event.detail; }, { once: true }
+        )"""
     )
     page.locator("#question").locator("textarea, input").fill(QUESTION)
     page.locator("#race").click()

@@ -1,6 +1,6 @@
 // Retrieved passages, and which words of an answer were drafted from where. Offsets count characters as Python does,
 // hence the arrays of code points.
-const REDRAW_MS = 250;
+const REDRAW_MS = 250, WORDS = ".passage mark.drafted";
 // The order of a frame's `sources`; passages follow.
 const SOURCES = [
   ["own", "model's own", "written by the model itself, one token a step"],
@@ -132,9 +132,9 @@ class Passages {
     this.lit = [];
     this.sources = new Sources();
     host.querySelector(".cards").before(this.sources.node);
-    for (const name of ["pointerover", "focusin"]) host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.("mark.drafted")));
+    for (const name of ["pointerover", "focusin"]) host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.(WORDS)));
     for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.point());
-    host.addEventListener("keydown", (event) => this.step(event, "mark.drafted", (mark) => mark.runs?.find((run) => run.isConnected)));
+    host.addEventListener("keydown", (event) => this.step(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)));
   }
 
   // Runs in the panes light up their words here, and are lit by them.
