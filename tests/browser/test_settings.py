@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gradio_client import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.browser
 
@@ -27,6 +27,11 @@ def race(page: Page) -> dict[str, Any]:
     return found
 
 
+def option(page: Page, lane: str, name: str) -> Locator:
+    """The field of a lane's option."""
+    return page.locator(f"#options-{lane} label:has(span:text-is('{name}'))").locator("input, textarea")
+
+
 def open_settings(page: Page) -> None:
     page.locator("#settings-button").click()
     expect(page.locator("#lanes")).to_be_visible()
@@ -39,9 +44,9 @@ def test_options_of_the_lanes_reach_the_race(app: Any, open_page: Any) -> None:
     trie = page.locator("#options-trie")
     expect(trie).to_be_visible()
     expect(page.locator("#options-suffix")).to_be_hidden()
-    page.get_by_label("Suffix decoding").check()
+    page.get_by_role("checkbox", name="Suffix decoding").check()
     expect(page.locator("#options-suffix")).to_be_visible()
-    trie.get_by_label("prefix", exact=True).fill("5")
+    option(page, "trie", "prefix").fill("5")
     trie.get_by_label("static").check()
     options = {lane["lane"]: lane["options"] for lane in race(page)["started"]["lanes"]}
     assert options["trie"] == {"n": 13, "prefix": 5, "static": True}
@@ -54,12 +59,12 @@ def test_presets_fill_the_settings_and_empty_the_rest(app: Any, open_page: Any) 
     open_settings(page)
     page.get_by_label("Temperature").first.fill("0.5")
     page.locator("#preset-paper").click()
-    expect(page.get_by_label("Trigram")).not_to_be_checked()
+    expect(page.get_by_role("checkbox", name="Trigram")).not_to_be_checked()
     page.locator("#lane-options > button").click()
     expect(page.locator("#options-trie").get_by_label("static")).to_be_checked()
-    expect(page.locator("#options-lookahead").get_by_label("window", exact=True)).to_have_value("15")
+    expect(option(page, "lookahead", "window")).to_have_value("15")
     page.locator("#preset-fast").click()
-    expect(page.get_by_label("Prompt lookup")).to_be_checked()
+    expect(page.get_by_role("checkbox", name="Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
     found = race(page)["started"]
     assert [lane["lane"] for lane in found["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
@@ -69,18 +74,18 @@ def test_presets_fill_the_settings_and_empty_the_rest(app: Any, open_page: Any) 
 def test_another_model_and_dtype(app: Any, open_page: Any) -> None:
     page = open_page(app.url, calm=True)
     open_settings(page)
-    page.get_by_label("Model").click()
+    page.get_by_role("listbox", name="Model").click()
     page.get_by_role("option", name="characters").click()
-    page.get_by_label("Trigram").uncheck()
-    page.get_by_label("Lookahead").uncheck()
+    page.get_by_role("checkbox", name="Trigram").uncheck()
+    page.get_by_role("checkbox", name="Lookahead").uncheck()
     head = race(page)["head"]
     assert head["model"] == "characters" and head["dtype"] == "float32"
     expect(page.locator(".machine")).to_contain_text("characters")
     open_settings(page)
     page.evaluate("delete window.__head")
-    page.get_by_label("Model").click()
+    page.get_by_role("listbox", name="Model").click()
     page.get_by_role("option", name="as started").click()
-    page.get_by_label("Dtype").click()
+    page.get_by_role("listbox", name="Dtype").click()
     page.get_by_role("option", name="bfloat16").click()
     head = race(page)["head"]
     assert (head["model"], head["dtype"]) == ("tiny", "bfloat16")
@@ -90,7 +95,7 @@ def test_an_option_out_of_bounds_is_a_toast(app: Any, open_page: Any) -> None:
     page = open_page(app.url, calm=True)
     open_settings(page)
     page.locator("#lane-options > button").click()
-    page.locator("#options-trie").get_by_label("prefix", exact=True).fill("<img src=x>")
+    option(page, "trie", "prefix").fill("<img src=x>")
     page.locator("#question").locator("textarea, input").fill(QUESTION)
     page.locator("#race").click()
     expect(page.locator(".toast-wrap")).to_contain_text(
@@ -125,7 +130,7 @@ def test_the_panel_fits(app: Any, open_page: Any, width: int, height: int) -> No
     page = open_page(app.url, width, height, calm=True)
     open_settings(page)
     for lane in ("Bigram", "Suffix decoding"):
-        page.get_by_label(lane).check()
+        page.get_by_role("checkbox", name=lane).check()
     page.locator("#lane-options > button").click()
     page.wait_for_timeout(400)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
