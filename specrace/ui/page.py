@@ -76,8 +76,8 @@ def build_page(
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
         buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
         # Before the status: one listener of an event waits for the one before, and the status watches the model load.
-        linked = page.load(_read_link, None, inputs[: len(asking.LINK)], queue=False, **quiet)
-        linked.success(None, None, None, js=_read("autorun.js"), **quiet)
+        linked = page.load(_read_link, None, [*inputs[: len(asking.LINK)], stage], queue=False, **quiet)
+        linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
         page.load(_status_watcher(worker), None, status, **free)
         page.unload(_leaver(worker, benches))
         gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
@@ -193,12 +193,14 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) ->
 
 
 def _read_link(request: gr.Request) -> list[Any]:
-    """What the page's address sets, in the order of `read_asking`; the rest stays as it is."""
+    """What the page's address sets, in the order of `read_asking`; the rest stays as it is. Last, a note of failure."""
+    skip = gr.skip()
     try:
         given = asking.read_link(dict(request.query_params))
     except InputError as error:
-        raise toast(error) from error
-    return [given.get(name, gr.skip()) for name in asking.LINK.values()]
+        note = {"race": 0, "kind": "note", "phase": "failed", "message": str(error)}
+        return [*(skip for _ in asking.LINK), json.dumps(note)]
+    return [*(given.get(name, skip) for name in asking.LINK.values()), skip]
 
 
 def _racing(

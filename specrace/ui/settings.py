@@ -182,7 +182,7 @@ def _options() -> dict[tuple[str, str], gr.components.Component]:
     for lane, method in METHODS.items():
         if not method.options:
             continue
-        with gr.Group(elem_id=f"options-{lane}", elem_classes="lane-group"):
+        with gr.Column(elem_id=f"options-{lane}", elem_classes="lane-group"):
             gr.HTML(f"<h3>{method.title}</h3>", elem_classes="lane-title")
             with gr.Row():
                 for option in method.options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from bisect import bisect_right
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ ROWS = [json.loads(line) for line in (ROOT / "assets/recordings/ngram-trie.jsonl
 STEPS = ROWS[1:-1]
 LANES = [lane["lane"] for lane in ROWS[0]["lanes"]]
 LENGTH_MS = max(step["at_ms"] for step in STEPS)
+# For machines that have much else to do; nothing here waits that long otherwise.
+PATIENCE_MS = 120_000
 QUESTION = "What is the n-gram trie built from?"
 LATEST_MS = 50.0
 
@@ -31,7 +34,9 @@ WATCH = """() => {
 
 
 def mode(page: Page, name: str) -> None:
-    page.wait_for_function("name => document.querySelector('.stage').dataset.mode === name", arg=name)
+    page.wait_for_function(
+        "name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=PATIENCE_MS
+    )
 
 
 def texts(page: Page) -> list[str]:
@@ -50,13 +55,14 @@ def clock(page: Page) -> float:
     return float(page.locator(".scrubber").input_value())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
     app, process = replay_app
     page = open_page(app.url, ready=False)
     mode(page, "result")
     assert texts(page) == [said(lane) for lane in LANES]
     maps = Path(f"/proc/{process}/maps").read_text()
-    assert "libpython" in maps or "python" in maps
+    assert "python" in maps
     assert "torch" not in maps and "transformers" not in maps
 
 
@@ -119,9 +125,7 @@ def test_slow_motion_takes_its_time_and_a_pause_holds_it(replay_app: Any, open_p
     page.locator(".speed").select_option("0.25")
     page.locator("[data-do=play]").click()
     page.wait_for_timeout(400)
-    page.keyboard.press(" ") if page.evaluate("document.activeElement.tagName") != "BUTTON" else page.locator(
-        "[data-do=play]"
-    ).click()
+    page.keyboard.press(" ")
     held = clock(page)
     assert 0 < held < 400
     page.wait_for_timeout(200)
@@ -177,10 +181,8 @@ def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
     page.keyboard.press("Escape")
     page.locator("[data-do=play]").click()
     # What a browser does to a tab that is not seen: no animation frames, and an event when it is seen again.
-    page.evaluate(
-        "window.ask = window.requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)"
-    )
-    page.wait_for_function("window.held")
+    page.evaluate("window.ask = requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
+    page.wait_for_timeout(100)
     at = clock(page)
     page.wait_for_timeout(1500)
     page.evaluate(

@@ -1,1 +1,1 @@
-() => new URLSearchParams(location.search).get("autorun") === "1" && document.getElementById("race").click()
+(failed) => !failed && new URLSearchParams(location.search).get("autorun") === "1" && document.getElementById("race").click()

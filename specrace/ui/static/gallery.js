@@ -11,6 +11,7 @@ class Gallery {
   // `take` gets a reel, `complain` a sentence.
   constructor(dialog, cards, take, complain) {
     Object.assign(this, { dialog, cards, take, complain });
+    this.asked = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));
     dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
@@ -31,8 +32,9 @@ class Gallery {
     return node;
   }
 
-  async play(name) {
-    await this.receive(() => server.play_recorded(name));
+  // `offered`: nobody asked for it.
+  async play(name, offered = false) {
+    await this.receive(() => server.play_recorded(name), offered);
   }
 
   async open(file) {
@@ -42,12 +44,15 @@ class Gallery {
     await this.receive(async () => server.open_recorded({ name: file.name, text: await file.text() }));
   }
 
-  async receive(ask) {
+  // Of several that are asked for, the last one counts.
+  async receive(ask, offered = false) {
+    const mine = ++this.asked;
     this.dialog.close();
     try {
       const { reel, error } = await ask();
+      if (mine !== this.asked) return;
       if (error) this.complain(error);
-      else this.take(JSON.parse(reel));
+      else this.take(JSON.parse(reel), offered);
     } catch {
       this.complain("The server does not answer; reload the page.");
     }

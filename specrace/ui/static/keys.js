@@ -52,8 +52,8 @@ function isTyping(target) {
 }
 
 document.addEventListener("keydown", (event) => {
-  const { target, key } = event, modal = target.closest?.("dialog");
-  if (event.ctrlKey || event.metaKey || event.altKey || modal) return;
+  const { target, key } = event;
+  if (event.ctrlKey || event.metaKey || event.altKey || stage.querySelector("dialog[open]")) return;
   if (isTyping(target) && key !== "Escape") return;
   // A button in focus takes the space for itself.
   if (key === " " && target.closest?.("button, a, input:not([type=range])")) return;

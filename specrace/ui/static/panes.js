@@ -150,7 +150,7 @@ class Pane {
   take(draft, still) {
     if (draft.step <= this.step) return;
     this.step = draft.step;
-    this.next = draft;
+    this.next = this.last = draft;
     if (still) this.settle(draft);
     else if (!this.playing) this.play();
   }
@@ -162,9 +162,10 @@ class Pane {
     this.playing = false;
   }
 
-  // One step by hand: its rejected tokens stay.
-  settle(draft) {
+  // One step by hand, or the end: its rejected tokens stay.
+  settle(draft = this.last) {
     this.halt();
+    if (!draft) return;
     this.showVerdict(draft);
     clearTimeout(this.clearing);
   }

@@ -9,7 +9,7 @@ const methods = new Map(props.methods.map((method) => [method.lane, method]));
 const player = new Player(find(".player"), { begin, clear, show, draw, cursor, end });
 const gallery = new Gallery(find(".gallery"), props.gallery, openReel, complain);
 const MODES = { idle: "", live: "Live", replay: "Replay", result: "Finished" };
-let race = 0, left = 0, seq = -1, drawn = false, panes = [], reel, follows;
+let race = 0, left = -1, seq = -1, drawn = false, panes = [], reel, follows;
 
 function setLanes(lanes, longest) {
   panes = lanes.map((lane) => new Pane({ ...lane, ...methods.get(lane.lane) }));
@@ -55,6 +55,7 @@ function setPhase(phase, words) {
 }
 
 function complain(words) {
+  player.pause();
   say(words, "bad");
 }
 
@@ -91,7 +92,7 @@ function showHead(head) {
 function showResult(rows) {
   const best = Math.max(...rows.map((row) => row.speedup));
   rows.forEach((row, index) => {
-    panes[index].halt();
+    panes[index].settle();
     panes[index].setBadge(...row.badge);
     panes[index].setSpeedup(row.speedup);
     panes[index].node.dataset.done ||= row.end;
@@ -122,7 +123,7 @@ function load() {
 }
 
 // A recorded race. One that runs is given up.
-function openReel(opened) {
+function openReel(opened, offered) {
   clearTimeout(follows);
   if (stage.dataset.mode === "live") document.getElementById("stop")?.click();
   stage.dataset.phase = "idle";
@@ -132,7 +133,7 @@ function openReel(opened) {
   load();
   const { question } = reel.head, about = describeRecording(reel.head);
   say(`Recorded race: “${question ?? "no question"}” ${about}`);
-  setQuestion(question);
+  if (!offered) setQuestion(question);
   if (!CALM.matches) player.play();
 }
 
@@ -225,8 +226,8 @@ player.unload();
 function offerRecording() {
   const status = document.querySelector(".status")?.dataset.state ?? "failed";
   const invited = new URLSearchParams(location.search).get("autorun") === "1";
-  if (stage.dataset.mode !== "idle" || status === "ready" || invited || !props.gallery.length) return;
-  if (props.only_replay || !CALM.matches) gallery.play(props.gallery[0].name);
+  if (stage.dataset.mode !== "idle" || status === "ready" || invited || gallery.asked || !props.gallery.length) return;
+  if (props.only_replay || !CALM.matches) gallery.play(props.gallery[0].name, true);
   else say("The model is loading. Press “Recorded races” to watch one meanwhile.");
 }
 setTimeout(offerRecording, props.only_replay ? 0 : LOADING_MS);
