@@ -49,10 +49,9 @@ def make_reel(events: Sequence[Event], race: int = 0) -> Frame:
 
 
 def reel_json(events: Sequence[Event], race: int = 0) -> str:
-    """The reel as a compact JSON string. Raises InputError for numbers that JSON does not know (NaN, infinity)."""
+    """The reel as compact JSON in ASCII. Raises InputError for numbers that JSON does not know (NaN, infinity)."""
     try:
-        return json.dumps(
-            {"kind": "reel", **make_reel(events, race)}, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        )
+        # In ASCII, for a text may hold half a character, which UTF-8 refuses.
+        return json.dumps({"kind": "reel", **make_reel(events, race)}, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InputError("The race has a figure that is not a finite number, so it cannot be replayed.") from error

@@ -6,7 +6,7 @@ import pytest
 
 from specrace.drafters import METHODS
 from specrace.errors import InputError
-from specrace.ui.asking import MAX_NEW_TOKENS, read_asking
+from specrace.ui.asking import MAX_NEW_TOKENS, read_asking, read_link
 
 
 def test_what_the_page_sends_by_itself_is_fine() -> None:
@@ -62,3 +62,34 @@ def test_anything_else_is_one_sentence(changes: dict[str, Any], words: str) -> N
     with pytest.raises(InputError, match=words) as caught:
         read_asking(**{"question": "Why?", "lanes": ["trie"], **changes})
     assert str(caught.value).endswith(".") and "\n" not in str(caught.value)
+
+
+def test_a_link_sets_what_it_names_and_nothing_else() -> None:
+    assert read_link({}) == {}
+    assert read_link({"__theme": "dark", "autorun": "1"}) == {}
+    link = {"q": "Why?", "lanes": "trie, bigram", "tokens": "40", "temperature": "0.5", "seed": "3", "draft": "auto"}
+    assert read_link(link) == {
+        "question": "Why?", "lanes": ["vanilla", "bigram", "trie"], "max_new_tokens": 40, "temperature": 0.5, "seed": 3,
+        "num_draft": "auto",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        ({"lanes": "ghost"}, "ghost"),
+        ({"lanes": ""}, "lanes"),
+        ({"tokens": "many"}, "tokens is 'many'"),
+        ({"tokens": "1e9"}, "answer's length"),
+        ({"seed": "nan"}, "seed"),
+        ({"temperature": "-1"}, "temperature"),
+        ({"q": " "}, "no question"),
+        ({"q": "x" * 3000}, "question"),
+        ({"draft": "${x}"}, "draft tokens"),
+        ({"rule": "wish"}, "sampling rule"),
+        ({"passages": "99"}, "passages"),
+    ],
+)
+def test_a_wrong_link_is_a_sentence(link: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_link(link)

@@ -63,3 +63,9 @@ def test_examples_are_questions_that_our_documents_answer(model: str, tmp_path: 
     assert questions[: len(app.FIRST_QUESTIONS)] == list(app.FIRST_QUESTIONS)
     (tmp_path / "own.md").write_text("Something else.")
     assert app.example_questions(app.parse(["--model", model, "--corpus", str(tmp_path)])) == []
+
+
+def test_a_recording_that_cannot_be_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "odd.jsonl").write_text("hello")
+    assert "line 1 is no event" in refusal(["--replay", str(tmp_path / "odd.jsonl")], capsys)
+    assert "cannot be read" in refusal(["--replay", str(tmp_path / "nothing.jsonl")], capsys)

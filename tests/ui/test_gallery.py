@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from specrace.errors import InputError
+from specrace.ui.gallery import Gallery, open_recorded, read_recording
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
+FILES = sorted(RECORDINGS.glob("*.jsonl"))
+
+
+def test_every_recording_that_ships_has_a_card_that_says_where_it_was_made() -> None:
+    gallery = Gallery.in_folder(RECORDINGS)
+    assert [card["name"] for card in gallery.cards] == [file.stem for file in FILES]
+    for card in gallery.cards:
+        assert all(card[fact] for fact in ("question", "date", "model", "dtype", "device"))
+        assert card["speedup"] >= 1.0 and card["fastest"] in card["lanes"] and card["ms"] > 0
+
+
+def test_a_recording_is_played_by_its_name_only() -> None:
+    gallery = Gallery.in_folder(RECORDINGS)
+    reel = json.loads(gallery.play_recorded(FILES[0].stem)["reel"])
+    assert reel["kind"] == "reel" and reel["steps"] and reel["results"]
+    for name in ("ghost", "../tiny/config", str(FILES[0]), "", None, ["x"], {"a": 1}, 7):
+        assert set(gallery.play_recorded(name)) == {"error"}
+
+
+def test_what_cannot_be_shown_is_left_out_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.jsonl").write_text("{}")
+    (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe")
+    (tmp_path / "c.jsonl").write_bytes(FILES[0].read_bytes())
+    with caplog.at_level(logging.WARNING):
+        gallery = Gallery.in_folder(tmp_path)
+    assert [card["name"] for card in gallery.cards] == ["c"]
+    assert "a.jsonl" in caplog.text and "b.jsonl" in caplog.text
+    assert Gallery.in_folder(tmp_path / "nothing").cards == []
+
+
+def test_a_visitor_s_file_is_a_reel_or_a_sentence() -> None:
+    good = {"name": "race.jsonl", "text": FILES[0].read_text(encoding="utf-8")}
+    assert json.loads(open_recorded(good)["reel"])["phase"] == "finished"
+    assert "race.jsonl" in open_recorded({**good, "text": "hello"})["error"]
+    assert len(open_recorded({"name": "x" * 10_000, "text": ""})["error"]) < 300
+    for odd in (None, "text", 7, [], {}, {"name": "a"}, {"name": 1, "text": 2}, {"name": "a", "text": None}):
+        assert set(open_recorded(odd)) == {"error"}
+
+
+def test_lone_surrogates_do_not_break_the_answer() -> None:
+    lines = FILES[0].read_text(encoding="utf-8").split("\n")
+    first = json.loads(lines[0])
+    first["about"]["question"] = "half a \ud83e character"
+    answer = open_recorded({"name": "x", "text": "\n".join([json.dumps(first), *lines[1:]])})
+    answer["reel"].encode("utf-8")
+    assert json.loads(answer["reel"])["head"]["question"] == "half a \ud83e character"
+
+
+def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_recording(tmp_path / "nothing.jsonl")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_recording(tmp_path)
