@@ -54,6 +54,7 @@ def drawn(page: Page) -> list[dict[str, Any]]:
           x: node.getBoundingClientRect().x, dashed: getComputedStyle(node.querySelector('rect')).strokeDasharray,
           struck: getComputedStyle(node.querySelector('.said')).textDecorationLine,
           bars: Boolean(node.querySelector('.bars')),
+          around: getComputedStyle(node).textDecorationLine,
         }))"""
     )
     return nodes
@@ -69,6 +70,8 @@ def test_the_tree_and_the_mask_are_the_step_s(page: Page, races: dict[str, Path]
         own = [node for node in nodes if node["node"] != "bonus"]
         assert len(own) == min(len(tree), MOST_NODES)
         assert len(nodes) - len(own) == (len(row["emitted"]) == len(row["verdict"]["path"]))
+        if nodes != own and row is not steps[-1]:
+            assert nodes[-1]["said"] == shown_as(steps[row["index"] + 1]["pieces"][0])
         for node in own:
             number = int(node["node"])
             assert node["kind"] == kinds(row)[number]
@@ -98,6 +101,7 @@ def test_states_differ_in_form_not_only_in_colour(page: Page, races: dict[str, P
         (node["kind"], node["bars"], node["cross"], node["struck"] == "line-through", node["dashed"] != "none")
         for node in drawn(page)
     }
+    assert {node["around"] for node in drawn(page)} == {"none"}
     assert forms == {
         ("root", False, False, False, False), ("accepted", True, False, False, False),
         ("rejected", False, True, True, False), ("unverified", False, False, False, True),

@@ -61,7 +61,8 @@ function textWidth(text, font) {
 }
 
 class Tree {
-  constructor(event) {
+  // `following`: the lane's next step, whose pending token is this step's bonus.
+  constructor(event, following) {
     const kinds = judge(event), { probs, parents } = event.tree, counts = event.note?.counts ?? [];
     const telling = probs?.some((prob, node) => node && prob !== 1);
     this.nodes = chooseNodes(event, TREE_NODES).map((node) => {
@@ -70,15 +71,15 @@ class Tree {
       return { node, parent: parents[node], kind: kinds[node], piece, small: count || prob, prob, count };
     });
     this.left = parents.length - this.nodes.length;
-    this.addBonus(event);
+    this.addBonus(event, following);
     this.place();
   }
 
-  addBonus(event) {
+  addBonus(event, following) {
     const { path } = event.verdict;
     if (event.emitted.length < path.length) return;
     const said = event.texts[path.length - 1] ?? "";
-    const piece = said || (event.end === "eos" ? "end" : "·");
+    const piece = following?.pieces[0] || said || (event.end === "eos" ? "end" : "·");
     this.nodes.push({ node: "bonus", parent: path[path.length - 1], kind: "bonus", piece, small: "own", prob: "", count: "" });
   }
 
@@ -355,7 +356,7 @@ class Inspector {
     this.next.disabled = step === steps.length - 1;
     this.place.textContent = `step ${step + 1} of ${steps.length}`;
     this.words.textContent = this.describe(event, title, at);
-    const tree = new Tree(event);
+    const tree = new Tree(event, steps[step + 1]?.event);
     this.tree.replaceChildren(tree.draw(this.words.textContent));
     this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
     this.more.textContent = tree.left ? `+${tree.left} more ${tree.left > 1 ? "nodes" : "node"}` : "";
