@@ -23,9 +23,13 @@ PATIENCE_MS = 120_000
 QUESTION = "What is the n-gram trie built from?"
 LATEST_MS = 50.0
 
-# Notes when each pane's text grew, and how long it was: what a visitor sees, not what the player says of itself.
+# Notes when each pane's text grew, and how long it was: what a visitor sees, not what the player says of itself. And
+# when the browser drew at all: a machine with much else to do may leave it no moment within 50 ms.
 WATCH = """() => {
   window.seen = [];
+  window.drawn = [];
+  const note = () => { window.drawn.push(performance.now()); requestAnimationFrame(note); };
+  note();
   const panes = [...document.querySelectorAll('.pane .text p:last-child')];
   panes.forEach((pane, lane) => new MutationObserver(() => {
     window.seen.push([performance.now(), lane, pane.textContent.length]);
@@ -75,16 +79,18 @@ def test_events_are_shown_at_their_recorded_times(replay_app: Any, open_page: An
     page.wait_for_function("window.seen.length > 0")
     mode(page, "result")
     seen: list[list[float]] = page.evaluate("window.seen")
-    start = seen[0][0]
-    late = early = 0
+    start, late, early = seen[0][0], 0, 0
+    drawn = [time - start for time in page.evaluate("window.drawn")]
     for number, lane in enumerate(LANES):
         at = [step["at_ms"] for step in STEPS if step["lane"] == lane]
         lengths = [len(said(lane, time)) for time in at]
         grown = [(time - start, length) for time, each, length in seen if each == number and length]
         assert grown[-1][1] == lengths[-1]
-        for time, due in zip(lengths, at, strict=True):
-            shown = next(when for when, length in grown if length >= time)
-            late += shown > due + LATEST_MS
+        for length, due in zip(lengths, at, strict=True):
+            shown = next(when for when, printed in grown if printed >= length)
+            # On a starved machine: by the second frame that the browser drew after the event was due.
+            second = drawn[bisect_right(drawn, due) :][1:2]
+            late += shown > max([due + LATEST_MS, *(when + 5 for when in second)])
         for when, length in grown:
             early += length > ([0, *lengths])[bisect_right(at, when + LATEST_MS)]
     assert (late, early) == (0, 0)
@@ -194,15 +200,22 @@ def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
 
 
 def test_a_slow_machine_still_replays_in_race_time(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False)
+    page = open_page(replay_app[0].url, ready=False, calm=True)
     mode(page, "result")
+    page.evaluate(WATCH)
+    page.evaluate(
+        """() => { const stage = document.querySelector('.stage'); new MutationObserver(() => {
+        if (stage.dataset.mode === 'result') window.ended = performance.now();
+        }).observe(stage, {attributeFilter: ['data-mode']}); }"""
+    )
     page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 6})
-    began = page.evaluate("performance.now()")
     page.locator("[data-do=play]").click()
-    mode(page, "replay")
-    mode(page, "result")
-    took = page.evaluate("performance.now()") - began
-    assert LENGTH_MS - 20 < took < LENGTH_MS + 1500
+    page.wait_for_function("window.ended", timeout=PATIENCE_MS)
+    start, ended, drawn = page.evaluate("[window.seen[0][0], window.ended, window.drawn]")
+    # It ends in the first or second frame after the last event is due, however few frames there are.
+    after = [time for time in drawn if time >= start + LENGTH_MS]
+    assert ended - start > LENGTH_MS - LATEST_MS
+    assert len(after) < 2 or ended <= after[1] + LATEST_MS
     assert texts(page) == [said(lane) for lane in LANES]
 
 
@@ -221,6 +234,20 @@ def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None
     reel = page.evaluate("window.reel")
     assert [each["event"]["at_ms"] for each in reel["steps"]] == [each["at"] for each in reel["steps"]]
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
+
+
+def test_the_reel_reaches_a_hidden_tab(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
+    page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
+    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
+    page.locator("#question").locator("textarea, input").fill(QUESTION)
+    page.locator("#race").click()
+    mode(page, "live")
+    mode(page, "result")
+    assert page.locator(".stage").get_attribute("data-lost") == "0"
+    rows = page.evaluate("window.reel.steps.map((step) => [step.lane, step.event.emitted.length])")
+    for number, result in enumerate(page.evaluate("window.reel.results")):
+        assert sum(count for lane, count in rows if lane == number) == result["tokens"] > 0
 
 
 def test_no_replay_follows_a_live_race_where_motion_is_unwanted(app: Any, open_page: Any) -> None:

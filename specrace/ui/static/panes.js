@@ -58,7 +58,7 @@ class Pane {
     this.draft.replaceChildren();
     this.tokens = 0;
     this.step = -1;
-    this.meters = undefined;
+    this.meters = this.last = undefined;
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
     this.label.textContent = this.counts.textContent = "";
     this.setBadge("none", "");
@@ -151,7 +151,7 @@ class Pane {
     if (draft.step <= this.step) return;
     this.step = draft.step;
     this.next = this.last = draft;
-    if (still) this.settle(draft);
+    if (still) this.unsettled = true;
     else if (!this.playing) this.play();
   }
 
@@ -162,11 +162,12 @@ class Pane {
     this.playing = false;
   }
 
-  // One step by hand, or the end: its rejected tokens stay.
-  settle(draft = this.last) {
+  // After steps by hand, or at the end: the last draft's verdict, and its rejected tokens stay.
+  settle() {
     this.halt();
-    if (!draft) return;
-    this.showVerdict(draft);
+    this.unsettled = false;
+    if (!this.last) return;
+    this.showVerdict(this.last);
     clearTimeout(this.clearing);
   }
 

@@ -1,7 +1,7 @@
 // The stage: takes a live race's frames in, in order, or a reel, and hands each lane its part. Text from outside goes
 // through textContent only. On the .stage element it tells others "reel" (a race that can be replayed) and "cursor"
 // (the step that is shown: {lane, step}); they may ask for a step with "seek" (the same).
-const REPLAY_AFTER_MS = 2500, LOADING_MS = 1000;
+const REPLAY_AFTER_MS = 2500, LOADING_MS = 700;
 const stage = element.querySelector(".stage");
 const find = (name) => stage.querySelector(name);
 const passages = new Passages(find(".passages")), track = new Track(find(".track"));
@@ -171,6 +171,7 @@ function show(step, still) {
 
 function draw(time) {
   track.draw();
+  for (const pane of panes) if (pane.unsettled) pane.settle();
   find(".clock b").textContent = seconds(time);
 }
 
