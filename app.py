@@ -126,6 +126,12 @@ def describe(bench: Workbench) -> str:
     return f"Ready: {about['model']}, {about['dtype']}, {about['device']}, {bench.num_passages} passages"
 
 
+def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
+    """What a visitor may choose: the model that was given, and those that ship with the repository."""
+    shipped = {path.parent.name: path.parent for path in sorted((HOME / "assets").glob("*/config.json"))}
+    return {Path(options.model).name if Path(options.model).exists() else options.model: options.model, **shipped}
+
+
 def example_questions(options: argparse.Namespace) -> list[str]:
     """Questions that our own documents answer; none for another corpus."""
     if options.corpus.resolve() != CORPUS or not QUESTIONS.is_file():
@@ -142,6 +148,7 @@ def serve(options: argparse.Namespace) -> None:
     if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
     from specrace.ui.gallery import Gallery, read_recording
+    from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, launch_options
     from specrace.ui.worker import Worker
 
@@ -152,7 +159,8 @@ def serve(options: argparse.Namespace) -> None:
         page.launch(**where, **launch_options())
     else:
         worker = Worker(loader(options))
-        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS))
+        models = Models(options.model, offered_models(options), DTYPES)
+        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models)
         page.launch(**where, **launch_options())
         worker.start()
     page.block_thread()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from specrace.note import Note, note_from_json
 from specrace.rejection import MATCH, Check
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
@@ -60,6 +61,7 @@ class Step:
     why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; together they are the printed
     text) and `pieces` (one a node) are filled in by whoever has the tokenizer. `checks`, of a lane under rejection
     sampling only: p, q and the coin of each guess that was looked at, the accepted ones and then the rejected one.
+    `note`: what the drafter tells of its draft, if anything.
     """
 
     lane: str
@@ -73,6 +75,7 @@ class Step:
     texts: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
     checks: tuple[Check, ...] | None = None
+    note: Note | None = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,9 @@ def to_json(event: Event) -> dict[str, Any]:
     if isinstance(event, Finished):
         return {"type": "finished", **asdict(event)}
     row = {"type": "step", **asdict(event)}
-    if event.checks is None:
-        del row["checks"]
+    for optional in ("checks", "note"):
+        if row[optional] is None:
+            del row[optional]
     return row
 
 
@@ -182,6 +186,7 @@ def _step(row: Mapping[str, Any]) -> Step:
         texts=tuple(map(str, row["texts"])),
         pieces=tuple(map(str, row["pieces"])),
         checks=_checks(row["checks"], tree, verdict) if "checks" in row else None,
+        note=note_from_json(row["note"], len(tree)) if "note" in row else None,
     )
 
 

@@ -9,8 +9,9 @@ from typing import Protocol, cast
 import numpy as np
 
 from specrace.cost import CostCurve, pad_rows
-from specrace.drafters.base import Drafter, SamplingDrafter
+from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter
 from specrace.events import Step, Timing
+from specrace.note import Note
 from specrace.rejection import Check, Coins, verify_sampled
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict, verify
@@ -77,6 +78,8 @@ class Lane:
         budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
         tree = self.drafter.propose(self.context, budget).cut(budget)
         drafted = time.perf_counter()
+        note = self._note(tree)  # for show, so off the clock; the drafter learns from the step later
+        asked = time.perf_counter()
         said = self._score(tree)
         scored = time.perf_counter()
         verdict, checks = self._verify(tree, said)
@@ -87,11 +90,12 @@ class Lane:
         done = time.perf_counter()
         timing = Timing(
             draft_ms=1000 * (drafted - started + done - kept),
-            target_ms=1000 * (scored - drafted),
+            target_ms=1000 * (scored - asked),
             keep_ms=1000 * (kept - scored),
         )
         self.at_ms += timing.total_ms
-        step = Step(self.name, self.num_steps, self.at_ms, tree, verdict, emitted, timing, self.end, checks=checks)
+        at = (self.name, self.num_steps, self.at_ms)
+        step = Step(*at, tree, verdict, emitted, timing, self.end, checks=checks, note=note)
         self.num_steps += 1
         return step
 
@@ -103,6 +107,12 @@ class Lane:
             return self.session.score_distributions(filled)[:size]
         scores = self.session.score(filled)
         return Scores(scores.targets[:size], None if scores.top is None else scores.top[:size])
+
+    def _note(self, tree: TokenTree) -> Note | None:
+        """What the drafter tells of its draft; most tell nothing."""
+        if not isinstance(self.drafter, TellingDrafter):
+            return None
+        return self.drafter.note(tree).bounded()
 
     def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
         """The walk by the lane's rule, and under rejection sampling how each guess was judged."""

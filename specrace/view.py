@@ -4,15 +4,19 @@ A frame is a keyframe (`kind` "key": everything) or a delta (`kind` "delta": the
 list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is what the target said by itself,
 "accepted" what it agreed to, with the places in the passages, `[passage, start, end]` in characters, that it was
 drafted from. `base` counts the lane's tokens before the frame's first run: a reader that has another number has lost a
-frame, and waits for the next keyframe.
+frame, and waits for the next keyframe. `sources` counts the lane's tokens by where they came from: the target's own,
+drafted from no known place, from the output, from the rest of the prompt, and from each passage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from typing import Any
 
+from specrace.cost import CostCurve
+from specrace.errors import InputError
 from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.metrics import LaneMetrics, difference_words, loop_tokens
 from specrace.rejection import NOTE, REJECTION
@@ -29,6 +33,7 @@ Frame = dict[str, Any]
 Run = list[Any]
 Span = list[int]
 Badge = tuple[str, str]
+Origins = Sequence[Span | None]
 
 
 @dataclass
@@ -44,18 +49,20 @@ class _LaneView:
     sent: int = 0
     sent_tokens: int = 0
     agreed: int = 0
+    sources: list[int] = field(default_factory=list)
     draft: Frame | None = None
     end: str = ""
     shown: Frame = field(default_factory=dict)
     result: LaneResult | None = None
 
-    def add(self, step: Step, spans: list[Span]) -> None:
-        """Take one step in; `spans` are the places of its accepted tokens."""
+    def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
+        """Take one step in; `spans`: the places of its accepted tokens; `sources`: where all its tokens are from."""
         accepted = min(step.verdict.accepted, len(step.emitted))
         self.metrics.add(step)
         self.tokens += step.emitted
         self._append(ACCEPTED, step.texts[:accepted], accepted, spans)
         self._append(OWN, step.texts[accepted:], len(step.emitted) - accepted, [])
+        self.sources = [sum(pair) for pair in zip_longest(self.sources, sources, fillvalue=0)]
         self.draft = describe_draft(step)
         self.end = step.end
 
@@ -94,7 +101,7 @@ class RaceView:
         self.started: Started | None = None
         self.finished: Finished | None = None
         self._lanes: dict[str, _LaneView] = {}
-        self._origins: Sequence[Sequence[int] | None] = ()
+        self._origins: Origins = ()
         self._next_keyframe = 0.0
         self._key_is_due = False
 
@@ -104,7 +111,7 @@ class RaceView:
             self._start(event)
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
-            self._lanes[event.lane].add(event, find_spans(event, self._origins))
+            self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
         else:
             self._finish(event)
 
@@ -135,7 +142,7 @@ class RaceView:
     def _start(self, event: Started) -> None:
         self.started, self.phase, self._key_is_due = event, "running", True
         self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
-        self._origins = event.about.get("origins") or ()
+        self._origins = read_origins(event.about)
 
     def _finish(self, event: Finished) -> None:
         self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
@@ -168,6 +175,7 @@ class RaceView:
             "meters": self._meters(lane),
             "badge": self._badge(lane),
             "draft": lane.draft,
+            "sources": lane.sources,
             "loops": loop_tokens(lane.tokens[-LOOP_TAIL:]) > 0,
             "end": lane.end,
         }
@@ -250,7 +258,19 @@ def rejected_branch(parents: Sequence[int], node: int) -> list[int]:
     return branch
 
 
-def find_spans(step: Step, origins: Sequence[Sequence[int] | None]) -> list[Span]:
+def read_origins(about: Mapping[str, Any]) -> Origins:
+    """Each prompt token's place in the passages; None also where a recording says something that is no place."""
+    found, passages = about.get("origins"), about.get("passages")
+    num_passages = len(passages) if isinstance(passages, list | tuple) else 0
+
+    def place(row: Any) -> Span | None:
+        whole = isinstance(row, list | tuple) and len(row) == 3 and all(type(number) is int for number in row)
+        return list(row) if whole and 0 <= row[0] < num_passages and 0 <= row[1] <= row[2] else None
+
+    return tuple(map(place, found)) if isinstance(found, list | tuple) else ()
+
+
+def find_spans(step: Step, origins: Origins) -> list[Span]:
     """Where in the passages the accepted tokens were drafted from; neighbours are one span, output has none."""
     if step.tree.positions is None:
         return []
@@ -266,6 +286,22 @@ def find_spans(step: Step, origins: Sequence[Sequence[int] | None]) -> list[Span
         else:
             spans.append([passage, start, end])
     return spans
+
+
+def count_sources(step: Step, origins: Origins) -> list[int]:
+    """How many of a step's tokens are the target's own, and how many were drafted from where.
+
+    [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
+    """
+    drafted = step.verdict.path[1 : len(step.emitted) + 1]
+    counts = [len(step.emitted) - len(drafted), 0, 0, 0]
+    for node in drafted:
+        position = -1 if step.tree.positions is None else step.tree.positions[node]
+        origin = origins[position] if 0 <= position < len(origins) else None
+        place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]
+        counts += [0] * (place + 1 - len(counts))
+        counts[place] += 1
+    return counts
 
 
 def final_badge(result: LaneResult, stopped: bool) -> Badge:
@@ -322,12 +358,25 @@ def describe_race(started: Started) -> Frame:
         **{name: about.get(name) for name in names},
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": round(started.prefill_ms, 1),
+        "cost_curve": describe_curve(about.get("cost_curve"), started.prompt_tokens),
         "lanes": [
             {"lane": info.lane, "title": info.title, "num_draft": info.num_draft, "build_ms": round(info.build_ms, 2)}
             for info in started.lanes
         ],
         "passages": [describe_passage(passage) for passage in about.get("passages") or ()],
     }
+
+
+def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
+    """The machine's cost curve for this prompt, from what the race recorded of it; None where that is no curve."""
+    if not isinstance(found, Mapping):
+        return None
+    try:
+        curve = CostCurve.from_json(found).near(prompt_tokens)
+    except (InputError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    context = curve.contexts[0].context if curve.contexts else None
+    return {"rows": list(curve.rows), "ratio": [round(ratio, 3) for ratio in curve.ratio], "context": context}
 
 
 def describe_passage(passage: Mapping[str, Any]) -> Frame:

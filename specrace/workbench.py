@@ -92,6 +92,14 @@ class Workbench:
             outputs=deque(maxlen=MAX_OUTPUTS),
         )
 
+    def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
+        """A workbench on the same documents with another model, on the same device. Raises InputError."""
+        return self.with_target(load_target(model, device=str(self.target.device), dtype=dtype))
+
+    def with_target(self, target: Target) -> Workbench:
+        """A workbench on the same documents with another target, which may have other tokens."""
+        return Workbench(target, self.documents, self.retriever, self.embedder, curve=load_cached(target.describe()))
+
     @property
     def num_passages(self) -> int:
         """Passages in the index."""

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "specrace"
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
 
-WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost"}
+WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost", "note"}
 TEXT = {"retrieval", "ngrams", "transcripts"}
 MODEL = {"sampling", "inputs", "kv", "graphs", "target", "roofline", "scripted", "peers", "draft_model"}
 RACE = {"lane", "race", "recording", "bench", "score", "calibrate"}

@@ -11,9 +11,22 @@ from hypothesis import strategies as st
 from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
-from specrace.view import Frame, RaceView, describe_draft, final_badge, find_spans, headline, rejected_branch, report
+from specrace.view import (
+    Frame,
+    RaceView,
+    count_sources,
+    describe_curve,
+    describe_draft,
+    final_badge,
+    find_spans,
+    headline,
+    read_origins,
+    rejected_branch,
+    report,
+)
 
 LANES = ("vanilla", "trigram", "trie")
+PASSAGES = [{"title": "t", "document": "d", "text": "0123456789", "score": 0.5} for _ in range(2)]
 
 
 class Reader:
@@ -68,7 +81,12 @@ def steps(draw: st.DrawFn, lane: str) -> Step:
 
 def started(lanes: Sequence[str] = LANES, **about: Any) -> Started:
     infos = tuple(LaneInfo(lane, lane.title(), 4) for lane in lanes)
-    return Started(infos, 10, 5.0, {"question": "q", "origins": [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]], **about})
+    return Started(
+        infos,
+        10,
+        5.0,
+        {"question": "q", "origins": [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]], "passages": PASSAGES, **about},
+    )
 
 
 def result(lane: str, **changes: Any) -> LaneResult:
@@ -219,6 +237,55 @@ def test_accepted_tokens_know_their_place_in_the_passages() -> None:
     assert find_spans(step((1, 2), 2, positions=(-1, 0, -1)), origins) == []
     assert find_spans(step((1, 2), 0, positions=(-1, 1, 2)), origins) == []
     assert find_spans(step((1, 2), 2), origins) == []
+
+
+def test_sources_tell_where_the_tokens_came_from() -> None:
+    origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
+    assert count_sources(step((1, 2, 3, 4, 5), 5, positions=(-1, 0, 1, 3, 4, -1)), origins) == [1, 1, 1, 1, 1, 1]
+    assert count_sources(step((1, 2), 1, positions=(-1, 2, 1)), origins) == [1, 0, 0, 0, 1]
+    assert count_sources(step((1, 2), 2, emitted=1), origins) == [0, 1, 0, 0]
+    assert count_sources(step((), 0), origins) == [1, 0, 0, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(races)
+def test_every_token_has_one_source(race: list[Step]) -> None:
+    view = RaceView()
+    view.add(started())
+    for event in race:
+        view.add(event)
+    for lane in view.keyframe()["lanes"]:
+        assert sum(lane["sources"]) == lane["meters"]["tokens"]
+        placed = sum(end - start > 0 for run in lane["runs"] for _, start, end in (run[3] if len(run) > 3 else []))
+        assert (placed > 0) == (sum(lane["sources"][4:]) > 0)
+
+
+@pytest.mark.parametrize(
+    "origins", [None, 3, "abc", [[0, 1]], [[0, 5, 2]], [[10**12, 0, 1]], [[0, 0, "1"]], [[-1, 0, 1]]]
+)
+def test_places_that_are_none_are_left_out(origins: Any) -> None:
+    assert set(read_origins({"origins": origins, "passages": PASSAGES})) <= {None}
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        None,
+        3,
+        {},
+        {"rows": [2], "ratio": [1]},
+        {"rows": [1], "ratio": ["x"]},
+        {"rows": [1], "ratio": [1], "contexts": 3},
+    ],
+)
+def test_what_is_no_cost_curve_is_not_shown(curve: Any) -> None:
+    assert describe_curve(curve, 100) is None
+
+
+def test_the_cost_curve_is_that_of_the_nearest_context() -> None:
+    contexts = [{"context": size, "row_ms": 1.0, "ratio": [1.0, ratio]} for size, ratio in ((100, 1.5), (900, 3.0))]
+    curve = {"rows": [1, 4], "ratio": [1.0, 2.0], "contexts": contexts}
+    assert describe_curve(curve, 800) == {"rows": [1, 4], "ratio": [1.0, 3.0], "context": 900}
 
 
 def test_the_live_badge_compares_tokens() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from specrace.cost import ASSUMED_GPU, CostCurve
 from specrace.errors import InputError
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.note import Note
 from specrace.rule import SamplingRule
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
@@ -82,6 +83,14 @@ class SamplingDrafter(Drafter, Protocol):
 
     def distributions(self) -> np.ndarray:
         """What the k guesses of the last proposal were drawn from, [k, V]."""
+
+
+@runtime_checkable
+class TellingDrafter(Drafter, Protocol):
+    """A drafter that has more to tell of a draft than its tree, for those who watch; asked off the clock."""
+
+    def note(self, tree: TokenTree) -> Note:
+        """What it knew when it proposed `tree`; called right after that, before anything is learnt from the step."""
 
 
 @dataclass(frozen=True)

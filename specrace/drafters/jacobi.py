@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from specrace.drafters.base import Material
+from specrace.note import Note, NoteRow
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
@@ -29,6 +30,10 @@ class JacobiDrafter:
         while len(self.guesses) < budget:
             self.guesses.append(self.random.choice(self.prompt))
         return TokenTree.chain(context[-1], self.guesses[:budget])
+
+    def note(self, tree: TokenTree) -> Note:
+        """The guesses; seen over several steps they are the trajectory."""
+        return Note({}, (NoteRow("Trajectory", "guesses", tree.tokens[1:]),))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """The target's token at chain node i is the next guess for position i + 1.

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from specrace.drafters.base import Bounds, Flag, Material
+from specrace.note import Note, NoteRow
 from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Verdict
 
@@ -36,6 +37,9 @@ class NGramPool:
     def __init__(self, guesses: int) -> None:
         self.guesses = guesses
         self._entries: dict[int, dict[NGram, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def insert(self, key: int, ngram: NGram) -> None:
         """Add `ngram` after `key`, or refresh it; a full entry drops its oldest."""
@@ -99,6 +103,17 @@ class LookaheadDrafter:
         for row in self.rows[1:]:
             tips = [builder.add(tip, token) for tip, token in zip(tips, row, strict=True)]
         self._last_row_nodes = tips
+
+    def note(self, tree: TokenTree) -> Note:
+        """The window as drafted, a column under each trunk token, and the pool's n-grams after the pending one."""
+        pending = tree.tokens[0]
+        hits = self.pool.after(pending)
+        rows = [NoteRow("Pool", f"n-gram {number}", hit, after=(pending,)) for number, hit in enumerate(hits, 1)]
+        if self._last_row_nodes:
+            trunk = NoteRow("Window", "row 0", (pending, *self.rows[0]))
+            below = [NoteRow("Window", f"row {number}", tuple(row)) for number, row in enumerate(self.rows[1:], 1)]
+            rows = [trunk, *below, *rows]
+        return Note({"pool hits": len(hits), "tokens with n-grams in the pool": len(self.pool)}, tuple(rows))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """One more row from the target's tokens at the last row; once full, W n-grams and one column forward."""

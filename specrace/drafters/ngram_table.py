@@ -8,20 +8,27 @@ draft mostly noise; the default draft is each row's most likely token, one-hot, 
 
 from __future__ import annotations
 
+import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
+from specrace.note import Note, NoteRow
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
 Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
 Smoothing = Annotated[int, Bounds(1, 1000, "added to every count, in hundredths")]
+
+
+# What a note has room for.
+ROWS_TOLD = 8
+CONTINUATIONS_TOLD = 6
 
 
 class _TableDrafter(ABC):
@@ -31,6 +38,8 @@ class _TableDrafter(ABC):
     """
 
     order: int
+    # By the length of the context.
+    names: ClassVar[Mapping[int, str]] = {1: "bigram", 2: "trigram"}
 
     def __init__(self, material: Material, sampled: bool, smoothing_percent: int) -> None:
         self.vocab_size = material.vocab_size
@@ -43,6 +52,7 @@ class _TableDrafter(ABC):
             random = np.random.default_rng((material.seed, self.order, 2))
             self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.rule, random)
         self._drawn_from: list[np.ndarray] = []
+        self._previous: int | None = None
 
     @abstractmethod
     def context(self, previous: int | None, current: int) -> Context:
@@ -51,6 +61,7 @@ class _TableDrafter(ABC):
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The context is the last two real tokens; it rolls forward with every guess."""
         previous, current = (context[-2] if len(context) > 1 else None), context[-1]
+        self._previous = previous
         draft: list[int] = []
         probs = [1.0]
         self._drawn_from = []
@@ -59,6 +70,21 @@ class _TableDrafter(ABC):
             draft.append(current)
             probs.append(guess[1])
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), tuple(probs))
+
+    def note(self, tree: TokenTree) -> Note:
+        """The row that each guess was taken from: its context, how often that was seen, its most frequent tokens."""
+        before = (self._previous, *tree.tokens)
+        pairs = list(zip(before, tree.tokens, strict=False))[: min(tree.num_draft + 1, ROWS_TOLD)]
+        return Note({}, tuple(self._describe_row(previous, current) for previous, current in pairs))
+
+    def _describe_row(self, previous: int | None, current: int) -> NoteRow:
+        context = self.context(previous, current)
+        row = self.counts.row(context)
+        best = heapq.nlargest(CONTINUATIONS_TOLD, row, key=row.__getitem__)
+        seen = f"{self.names[len(context)]}, seen {sum(row.values())}×"
+        if len(context) < self.order - 1 and previous is not None:
+            seen += f"; the {self.names[self.order - 1]} only {self.counts.total((previous, current))}×"
+        return NoteRow("Rows of the table", seen, tuple(best), tuple(row[token] for token in best), context)
 
     def distributions(self) -> np.ndarray:
         """What the guesses of the last proposal were drawn from, [k, V]; only of a `sampled` draft."""

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.ngrams.occurrences import FirstOccurrences
+from specrace.note import Note
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
@@ -30,15 +31,20 @@ class PromptLookupDrafter:
         self.text.extend(material.prompt)
         self.shortest = min(shortest, longest)
         self.llma = llma
+        self._matched = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain of up to `budget` tokens; the bare root where nothing matches."""
-        index, length = self.text.match_end(self.shortest, context if self.llma else None)
-        if not length:
+        index, self._matched = self.text.match_end(self.shortest, context if self.llma else None)
+        if not self._matched:
             return TokenTree.chain(context[-1])
         draft = self.text.tokens[index : index + max(0, budget)]
         nodes = range(-1, len(draft))
         return TokenTree((context[-1], *draft), tuple(nodes), positions=(-1, *range(index, index + len(draft))))
+
+    def note(self, tree: TokenTree) -> Note:
+        """How many of the last tokens matched."""
+        return Note({"matched tokens": self._matched})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append what was said, where it may be copied from."""

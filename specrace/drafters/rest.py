@@ -12,6 +12,7 @@ import numpy as np
 
 from specrace.drafters.base import Bounds, Material
 from specrace.ngrams.suffix_index import END, count_continuations, matches_in_itself
+from specrace.note import Note
 from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Verdict
 
@@ -38,9 +39,11 @@ class RestDrafter:
         self.index = material.corpus_index
         self.shortest, self.longest = min(shortest, longest), longest
         self.length, self.branches = length, branches
+        self._places = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The best `branches` prefixes of the continuations, most frequent first, cut at `budget`."""
+        self._places = 0
         if budget < 1:
             return TokenTree.chain(context[-1])
         if self.index is None:
@@ -50,6 +53,7 @@ class RestDrafter:
         else:
             text = self.index.text
             places = self.index.longest_match(context, self.shortest, self.longest, MOST_HITS)
+        self._places = len(places)
         builder = TreeBuilder(context[-1])
         # A prefix's node and count, by its tokens.
         known: dict[tuple[int, ...], tuple[int, int]] = {(): (0, len(places))}
@@ -59,6 +63,10 @@ class RestDrafter:
             node = builder.add(parent, found.tokens[-1], found.count / count, position)
             known[found.tokens] = node, found.count
         return builder.build()
+
+    def note(self, tree: TokenTree) -> Note:
+        """In how many places of the corpus the longest match stands."""
+        return Note({"places that match": self._places})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Nothing to learn: the corpus stays as it is, and the text comes with the context."""

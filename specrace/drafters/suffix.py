@@ -14,6 +14,7 @@ from typing import Annotated
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.ngrams.suffix_index import END
 from specrace.ngrams.trie import Match, NGramTrie
+from specrace.note import Note
 from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Verdict
 
@@ -35,12 +36,14 @@ class SuffixDrafter:
         self.depth, self.factor, self.least, self.tree = depth, factor, min_percent / 100, tree
         self.own = NGramTrie(depth, material.prompt)
         self.past = NGramTrie(depth)
+        self._matched = 0
         for output in material.past:
             self.past.extend((*output, END))
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The better draft of the two tries, the request's own where they are equal."""
         best: Draft = (0.0, TreeBuilder(context[-1]))
+        self._matched = 0
         for trie in (self.own, self.past):
             # Ties go to the longer match. None shorter can win once the best scores what it might draft.
             for match in reversed(self._matches(trie, context)):
@@ -49,7 +52,7 @@ class SuffixDrafter:
                     break
                 draft = self._draft(trie, match, context[-1], limit)
                 if draft[0] > best[0]:
-                    best = draft
+                    best, self._matched = draft, match.length
         return best[1].build()
 
     def _matches(self, trie: NGramTrie, context: Sequence[int]) -> list[Match]:
@@ -89,6 +92,13 @@ class SuffixDrafter:
             score -= negative
             push(place, node, -negative)
         return score, builder
+
+    def note(self, tree: TokenTree) -> Note:
+        """How many of the last tokens matched, and the sum of the nodes' path probabilities."""
+        paths, probs = [1.0], tree.probs or (1.0,) * len(tree)
+        for node in range(1, len(tree)):
+            paths.append(paths[tree.parents[node]] * probs[node])
+        return Note({"matched tokens": self._matched, "tokens expected": round(sum(paths[1:]), 2)})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Add what was said to the request's own trie."""

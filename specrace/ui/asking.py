@@ -19,7 +19,9 @@ MAX_TEMPERATURE = 2.0
 MAX_SEED = 2**31 - 1
 MAX_PASSAGES = 12
 MAX_QUESTION_CHARACTERS = 2000
-MAX_RULE_CHARACTERS = 40
+MAX_WORD = 40
+# A lane's options may make its tree large: lookahead's with N 16, W 64, G 64 has 1919 nodes.
+MAX_TREE = 512
 # What a link may set: its parameters, by the names of `read_asking`.
 LINK = {
     "q": "question",
@@ -36,11 +38,13 @@ LINK = {
 
 @dataclass(frozen=True)
 class Asking:
-    """A question, the race that answers it, and how many passages it is given."""
+    """A question, the race that answers it, how many passages it is given, and the model ("": the server's own)."""
 
     question: str
     spec: RaceSpec
     top: int
+    model: str = ""
+    dtype: str = ""
 
 
 def read_asking(
@@ -53,18 +57,25 @@ def read_asking(
     num_draft: Any = "auto",
     top: Any = 4,
     sampling_rule: Any = MATCH,
+    options: Any = None,
+    model: Any = "",
+    dtype: Any = "",
 ) -> Asking:
     """A race from values that came over the wire. Raises InputError that names the first one that is wrong."""
+    names = _lanes(lanes)
     spec = RaceSpec(
-        lanes=_lanes(lanes),
+        lanes=names,
         max_new_tokens=_whole("The answer's length", max_new_tokens, 1, MAX_NEW_TOKENS),
         temperature=_number("The temperature", temperature, 0.0, MAX_TEMPERATURE),
         top_p=_number("Top-p", top_p, 0.01, 1.0),
         seed=_whole("The seed", seed, 0, MAX_SEED),
         num_draft=_num_draft(num_draft),
-        sampling_rule=str(sampling_rule)[:MAX_RULE_CHARACTERS],
+        sampling_rule=str(sampling_rule)[:MAX_WORD],
+        options=_options(options, names),
     )
-    return Asking(_question(question), spec, _whole("The number of passages", top, 1, MAX_PASSAGES))
+    _check_trees(spec)
+    passages = _whole("The number of passages", top, 1, MAX_PASSAGES)
+    return Asking(_question(question), spec, passages, _word("The model", model), _word("The dtype", dtype))
 
 
 def read_link(query: Mapping[str, str]) -> dict[str, Any]:
@@ -109,6 +120,42 @@ def _lanes(value: Any) -> tuple[str, ...]:
     if not value or len(names) > MAX_LANES:
         raise InputError(f"{len(set(value))} lanes were chosen; choose 1 to {MAX_LANES}, vanilla included.")
     return names
+
+
+def _options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Lane -> option -> value, of the lanes that race."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(each, Mapping) for each in value.values()):
+        raise InputError('The options are not lanes with options; give {"trie": {"n": 13}}.')
+    for lane, own in value.items():
+        find_method(str(lane)[:MAX_WORD])
+        for name, number in own.items():
+            if not isinstance(number, bool | int | float | str) or len(str(number)[: MAX_WORD + 1]) > MAX_WORD:
+                raise InputError(f"{lane}.{str(name)[:MAX_WORD]} is no number; give a whole one, or true or false.")
+    return {lane: {name: _tidy(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
+
+
+def _tidy(number: Any) -> Any:
+    """13.0 is 13; pages send any number as a float."""
+    return int(number) if isinstance(number, float) and math.isfinite(number) and number == int(number) else number
+
+
+def _check_trees(spec: RaceSpec) -> None:
+    """Raises InputError for options that make a lane draft more than a shared machine should verify."""
+    for lane in spec.lanes:
+        size = spec.lane_budget(lane, "cuda")  # where defaults are larger
+        if size > MAX_TREE:
+            title = find_method(lane).title
+            raise InputError(f"{title} would draft {size} tokens a step with these options; stay below {MAX_TREE}.")
+
+
+def _word(label: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(f"{label} is not a name; give one of those that are offered.")
+    return value
 
 
 def _num_draft(value: Any) -> int | None:

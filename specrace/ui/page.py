@@ -17,9 +17,10 @@ from specrace.drafters import METHODS
 from specrace.errors import InputError
 from specrace.events import Event
 from specrace.race import DEFAULT_LANES
-from specrace.rejection import MATCH, REJECTION
-from specrace.ui import asking, uploads
+from specrace.rejection import MATCH
+from specrace.ui import asking, settings, uploads
 from specrace.ui.gallery import Answer, Gallery, open_recorded
+from specrace.ui.models import Models
 from specrace.ui.stream import frames, outcome
 from specrace.ui.worker import Run, Worker
 
@@ -31,11 +32,15 @@ SCRIPTS = (
     "passages.js",
     "panes.js",
     "results.js",
+    "inspector.js",
+    "plots.js",
+    "explain.js",
     "podium.js",
     "player.js",
     "gallery.js",
     "share.js",
     "stage.js",
+    "tools.js",
     "keys.js",
 )
 EXAMPLES_SHOWN = 4
@@ -43,18 +48,24 @@ STATUS_PERIOD_S = 0.25
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
-def build_page(worker: Worker, examples: Sequence[str], gallery: Gallery | None = None) -> gr.Blocks:
-    """The page over a worker that need not be ready yet; `examples` are questions to try, `gallery` races to watch."""
-    benches = uploads.SessionBenches()
+def build_page(
+    worker: Worker, examples: Sequence[str], gallery: Gallery | None = None, models: Models | None = None
+) -> gr.Blocks:
+    """The page over a worker that need not be ready yet.
+
+    `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
+    """
+    benches, models = uploads.SessionBenches(), models or Models()
     with gr.Blocks(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
-        inputs = [question, *_settings()]
+        panel = settings.build_panel(list(models.known), models.dtypes)
+        inputs = [question, *panel.inputs]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=_read("status.js"), elem_id="status-host")
         stage = _stage(gallery or Gallery())
-        start = _starter(worker, benches)
+        start = _starter(worker, benches, models)
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
         free: dict[str, Any] = {**quiet, "concurrency_limit": None}
         gr.on([buttons["race"].click, question.submit], start, inputs, stage, **free)
@@ -69,7 +80,7 @@ def build_page(worker: Worker, examples: Sequence[str], gallery: Gallery | None 
         linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
         page.load(_status_watcher(worker), None, status, **free)
         page.unload(_leaver(worker, benches))
-        gr.api(_result_endpoint(worker), api_name="race_result", concurrency_limit=None)
+        gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
     return page.queue(max_size=20)
 
 
@@ -95,7 +106,7 @@ def launch_options() -> dict[str, Any]:
         font_mono=[mono, "monospace"],
     )
     # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
-    style = f"<style>{_read('page.css')}{_read('stage.css')}</style>"
+    style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
     return {
         "theme": theme,
         "head": style,
@@ -123,44 +134,6 @@ def _top_bar() -> tuple[gr.Textbox, dict[str, gr.Button]]:
         stop = gr.Button("Stop", variant="secondary", elem_id="stop")
         settings = gr.Button("Lanes and settings", variant="secondary", elem_id="settings-button")
     return question, {"race": race, "stop": stop, "settings": settings}
-
-
-def _settings() -> list[gr.components.Component]:
-    """The panel behind "Lanes and settings": its components in the order of `read_asking`, then the uploads."""
-    choices = [(method.title, name) for name, method in METHODS.items()]
-    with gr.Column(elem_id="settings"):
-        lanes = gr.CheckboxGroup(
-            choices,
-            value=list(DEFAULT_LANES),
-            label="Lanes",
-            info="One to six. Vanilla always runs: it is the reference.",
-        )
-        with gr.Row():
-            with gr.Column(scale=2):
-                with gr.Row():
-                    length = gr.Slider(
-                        1, asking.MAX_NEW_TOKENS, 160, step=1, label="New tokens", info="The longest answer."
-                    )
-                    top = gr.Slider(1, asking.MAX_PASSAGES, 4, step=1, label="Passages", info="Put in the prompt.")
-                    draft = gr.Textbox("auto", label="Draft tokens", info="A step: a number, or auto.", max_lines=1)
-                with gr.Row():
-                    heat = gr.Slider(0, asking.MAX_TEMPERATURE, 0, step=0.05, label="Temperature", info="0 is greedy.")
-                    top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="The share of choices kept.")
-                    seed = gr.Number(0, precision=0, label="Seed", info="The same draws in every lane.")
-                rule = gr.Radio(
-                    [("Match: vanilla's very text", MATCH), ("Rejection: its distribution only", REJECTION)],
-                    value=MATCH,
-                    label="Sampling rule",
-                    info="How sampled drafts are verified. Rejection is for lanes that draw them, above temperature 0.",
-                )
-            files = gr.File(
-                file_count="multiple",
-                file_types=[".txt", ".md"],
-                label=f"Your own documents: .txt, .md, at most {uploads.MAX_FILES} and 2 MB",
-                height=200,
-                elem_id="files",
-            )
-    return [lanes, length, heat, top_p, seed, draft, top, rule, files]
 
 
 def _examples(examples: Sequence[str]) -> list[gr.Button]:
@@ -196,16 +169,20 @@ def _describe_method(number: int) -> dict[str, Any]:
     return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
 
 
-def _starter(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., AsyncIterator[str]]:
+def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., AsyncIterator[str]]:
     async def start(
         question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, rule: Any,
-        files: list[str] | None, request: gr.Request,
+        files: list[str] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
     ) -> AsyncIterator[str]:  # fmt: skip
         """Frames of one race, as JSON strings."""
         session = request.session_hash or ""
         try:
-            asked = asking.read_asking(question, lanes, length, heat, top_p, seed, draft, top, rule)
-            job = worker.submit(session, _racing(asked, benches, session, files or []))
+            options = settings.read_options(values)
+            asked = asking.read_asking(
+                question, lanes, length, heat, top_p, seed, draft, top, rule, options, model, dtype
+            )
+            models.check(asked.model, asked.dtype)
+            job = worker.submit(session, _racing(asked, benches, models, session, files or []))
             async with aclosing(frames(worker, job)) as stream:
                 async for frame in stream:
                     yield json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
@@ -226,9 +203,11 @@ def _read_link(request: gr.Request) -> list[Any]:
     return [*(given.get(name, skip) for name in asking.LINK.values()), skip]
 
 
-def _racing(asked: asking.Asking, benches: uploads.SessionBenches, session: str, files: Sequence[str]) -> Run:
+def _racing(
+    asked: asking.Asking, benches: uploads.SessionBenches, models: Models, session: str, files: Sequence[str]
+) -> Run:
     def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event]:
-        own = benches.get(session, bench, files)
+        own = models.bench(benches.get(session, bench, files), asked.model, asked.dtype)
         return own.ask(asked.question, asked.spec, top=asked.top, stop=stop)
 
     return run
@@ -266,7 +245,7 @@ def _status_watcher(worker: Worker) -> Callable[[], AsyncIterator[str]]:
     return watch
 
 
-def _result_endpoint(worker: Worker) -> Callable[..., Any]:
+def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
     async def race_result(
         question: str,
         lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
@@ -277,14 +256,19 @@ def _result_endpoint(worker: Worker) -> Callable[..., Any]:
         num_draft: str = "auto",
         passages: int = 4,
         sampling_rule: str = MATCH,
+        options: dict[str, Any] | None = None,
+        model: str = "",
+        dtype: str = "",
     ) -> dict[str, Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
         try:
             asked = asking.read_asking(
-                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, sampling_rule
-            )
+                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, sampling_rule,
+                options, model, dtype,
+            )  # fmt: skip
+            models.check(asked.model, asked.dtype)
             session = f"api-{uuid.uuid4()}"
-            return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), session, [])))
+            return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), models, session, [])))
         except InputError as error:
             raise toast(error) from error
 

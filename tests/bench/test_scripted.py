@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from specrace.bench import Bench, BenchPrompt, summarise
 from specrace.bench_cli import unscriptable
+from specrace.cost import assumed_curve
 from specrace.drafters import METHODS, Material
 from specrace.errors import InputError
 from specrace.graphs import COLUMN_STEP
@@ -51,7 +52,7 @@ def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
     target = small()
     for prompt, output in scripts().items():
         options = METHODS[method].defaults("cpu")
-        drafter = METHODS[method].build(Material(prompt, target.vocab_size), **options)
+        drafter = METHODS[method].build(Material(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
         expected = [len(step.emitted) for step in forced_steps(drafter, prompt, output, 8)]
         steps = list(generate(target, method, prompt, max_new_tokens=len(output), num_draft=8))
         assert tuple(token for step in steps for token in step.emitted) == output

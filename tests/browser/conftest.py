@@ -91,6 +91,23 @@ def wait_for_answer(url: str, process: subprocess.Popen[bytes], log: Path) -> No
     pytest.fail(f"app.py does not answer:\n{log.read_text()}")
 
 
+@pytest.fixture(scope="session")
+def races(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Recordings of two real races with the bundled model: one greedy, one with sampled drafts."""
+    folder = tmp_path_factory.mktemp("races")
+    asked = {
+        "greedy": ["--lanes", "vanilla,trigram,jacobi,lookahead,trie,suffix", "--max-new-tokens", "90"],
+        "sampled": ["--lanes", "vanilla,trigram", "--temperature", "0.8", "--sampling-rule", "rejection"],
+    }
+    for name, options in asked.items():
+        command = [sys.executable, "-m", "specrace", "race", "What is the n-gram trie built from?", *options]
+        done = subprocess.run(
+            [*command, "--save", str(folder / f"{name}.jsonl")], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    return {name: folder / f"{name}.jsonl" for name in asked}
+
+
 def find_chromium() -> str:
     """The system's Chromium."""
     path = shutil.which("chromium")

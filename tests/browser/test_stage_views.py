@@ -167,7 +167,9 @@ def test_keys_steer_the_page_but_not_while_typing(app: Any, open_page: Any) -> N
     page.keyboard.press("Escape")
     expect(page.locator("dialog.help")).to_be_hidden()
     page.keyboard.press("t")
-    assert page.locator(".stage").get_attribute("data-tree") == "true"
+    expect(page.locator("#inspector-toggle")).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("t")
+    expect(page.locator(".inspector .tree svg")).to_be_visible()
     # The space bar is the replay's, though the race was last started by a button.
     page.locator("#race").click()
     page.wait_for_function("race => document.querySelector('.stage').dataset.race > race", arg=race)

@@ -8,7 +8,8 @@ const KEYS = [
   ["1", "one lane alone, and back", (key) => panes[Number(key) - 1] && setSolo(Number(key) - 1)],
   ["p", "present: only the race, for a projector", present],
   ["f", "full screen", fullScreen],
-  ["t", "draft tree of the step", showTree],
+  ["t", "draft tree of the step", toggleInspector],
+  ["e", "explain: captions that say what has just happened", toggleExplain],
   ["g", "recorded races", () => find(".gallery").showModal()],
   ["d", "light or dark", () => document.body.classList.toggle("dark")],
   ["?", "these keys", () => find(".help").showModal()],
@@ -24,6 +25,8 @@ const DO = {
   gallery: () => find(".gallery").showModal(),
   help: () => find(".help").showModal(),
   dark: () => document.body.classList.toggle("dark"),
+  explain: () => toggleExplain(),
+  steps: () => toggleInspector(),
   present,
 };
 
@@ -42,12 +45,6 @@ function present() {
 function fullScreen() {
   if (document.fullscreenElement) document.exitFullscreen();
   else document.documentElement.requestFullscreen?.();
-}
-
-function showTree() {
-  const open = stage.dataset.tree !== "true";
-  stage.dataset.tree = String(open);
-  if (open && document.body.dataset.view !== "stage") find(".inspector")?.scrollIntoView({ block: "nearest" });
 }
 
 function isTyping(target) {

@@ -18,6 +18,7 @@ class Pane {
     this.node.dataset.lane = method.lane;
     this.node.dataset.hue = method.hue ?? 7;
     this.title = method.title;
+    this.method = method;
     const head = make("header");
     this.speedup = make("b", "speedup", "–", MEANS.speedup);
     this.rate = make("b", "", "–");
@@ -111,9 +112,8 @@ class Pane {
     }
     for (const [kind, text, count, spans] of lane.runs.slice(index)) {
       this.tokens += count;
-      if (kind === "accepted") this.writeRun(text, count, step);
-      else this.writeOwn(text, step);
-      if (spans) light(spans);
+      if (kind !== "accepted") this.writeOwn(text, step);
+      else this.writeRun(text, count, step, spans && ((run) => light(spans, run)));
     }
     this.hint.hidden = this.tokens > 0;
   }
@@ -128,11 +128,12 @@ class Pane {
   }
 
   // The blank before a run stays outside its box, so that two boxes never touch.
-  writeRun(text, count, step) {
+  writeRun(text, count, step, link) {
     const words = text.trimStart();
     if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
     const run = make("span", "run", words, `${count} drafted ${count > 1 ? "tokens" : "token"} accepted in one step`);
     if (words) this.body.append(this.numbered(run, step));
+    if (words && link) link(run);
   }
 
   numbered(node, step) {

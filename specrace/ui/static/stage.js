@@ -74,7 +74,7 @@ function beginRace(number) {
 
 function drawHead(head, longest) {
   setLanes(head.lanes, longest);
-  passages.show(head.passages);
+  passages.show(head.passages, panes.map((pane) => pane.method));
   find(".machine").textContent = find(".machine").title = describeRecording({ ...head, date: undefined });
   find(".machine").title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
   const panel = document.getElementById("settings");
@@ -85,6 +85,7 @@ function drawHead(head, longest) {
 
 function showHead(head) {
   drawHead(head, head.settings?.max_new_tokens ?? 160);
+  stage.dispatchEvent(new CustomEvent("begun", { detail: { live: true } }));
   setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
 }
 
@@ -149,6 +150,7 @@ function begin() {
 }
 
 function clear() {
+  stage.dispatchEvent(new CustomEvent("begun", { detail: { live: false } }));
   panes.forEach((pane) => pane.clear());
   setTrack(reel.head.lanes, Math.max(1, ...reel.results.map((row) => row.tokens)));
   passages.dim();
@@ -156,7 +158,9 @@ function clear() {
 
 function show(step, still) {
   const pane = panes[step.lane];
-  pane.apply(step.frame, (spans) => passages.light(spans), step.index, still);
+  pane.apply(step.frame, (spans, run) => passages.light(spans, run), step.index, still);
+  passages.count(step.lane, step.frame.sources);
+  if (!still) stage.dispatchEvent(new CustomEvent("moved", { detail: step.frame }));
   track.apply(step.frame);
   // However many steps come at once, the photo of the finish is taken in time.
   if (step.frame.end) track.draw();
@@ -194,7 +198,9 @@ function take(frame) {
   if (frame.head && !drawn) showHead(frame.head);
   if (!drawn) return;
   for (const lane of frame.lanes) {
-    panes[lane.lane].apply(lane, (spans) => passages.light(spans));
+    panes[lane.lane].apply(lane, (spans, run) => passages.light(spans, run));
+    passages.count(lane.lane, lane.sources);
+    stage.dispatchEvent(new CustomEvent("moved", { detail: lane }));
     track.apply(lane);
   }
   draw(frame.clock);

@@ -1,0 +1,220 @@
+"""The panel behind "Lanes and settings": its components, one a lane's option too, and the presets that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specrace.drafters import METHODS
+from specrace.drafters.base import Bounds, Method, Option
+from specrace.race import DEFAULT_LANES
+from specrace.rejection import MATCH, REJECTION
+from specrace.ui import asking, uploads
+
+# The values of `Panel.common` that a preset sets, in that order; options that it does not name are emptied.
+COMMON = ("lanes", "max_new_tokens", "temperature", "top_p", "seed", "num_draft", "top", "sampling_rule")
+DEFAULTS: dict[str, Any] = {
+    "lanes": list(DEFAULT_LANES), "max_new_tokens": 160, "temperature": 0, "top_p": 1, "seed": 0, "num_draft": "auto",
+    "top": 4, "sampling_rule": MATCH,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings by one press: what differs from the defaults, in COMMON's names, and lanes' options."""
+
+    name: str
+    help: str
+    common: dict[str, Any]
+    options: dict[str, dict[str, Any]]
+
+
+PRESETS = (
+    Preset("Stage", "Four lanes that differ in kind, for showing how it works.", {}, {}),
+    Preset(
+        "Fast",
+        "The lanes that copy, and a short answer.",
+        {"lanes": ["vanilla", "prompt-lookup", "trie", "suffix"], "max_new_tokens": 80},
+        {},
+    ),
+    Preset(
+        "Paper",
+        "As the n-gram trie paper has it: a static trie of depth 13, prefix 3, against lookahead with 5, 15, 15.",
+        # Draft tokens stay on auto: one number for all lanes would leave lookahead no room for its window of 119.
+        {"lanes": ["vanilla", "lookahead", "trie"]},
+        {"trie": {"n": 13, "prefix": 3, "static": True}, "lookahead": {"n": 5, "window": 15, "guesses": 15}},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The panel's components. `common` in the order of COMMON; `options` by (lane, option)."""
+
+    common: list[gr.components.Component]
+    files: gr.File
+    model: gr.Dropdown
+    dtype: gr.Dropdown
+    options: dict[tuple[str, str], gr.components.Component]
+
+    @property
+    def inputs(self) -> list[gr.components.Component]:
+        """All, as the race's handler takes them."""
+        return [*self.common, self.files, self.model, self.dtype, *self.options.values()]
+
+
+def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
+    """The components, with their bounds and a line on each; the choices of model and dtype are the server's."""
+    quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
+    with gr.Column(elem_id="settings"):
+        with gr.Row(elem_id="presets"):
+            gr.HTML("<span>Presets</span>", elem_id="presets-label")
+            presets = [gr.Button(each.name, size="sm", elem_id=f"preset-{each.name.lower()}") for each in PRESETS]
+            gr.HTML("".join(f"<span><b>{each.name}</b> {each.help}</span>" for each in PRESETS), elem_id="presets-help")
+        lanes = _lanes()
+        with gr.Row():
+            with gr.Column(scale=2):
+                common = _common()
+                with gr.Row():
+                    model, dtype = _model(models, dtypes)
+            files = _files()
+        with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
+            options = _options()
+    panel = Panel([lanes, *common], files, model, dtype, options)
+    # The page's style shows the options of the lanes that are named there.
+    lanes.change(
+        None,
+        lanes,
+        None,
+        js='names => { document.getElementById("settings").dataset.lanes = names.join(" "); }',
+        **quiet,
+    )
+    for button, preset in zip(presets, PRESETS, strict=True):
+        button.click(lambda preset=preset: fill(preset), None, [*panel.common, *options.values()], **quiet)
+    return panel
+
+
+def lane_style() -> str:
+    """CSS that hides the options of lanes that are not ticked."""
+    return "".join(f'#settings:not([data-lanes~="{lane}"]) #options-{lane} {{ display: none; }}\n' for lane in METHODS)
+
+
+def fill(preset: Preset) -> list[Any]:
+    """The values that a preset gives to the common settings and to every lane's options."""
+    common = DEFAULTS | preset.common
+    values = [common[name] for name in COMMON]
+    for lane, method in METHODS.items():
+        own = preset.options.get(lane, {})
+        values += [_shown(own[option.name]) if option.name in own else _empty(option) for option in method.options]
+    return values
+
+
+def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Lanes' options from the components' values: what was left empty, or as it is anyway, is left out."""
+    given: dict[str, dict[str, Any]] = {}
+    pairs = [(lane, option) for lane, method in METHODS.items() for option in method.options]
+    for (lane, option), value in zip(pairs, values, strict=True):
+        if value is not None and str(value).strip() and not (isinstance(value, bool) and value == option.default):
+            given.setdefault(lane, {})[option.name] = value
+    return given
+
+
+def _lanes() -> gr.CheckboxGroup:
+    return gr.CheckboxGroup(
+        [(method.title, name) for name, method in METHODS.items()],
+        value=DEFAULTS["lanes"],
+        label="Lanes",
+        info="One to six. Vanilla always runs: it is the reference.",
+        elem_id="lanes",
+    )
+
+
+def _common() -> list[gr.components.Component]:
+    """All of COMMON but the lanes."""
+    with gr.Row():
+        length = gr.Slider(1, asking.MAX_NEW_TOKENS, 160, step=1, label="New tokens", info="The longest answer.")
+        top = gr.Slider(1, asking.MAX_PASSAGES, 4, step=1, label="Passages", info="Put in the prompt.")
+        draft = gr.Textbox(
+            "auto",
+            label="Draft tokens",
+            info="The most in a step: a number for every lane; auto is what pays here, if it was measured.",
+            max_lines=1,
+        )
+    with gr.Row():
+        heat = gr.Slider(0, asking.MAX_TEMPERATURE, 0, step=0.05, label="Temperature", info="0 is greedy.")
+        top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="The share of choices kept.")
+        seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="The same draws in every lane.")
+    rule = gr.Radio(
+        [("Match: vanilla's very text", MATCH), ("Rejection: its distribution only", REJECTION)],
+        value=MATCH,
+        label="Sampling rule",
+        info="How sampled drafts are verified. Rejection is for lanes that draw them, above temperature 0.",
+    )
+    return [length, heat, top_p, seed, draft, top, rule]
+
+
+def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:
+    choices = [("as started", ""), *((name, name) for name in models)]
+    model = gr.Dropdown(
+        choices, value="", label="Model", info="Those that this server offers. The first race with one loads it."
+    )
+    precisions = [("as started", ""), *((name, name) for name in dtypes)]
+    info = "Only float32 promises vanilla's very text; 16 bits may trade near ties."
+    return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
+
+
+def _files() -> gr.File:
+    return gr.File(
+        file_count="multiple",
+        file_types=[".txt", ".md"],
+        label=f"Your own documents: .txt, .md, at most {uploads.MAX_FILES} and 2 MB",
+        height=200,
+        elem_id="files",
+    )
+
+
+def _options() -> dict[tuple[str, str], gr.components.Component]:
+    """One component an option; a group a lane, which the page shows while the lane is ticked."""
+    found: dict[tuple[str, str], gr.components.Component] = {}
+    for lane, method in METHODS.items():
+        if not method.options:
+            continue
+        with gr.Column(elem_id=f"options-{lane}", elem_classes="lane-group"):
+            gr.HTML(f"<h3>{method.title}</h3>", elem_classes="lane-title")
+            with gr.Row():
+                for option in method.options:
+                    found[lane, option.name] = _option(method, option)
+    return found
+
+
+def _option(method: Method, option: Option) -> gr.components.Component:
+    label = option.name.replace("_", " ")
+    if not isinstance(option.bounds, Bounds):
+        return gr.Checkbox(bool(option.default), label=label, info=_sentence(option.bounds.help), min_width=200)
+    low, high = option.bounds.low, option.bounds.high
+    there = method.accelerator.get(option.name)
+    on_gpu = f", on a GPU {there}" if there is not None and there != option.default else ""
+    # Not gr.Number: it shows an empty one as 0.
+    return gr.Textbox(
+        label=label,
+        placeholder=str(option.default),
+        info=f"{_sentence(option.bounds.help)} {low} to {high}; empty is {option.default}{on_gpu}.",
+        max_lines=1,
+        max_length=asking.MAX_WORD,
+        min_width=200,
+    )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, bool) else str(value)
+
+
+def _empty(option: Option) -> Any:
+    return "" if isinstance(option.bounds, Bounds) else bool(option.default)

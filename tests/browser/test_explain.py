@@ -1,0 +1,81 @@
+"""Explain mode in a live race: true, readable, once each, and silent for a screen reader."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+QUESTION = "What is the n-gram trie built from?"
+SHORTEST_MS = 3500
+ONCE = {"start", "hello", "vanilla", "refused", "none", "same", "slower", "ahead", "end", "loops", "law"}
+
+WATCH = """() => {
+  window.captions = [];
+  const caption = document.querySelector('.caption');
+  new MutationObserver(() => {
+    const { mode } = document.querySelector('.stage').dataset;
+    window.captions.push([performance.now(), caption.dataset.about, caption.textContent, mode]);
+  }).observe(caption, { childList: true });
+}"""
+
+
+def wait_for_mode(page: Page, name: str) -> None:
+    page.wait_for_function("name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=90_000)
+
+
+def test_captions_say_what_happened_and_let_it_be_read(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
+    expect(page.locator(".caption")).to_be_hidden()
+    page.evaluate(WATCH)
+    page.keyboard.press("e")
+    expect(page.locator(".caption")).to_be_visible()
+    page.locator("#question").locator("textarea, input").fill(QUESTION)
+    page.locator("#race").click()
+    wait_for_mode(page, "result")
+    # The replay, slowly: captions go on, and everything may be said again.
+    page.locator(".speed").select_option("0.25")
+    page.locator("[data-do=play]").click()
+    page.wait_for_timeout(14_000)
+    captions = page.evaluate("window.captions")
+    live = [each for each in captions if each[3] == "live"]
+    assert live and captions[0][1] == "hello"
+    times = [each[0] for each in captions if each[1] not in ("hello", "start")]
+    assert len(times) >= 3
+    assert all(later - earlier >= SHORTEST_MS for earlier, later in pairwise(times))
+    replayed = [each for each in captions if each[3] == "replay"]
+    said = [each[1] for each in replayed]
+    assert all(said.count(key) == 1 for key in said if key in ONCE)
+    for _, key, words, _ in captions:
+        assert words.endswith(".") and len(words) < 170
+        if key in ("accepted", "all"):
+            numbers = [int(number) for number in re.findall(r"\d+", words)]
+            assert numbers[-1] == (numbers[1] if key == "accepted" else numbers[0]) + 1
+
+
+def test_there_is_one_live_region_and_captions_are_not_in_it(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
+    page.keyboard.press("e")
+    live = page.locator("#stage-host [aria-live], #stage-host [role=status], #stage-host [role=alert]")
+    expect(live).to_have_count(1)
+    assert live.locator(".caption").count() == 0
+    assert page.locator("#explain-toggle").get_attribute("aria-pressed") == "true"
+    page.locator("#explain-toggle").click()
+    expect(page.locator(".caption")).to_be_hidden()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
+def test_captions_move_nothing(app: Any, open_page: Any, width: int, height: int) -> None:
+    page = open_page(app.url, width, height, calm=True)
+    page.keyboard.press("e")
+    tops = "[...document.querySelectorAll('.pane')].map(pane => pane.getBoundingClientRect().top)"
+    before = page.evaluate(tops)
+    longest = "N-gram trie proposed 16 tokens and the model agreed with every one: 17 tokens for the price of one run."
+    page.evaluate("words => { document.querySelector('.caption').textContent = words; }", longest)
+    assert page.evaluate(tops) == before
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

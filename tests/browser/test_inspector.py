@@ -1,0 +1,343 @@
+"""The step inspector against the events of a real race: what it draws is what was recorded."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from specrace.tree import TokenTree
+from tests.browser.parts import HOSTILE, Row, choose, open_race, read_rows, steps_of, write_rows
+
+pytestmark = pytest.mark.browser
+
+MOST_NODES = 32
+
+
+@pytest.fixture
+def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
+    """A page that shows the greedy race and does not move by itself."""
+    opened: Page = open_page(replay_app[0].url, ready=False, calm=True)
+    open_race(opened, races["greedy"])
+    return opened
+
+
+def kinds(row: Row) -> list[str]:
+    """What became of each node, by the definition."""
+    path, parents = row["verdict"]["path"], row["tree"]["parents"]
+    found = []
+    for node, parent in enumerate(parents):
+        if not node:
+            found.append("root")
+        elif node in path:
+            found.append("accepted" if path.index(node) <= len(row["emitted"]) else "cut")
+        else:
+            found.append("rejected" if parent in path else "unverified")
+    return found
+
+
+def shown_as(piece: str) -> str:
+    """A token as the page writes it: blanks made visible where there is nothing else."""
+    return piece.strip() or ("↵" if "\n" in piece else "␣")
+
+
+def drawn(page: Page) -> list[dict[str, Any]]:
+    """The nodes of the tree on the page."""
+    nodes: list[dict[str, Any]] = page.locator(".tree g.node").evaluate_all(
+        """nodes => nodes.map(node => ({
+          node: node.dataset.node, kind: node.classList[1], said: node.querySelector('.said').textContent,
+          small: node.querySelector('.small')?.textContent ?? '', cross: Boolean(node.querySelector('.cross')),
+          x: node.getBoundingClientRect().x, dashed: getComputedStyle(node.querySelector('rect')).strokeDasharray,
+          struck: getComputedStyle(node.querySelector('.said')).textDecorationLine,
+          bars: Boolean(node.querySelector('.bars')),
+          around: getComputedStyle(node).textDecorationLine,
+        }))"""
+    )
+    return nodes
+
+
+@pytest.mark.parametrize("lane", ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"])
+def test_the_tree_and_the_mask_are_the_step_s(page: Page, races: dict[str, Path], lane: str) -> None:
+    steps = steps_of(read_rows(races["greedy"]), lane)
+    for row in random.Random(lane).sample(steps, 6):
+        choose(page, lane, row["index"])
+        tree = TokenTree(tuple(row["tree"]["tokens"]), tuple(row["tree"]["parents"]))
+        nodes = drawn(page)
+        own = [node for node in nodes if node["node"] != "bonus"]
+        assert len(own) == min(len(tree), MOST_NODES)
+        assert len(nodes) - len(own) == (len(row["emitted"]) == len(row["verdict"]["path"]))
+        if nodes != own and row is not steps[-1]:
+            assert nodes[-1]["said"] == shown_as(steps[row["index"] + 1]["pieces"][0])
+        for node in own:
+            number = int(node["node"])
+            assert node["kind"] == kinds(row)[number]
+            assert node["said"] == shown_as(row["pieces"][number])
+            parent = tree.parents[number]
+            above = next((each for each in own if int(each["node"]) == parent), None)
+            assert (above is None) == (number == 0)
+            assert above is None or above["x"] < node["x"]
+        if len(tree) > 1:
+            rows = page.locator(".mask .row path:not(.tick)").evaluate_all(
+                "rows => rows.map(row => row.getAttribute('d'))"
+            )
+            shown = [int(node["node"]) for node in own]
+            expected = tree.ancestor_mask()[sorted(shown)].sum(axis=1).tolist()
+            assert [cells.count("M") for cells in rows] == expected
+        else:
+            expect(page.locator(".mask")).to_have_count(0)
+
+
+def test_states_differ_in_form_not_only_in_colour(page: Page, races: dict[str, Path]) -> None:
+    row = next(
+        row for row in steps_of(read_rows(races["greedy"]), "trie")
+        if {"accepted", "rejected", "unverified"} <= set(kinds(row))
+    )  # fmt: skip
+    choose(page, "trie", row["index"])
+    forms = {
+        (node["kind"], node["bars"], node["cross"], node["struck"] == "line-through", node["dashed"] != "none")
+        for node in drawn(page)
+    }
+    assert {node["around"] for node in drawn(page)} == {"none"}
+    assert forms == {
+        ("root", False, False, False, False), ("accepted", True, False, False, False),
+        ("rejected", False, True, True, False), ("unverified", False, False, False, True),
+        ("bonus", False, False, False, False),
+    }  # fmt: skip
+
+
+def test_counts_of_the_trie_stand_at_its_nodes(page: Page, races: dict[str, Path]) -> None:
+    row = next(row for row in steps_of(read_rows(races["greedy"]), "trie") if len(row["pieces"]) > 8)
+    choose(page, "trie", row["index"])
+    for node in drawn(page):
+        if node["node"] not in ("0", "bonus"):
+            assert node["small"] == f"{row['note']['counts'][int(node['node'])]}×"
+    expect(page.locator(".facts")).to_contain_text(f"matched tokens{row['note']['facts']['matched tokens']}")
+
+
+def test_a_tree_of_many_nodes_is_cut_and_says_so(page: Page, races: dict[str, Path]) -> None:
+    """A chain of 59 guesses, of which none was accepted."""
+    rows = read_rows(races["greedy"])
+    row = steps_of(rows, "trie")[3]
+    size = 60
+    grown = {"tokens": [*row["tree"]["tokens"][:1], *range(1, size)], "parents": list(range(-1, size - 1))}
+    row["tree"] = {**row["tree"], **grown, "probs": None, "positions": None}
+    row["pieces"] = [f"w{number}" for number in range(size)]
+    row["verdict"] = {
+        "path": [0], "bonus": row["emitted"][0], "scores": {"targets": [0] * size, "top": None},
+    }  # fmt: skip
+    del row["note"]
+    page.evaluate(
+        """row => {
+          const stage = document.querySelector('.stage'), reel = { steps: [], results: [{ speedup: 1 }],
+            head: { lanes: [{ lane: 'trie', title: 'N-gram trie', num_draft: 60 }] } };
+          reel.steps.push({ lane: 0, index: 0, at: 5, event: row });
+          stage.dispatchEvent(new CustomEvent('reel', { detail: reel }));
+        }""",
+        {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
+    )
+    expect(page.locator(".more-nodes")).to_have_text("+28 more nodes")
+    assert len([node for node in drawn(page) if node["node"] != "bonus"]) == MOST_NODES
+
+
+def test_the_time_of_a_step_is_split(page: Page, races: dict[str, Path]) -> None:
+    row = steps_of(read_rows(races["greedy"]), "trie")[5]
+    choose(page, "trie", 5)
+    timing = row["timing"]
+    words = page.locator(".split-keys").inner_text()
+    for name, part in (("draft", "draft_ms"), ("model", "target_ms"), ("cache", "keep_ms")):
+        assert f"{name} {timing[part]:.2f} ms" in " ".join(words.split())
+    grown = page.locator(".split i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
+    total = sum(timing.values())
+    assert grown == pytest.approx([timing[part] / total for part in ("draft_ms", "target_ms", "keep_ms")], abs=1e-4)
+
+
+def chips(page: Page, part: str) -> list[list[str]]:
+    """The tokens of a part's table, row by row."""
+    found: list[list[str]] = page.locator(f".part:has(h3:text-is('{part}')) tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.querySelectorAll('.chip')].map(chip => chip.firstChild.textContent))"
+    )
+    return found
+
+
+def pieces(row: Row, group: str) -> list[list[str]]:
+    rows = [each for each in row["note"]["rows"] if each["group"] == group]
+    return [[shown_as(piece) for piece in each["pieces"]] for each in rows]
+
+
+def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Path]) -> None:
+    steps = steps_of(read_rows(races["greedy"]), "lookahead")
+    accepted = [row for row in steps if pieces(row, "Pool") and len(row["verdict"]["path"]) > 1]
+    assert accepted
+    for row in accepted[:4]:
+        choose(page, "lookahead", row["index"])
+        assert chips(page, "Window") == pieces(row, "Window") != []
+        assert chips(page, "Pool") == pieces(row, "Pool") != []
+    # What the model agreed with is marked in the pool, where it came from there.
+    marked = 0
+    for row in accepted:
+        choose(page, "lookahead", row["index"])
+        marked += page.locator(".part:has(h3:text-is('Pool')) .chip.accepted").count()
+    assert marked
+
+
+def test_the_trigram_shows_its_rows_and_its_back_off(page: Page, races: dict[str, Path]) -> None:
+    backed_off = 0
+    for row in steps_of(read_rows(races["greedy"]), "trigram")[:12]:
+        choose(page, "trigram", row["index"])
+        assert chips(page, "Rows of the table") == pieces(row, "Rows of the table")
+        words = page.locator(".note-rows").inner_text()
+        backed_off += "bigram, seen" in words and "the trigram only" in words
+        # The token that the model said is marked where the row has it.
+        for number, told in enumerate(row["note"]["rows"]):
+            target = row["verdict"]["scores"]["targets"][number] if number in row["verdict"]["path"] else None
+            line = page.locator(".note-rows tbody tr").nth(number)
+            assert line.locator(".chip.accepted").count() == (target in told["tokens"])
+    assert backed_off
+
+
+def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None:
+    steps = steps_of(read_rows(races["greedy"]), "jacobi")
+    choose(page, "jacobi", 7)
+    lines = page.locator(".trajectory tbody tr")
+    assert lines.count() >= 2
+    assert "step 8" in lines.last.inner_text()
+    # A guess stands in the column of its place in the answer: what is accepted there is what is said there.
+    said = [token for row in steps for token in row["emitted"]]
+    places = page.locator(".trajectory th").evaluate_all(
+        "heads => heads.slice(1).map(head => Number(head.textContent))"
+    )
+    base = sum(len(row["emitted"]) for row in steps[:7])
+    cells = lines.last.locator("td").evaluate_all("cells => cells.slice(1).map(cell => cell.textContent)")
+    for node in range(1, len(steps[7]["pieces"])):
+        assert cells[places.index(base + node - 1)] == shown_as(steps[7]["pieces"][node])
+        if node in steps[7]["verdict"]["path"]:
+            assert steps[7]["tree"]["tokens"][node] == said[base + node - 1]
+
+
+def test_rejection_sampling_shows_p_q_and_the_coin(replay_app: Any, open_page: Any, races: dict[str, Path]) -> None:
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    open_race(page, races["sampled"])
+    seen = set()
+    for row in steps_of(read_rows(races["sampled"]), "trigram"):
+        if not row["checks"]:
+            continue
+        choose(page, "trigram", row["index"])
+        lines = page.locator(".coins tbody tr").evaluate_all(
+            "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
+        )
+        assert len(lines) == len(row["checks"])
+        for line, check in zip(lines, row["checks"], strict=True):
+            assert line[1:3] == [f"{check['p']:.3f}", f"{check['q']:.3f}"] and line[4] == f"{check['coin']:.3f}"
+            stays = check["coin"] * check["q"] < check["p"]
+            assert ("it stays" in line[5]) == stays
+            seen.add(stays)
+    assert seen == {True, False}
+
+
+def test_the_inspector_and_the_player_walk_together(page: Page) -> None:
+    choose(page, "trie", 4)
+    before = float(page.locator(".scrubber").input_value())
+    page.get_by_role("button", name="Step forwards").click()
+    expect(page.locator(".inspector")).to_have_attribute("data-step", "5")
+    assert float(page.locator(".scrubber").input_value()) > before
+    page.locator("[data-do=back]").first.click()
+    page.wait_for_timeout(400)
+    lane, step = (
+        page.locator(".inspector").get_attribute("data-lane"),
+        page.locator(".inspector").get_attribute("data-step"),
+    )
+    assert (lane, step) != ("trie", "5")
+    page.locator(".pane[data-lane=trigram] [data-step='3']").first.click()
+    expect(page.locator(".inspector[data-lane=trigram][data-step='3']")).to_be_visible()
+
+
+def test_t_opens_and_shuts_it_also_on_stage(page: Page) -> None:
+    inspector = page.locator(".inspector")
+    expect(inspector).to_be_visible()
+    page.keyboard.press("t")
+    expect(inspector).to_be_hidden()
+    page.keyboard.press("t")
+    expect(inspector).to_be_visible()
+    page.keyboard.press("p")
+    expect(inspector).to_be_hidden()
+    page.keyboard.press("t")
+    expect(inspector.locator(".tree svg")).to_be_visible()
+    box = inspector.bounding_box()
+    assert box and box["y"] >= 0 and box["y"] + box["height"] <= 720
+    page.keyboard.press("t")
+    expect(inspector).to_be_hidden()
+
+
+def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
+    page.evaluate(
+        """() => {
+          window.drawn = 0;
+          new MutationObserver(() => window.drawn++).observe(document.querySelector('.tree'), { childList: true });
+          const stage = document.querySelector('.stage');
+          for (let step = 0; step < 20; step++) setTimeout(() => {
+            stage.dispatchEvent(new CustomEvent('cursor', { detail: { lane: 0, step } }));
+          }, 50 * step);
+        }"""
+    )
+    page.wait_for_selector(".inspector[data-lane=vanilla][data-step='19']")
+    assert 2 <= page.evaluate("window.drawn") <= 6
+
+
+def test_hostile_words_stay_words(replay_app: Any, open_page: Any, races: dict[str, Path], tmp_path: Path) -> None:
+    rows = read_rows(races["greedy"])
+    for row in rows[1:-1]:
+        row["pieces"] = [f"{HOSTILE}{number}" for number in range(len(row["pieces"]))]
+        row["texts"] = [HOSTILE for _ in row["texts"]]
+        for told in row.get("note", {}).get("rows", []):
+            told |= {
+                "pieces": [HOSTILE + "x" * (10_000 if row["index"] == 6 else 1) for _ in told["tokens"]],
+                "group": HOSTILE,
+                "after_text": HOSTILE,
+            }
+            told["label"] = HOSTILE
+        if "note" in row:
+            row["note"]["facts"] = {HOSTILE: HOSTILE, "matched tokens": HOSTILE}
+    for passage in rows[0]["about"]["passages"]:
+        passage["title"] = HOSTILE
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    open_race(page, write_rows(tmp_path / "hostile.jsonl", rows))
+    for lane in ("trie", "lookahead", "jacobi", "trigram"):
+        choose(page, lane, 6)
+        assert page.locator(".inspector").inner_text().count("<img") > 1
+    assert page.evaluate("window.__pwn") is None
+    assert page.locator("#stage-host img, #stage-host script, #stage-host foreignObject").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_a_recording_without_notes_opens(
+    replay_app: Any, open_page: Any, races: dict[str, Path], tmp_path: Path
+) -> None:
+    rows = read_rows(races["greedy"])
+    for row in rows:
+        row.pop("note", None)
+    page = open_page(replay_app[0].url, ready=False, calm=True)
+    open_race(page, write_rows(tmp_path / "old.jsonl", rows))
+    choose(page, "trie", 6)
+    expect(page.locator(".tree svg")).to_be_visible()
+    expect(page.locator(".facts, .note-rows")).to_have_count(0)
+    assert all(re.fullmatch(r"(\d+(\.\d)?|<0\.1) %|own|", node["small"]) for node in drawn(page))
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
+def test_nothing_overflows(replay_app: Any, open_page: Any, races: dict[str, Path], width: int, height: int) -> None:
+    page = open_page(replay_app[0].url, width, height, ready=False, calm=True)
+    open_race(page, races["greedy"])
+    for lane in ("lookahead", "jacobi", "suffix", "trigram"):
+        choose(page, lane, 9)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll('.inspector > *, .plot, .part, .source-row')].filter((node) => {
+              const box = node.getBoundingClientRect();
+              return box.width && box.right > innerWidth + 1;
+            }).map((node) => node.className)"""
+        )
+        assert outside == []

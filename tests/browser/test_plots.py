@@ -1,0 +1,141 @@
+"""The plots of a real race: their figures are the events', and they download."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.parts import HOSTILE, open_race, read_rows, steps_of, write_rows
+
+pytestmark = pytest.mark.browser
+
+PLOTS = ("progress", "accept-length", "time-split", "along")
+
+
+@pytest.fixture
+def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
+    opened: Page = open_page(replay_app[0].url, ready=False, calm=True)
+    open_race(opened, races["greedy"])
+    return opened
+
+
+def download(page: Page, plot: str, kind: str) -> bytes:
+    with page.expect_download() as caught:
+        page.locator(f"[data-plot={plot}]").get_by_role("button", name=f"as {kind}").click()
+    assert caught.value.suggested_filename == f"specrace-{plot}.{kind.lower()}"
+    return Path(caught.value.path()).read_bytes()
+
+
+def table(page: Page, plot: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(download(page, plot, "CSV").decode())))
+
+
+def test_the_csv_files_are_the_events(page: Page, races: dict[str, Path]) -> None:
+    rows = read_rows(races["greedy"])
+    lanes = {lane["title"]: steps_of(rows, lane["lane"]) for lane in rows[0]["lanes"]}
+    progress, lengths, split, along = (table(page, plot) for plot in PLOTS)
+    for title, steps in lanes.items():
+        tokens = 0
+        own = [row for row in progress if row["lane"] == title]
+        for row, bar, step in zip(own, [row for row in along if row["lane"] == title], steps, strict=True):
+            assert (int(bar["first_token"]), int(bar["tokens_in_step"])) == (tokens, len(step["emitted"]))
+            tokens += len(step["emitted"])
+            assert int(row["tokens"]) == tokens
+            assert float(row["race_time_s"]) == pytest.approx(step["at_ms"] / 1000, rel=1e-6)
+        counted = {int(row["tokens_in_step"]): int(row["steps"]) for row in lengths if row["lane"] == title}
+        for length in range(1, 20):
+            assert counted.get(length, 0) == sum(len(step["emitted"]) == length for step in steps)
+        mean = next(row for row in split if row["lane"] == title)
+        for column, part in (("draft_ms", "draft_ms"), ("model_ms", "target_ms"), ("cache_ms", "keep_ms")):
+            expected = sum(step["timing"][part] for step in steps) / len(steps)
+            assert float(mean[column]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_bars_start_at_nought_and_are_as_long_as_they_should(page: Page, races: dict[str, Path]) -> None:
+    steps = steps_of(read_rows(races["greedy"]), "trie")
+    bars = page.locator("[data-plot=along] [data-lane=trie] rect").evaluate_all(
+        "bars => bars.map(bar => Number(bar.getAttribute('height')))"
+    )
+    most = max(len(row["emitted"]) for lane in ("trie", "suffix", "trigram", "jacobi", "lookahead")
+               for row in steps_of(read_rows(races["greedy"]), lane))  # fmt: skip
+    assert bars == pytest.approx([30 * len(row["emitted"]) / most for row in steps], abs=0.01)
+    split = page.locator("[data-plot=time-split] [data-lane=trie] rect").evaluate_all(
+        "bars => bars.map(bar => [Number(bar.getAttribute('x')), Number(bar.getAttribute('width'))])"
+    )
+    axis = page.locator("[data-plot=time-split] .axis").get_attribute("x1")
+    assert split[0][0] == pytest.approx(float(axis or 0))
+
+
+def png_size(data: bytes) -> tuple[int, int, int]:
+    """Width, height, and how many different bytes its pixels have. A PNG of 8-bit RGBA without interlacing."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    place, packed = 8, b""
+    while place < len(data):
+        size, name = struct.unpack(">I4s", data[place : place + 8])
+        packed += data[place + 8 : place + 8 + size] if name == b"IDAT" else b""
+        place += 12 + size
+    return width, height, len(set(zlib.decompress(packed)))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_png_files_are_pictures(replay_app: Any, open_page: Any, races: dict[str, Path], dark: bool) -> None:
+    page = open_page(f"{replay_app[0].url}?__theme={'dark' if dark else 'light'}", ready=False, calm=True)
+    open_race(page, races["greedy"])
+    for plot in PLOTS:
+        shown = page.locator(f"[data-plot={plot}] svg").bounding_box()
+        width, height, values = png_size(download(page, plot, "PNG"))
+        assert shown and (width, height) == (2 * round(shown["width"]), 2 * round(shown["height"]))
+        assert values > 60
+
+
+def test_axes_have_units_and_lanes_have_names(page: Page) -> None:
+    words = {plot: " ".join(page.locator(f"[data-plot={plot}] svg text").all_text_contents()) for plot in PLOTS}
+    for plot, axis in (("progress", "race time (s)"), ("accept-length", "tokens in a step"),
+                       ("time-split", "time of a step (ms)"), ("along", "place in the answer (tokens)")):  # fmt: skip
+        assert axis in words[plot]
+        assert all(title in words[plot] for title in ("Vanilla", "Trigram", "Jacobi", "Lookahead", "N-gram trie"))
+    dashes = page.locator("[data-plot=progress] g.line .stairs:first-child").evaluate_all(
+        "lines => lines.map(line => line.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(dashes)) == len(dashes) == 6
+
+
+def test_a_bar_leads_to_its_step(page: Page) -> None:
+    page.locator("[data-plot=along] [data-lane=suffix] rect").nth(4).click()
+    expect(page.locator(".inspector[data-lane=suffix][data-step='4']")).to_be_visible()
+
+
+def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
+    expect(page.locator(".no-curve")).to_contain_text("specrace calibrate")
+    expect(page.locator(".no-curve")).to_contain_text("N-gram trie 16")
+    rows = read_rows(races["greedy"])
+    contexts = [{"context": 512, "row_ms": 3.0, "ratio": [1.0, 1.2, 1.5, 3.5]}]
+    rows[0]["about"]["cost_curve"] = {"rows": [1, 2, 16, 64], "ratio": [1.0, 1.2, 1.5, 3.5], "contexts": contexts}
+    open_race(page, write_rows(tmp_path / "curve.jsonl", rows))
+    expect(page.locator(".no-curve")).to_have_count(0)
+    curve = page.locator("[data-plot=cost-curve]")
+    expect(curve).to_contain_text("512 tokens of text before them")
+    expect(curve).to_contain_text("Most draft tokens a step: Trigram 4, Jacobi 8, Lookahead 15, N-gram trie 16")
+    assert curve.locator("circle").count() == 5
+    assert table(page, "cost-curve")[2] == {"rows": "16", "cost_ratio": "1.5"}
+
+
+def test_titles_of_a_hostile_recording_do_no_harm(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
+    rows = read_rows(races["greedy"])
+    for lane in rows[0]["lanes"]:
+        lane["title"] = HOSTILE
+    open_race(page, write_rows(tmp_path / "hostile.jsonl", rows))
+    assert page.evaluate("window.__pwn") is None
+    assert page.locator("#stage-host img, #stage-host script").count() == 0
+    # A spreadsheet must not take a name for a formula.
+    rows[0]["lanes"][1]["title"] = "=HYPERLINK(1)"
+    open_race(page, write_rows(tmp_path / "formula.jsonl", rows))
+    assert {row["lane"] for row in table(page, "time-split")} >= {"'=HYPERLINK(1)"}

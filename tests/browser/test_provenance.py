@@ -1,0 +1,116 @@
+"""Runs in the panes and words in the passages, linked both ways."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.parts import open_race, read_rows, steps_of
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
+    opened: Page = open_page(replay_app[0].url, 1920, 1080, ready=False, calm=True)
+    open_race(opened, races["greedy"])
+    expect(opened.locator(".passage mark.drafted").first).to_be_visible()
+    return opened
+
+
+def same(text: str) -> str:
+    return "".join(text.split())
+
+
+def lit_words(page: Page) -> str:
+    return same("".join(page.locator("mark.lit").all_text_contents()))
+
+
+def test_a_run_lights_the_very_words_it_came_from(page: Page, races: dict[str, Path]) -> None:
+    rows = read_rows(races["greedy"])
+    origins, passages = rows[0]["about"]["origins"], rows[0]["about"]["passages"]
+    checked = 0
+    for row in random.Random(3).sample(steps_of(rows, "trie") + steps_of(rows, "suffix"), 12):
+        nodes = row["verdict"]["path"][1 : len(row["emitted"]) + 1]
+        places = [row["tree"]["positions"][node] for node in nodes]
+        known = [place for place in places if 0 <= place < len(origins) and origins[place]]
+        run = page.locator(f".pane[data-lane={row['lane']}] .run[data-step='{row['index']}']")
+        if not known or not run.count():
+            continue
+        run.hover()
+        words = "".join(passages[passage]["text"][start:end] for passage, start, end in map(origins.__getitem__, known))
+        assert lit_words(page) == same(words)
+        if len(known) == len(places):
+            assert lit_words(page) == same(run.inner_text())
+        checked += 1
+    assert checked >= 4
+
+
+def test_words_light_the_runs_that_were_drafted_from_them(page: Page) -> None:
+    mark = page.locator(".passage mark.drafted").first
+    mark.hover()
+    lit = page.locator(".run.lit")
+    assert lit.count() >= 1
+    assert any(same(mark.inner_text()) in same(text) for text in lit.all_text_contents())
+    page.locator(".announcer").hover()
+    expect(page.locator(".lit")).to_have_count(0)
+
+
+def test_the_keyboard_walks_runs_and_goes_over_to_the_words(page: Page) -> None:
+    runs = page.locator(".pane[data-lane=trie] .run.linked")
+    runs.first.focus()
+    expect(page.locator("mark.lit").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(runs.nth(1)).to_be_focused()
+    expect(runs.nth(1)).to_have_class("run linked lit")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('.passage mark.drafted')")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('.run.linked')")
+
+
+def test_the_step_that_is_stood_on_shows_its_words(page: Page, races: dict[str, Path]) -> None:
+    linked = page.locator(".pane[data-lane=trie] .run.linked").nth(2)
+    text = linked.inner_text()
+    linked.click()
+    expect(page.locator(".inspector[data-lane=trie]")).to_be_visible()
+    page.locator(".announcer").hover()
+    page.evaluate(
+        "step => document.querySelector('.stage')"
+        ".dispatchEvent(new CustomEvent('seek', { detail: { lane: 4, step } }))",
+        int(linked.get_attribute("data-step") or 0),
+    )
+    expect(page.locator(".run.lit")).to_have_text(text)
+    assert steps_of(read_rows(races["greedy"]), "trie")
+
+
+def test_the_bar_tells_how_much_came_from_where(page: Page, races: dict[str, Path]) -> None:
+    rows = read_rows(races["greedy"])
+    origins = rows[0]["about"]["origins"]
+    for lane in [lane["lane"] for lane in rows[0]["lanes"]]:
+        total = copied = 0
+        for row in steps_of(rows, lane):
+            total += len(row["emitted"])
+            for node in row["verdict"]["path"][1 : len(row["emitted"]) + 1]:
+                place = (row["tree"]["positions"] or {node: -1})[node]
+                copied += 0 <= place < len(origins) and origins[place] is not None
+        line = page.locator(f".source-row[data-lane={lane}]")
+        assert line.locator(".source-share").inner_text() == f"{int(100 * copied / total + 0.5)} %"
+        grown = line.locator(".source-bar i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
+        assert sum(grown) == total
+        assert sum(line.locator(".source-bar i.passage").evaluate_all(
+            "parts => parts.map(part => Number(part.style.flexGrow))"
+        )) == copied  # fmt: skip
+
+
+def test_a_way_back_in_the_replay_takes_light_away(page: Page) -> None:
+    count = page.locator(".passage mark.drafted").count()
+    page.locator(".scrubber").evaluate(
+        "bar => { bar.value = bar.max / 6; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    page.wait_for_timeout(500)
+    assert page.locator(".passage mark.drafted").count() < count

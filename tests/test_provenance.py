@@ -1,0 +1,97 @@
+"""Real races: the words that light up in a passage are the very words that a step accepted."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.events import Event, Started, Step
+from specrace.race import RaceSpec
+from specrace.reel import make_reel
+from specrace.view import find_spans, read_origins
+from specrace.workbench import Workbench
+
+ROOT = Path(__file__).resolve().parents[1]
+LANES = ("vanilla", "trie", "prompt-lookup", "suffix")
+NUM_QUESTIONS = 4
+NUM_STEPS = 100
+
+
+@pytest.fixture(scope="module")
+def races() -> list[list[Event]]:
+    """Four questions on our own documents, with the bundled model."""
+    bench = Workbench.open()
+    lines = (ROOT / "assets" / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(line)["question"] for line in lines][:NUM_QUESTIONS]
+    return [list(bench.ask(question, RaceSpec(LANES, max_new_tokens=120))) for question in questions]
+
+
+def started(race: Sequence[Event]) -> Started:
+    first = race[0]
+    assert isinstance(first, Started)
+    return first
+
+
+def lit_words(about: Mapping[str, Any], spans: Sequence[Sequence[int]]) -> str:
+    """The passages' own characters under the spans."""
+    return "".join(about["passages"][passage]["text"][start:end] for passage, start, end in spans)
+
+
+def same(text: str) -> str:
+    """Blanks aside: a token's leading one may stand outside the passage."""
+    return "".join(text.split())
+
+
+def test_in_a_hundred_random_steps_the_lit_words_are_the_accepted_ones(races: list[list[Event]]) -> None:
+    steps = [(started(race).about, event) for race in races for event in race if isinstance(event, Step)]
+    drafted = [(about, step) for about, step in steps if find_spans(step, read_origins(about))]
+    chosen = random.Random(5).sample(drafted, NUM_STEPS)
+    compared = 0
+    for about, step in chosen:
+        origins = read_origins(about)
+        assert step.tree.positions is not None
+        nodes = step.verdict.path[1 : len(step.emitted) + 1]
+        places = [step.tree.positions[node] for node in nodes]
+        known = [0 <= place < len(origins) and origins[place] is not None for place in places]
+        said = [text for text, is_known in zip(step.texts, known, strict=False) if is_known]
+        assert same(lit_words(about, find_spans(step, origins))) == same("".join(said)) != ""
+        compared += all(known)
+    # In most of them every accepted token came from a passage, so the whole run is lit; else titles or output helped.
+    assert compared >= 0.6 * NUM_STEPS
+
+
+def test_no_step_lights_words_that_it_did_not_accept(races: list[list[Event]]) -> None:
+    for race in races:
+        origins = read_origins(started(race).about)
+        for event in race:
+            if isinstance(event, Step) and not event.verdict.accepted:
+                assert find_spans(event, origins) == []
+
+
+def test_the_frames_of_a_replay_light_the_same_words(races: list[list[Event]]) -> None:
+    for race in races:
+        reel, lit = make_reel(race), 0
+        for each in reel["steps"]:
+            runs = [run for run in each["frame"]["runs"] if len(run) > 3]
+            for _, text, _, spans in runs:
+                lit += 1
+                assert same(lit_words(reel["head"], spans)) in same(text)
+        assert lit > 5
+
+
+def test_every_token_is_counted_under_one_source(races: list[list[Event]]) -> None:
+    for race in races:
+        reel = make_reel(race)
+        last = {each["lane"]: each["frame"] for each in reel["steps"]}
+        assert sorted(last) == list(range(len(LANES)))
+        for frame in last.values():
+            assert sum(frame["sources"]) == frame["meters"]["tokens"]
+            # All that a step says beyond what it accepted is the model's own.
+            assert frame["sources"][0] >= frame["meters"]["tokens"] - frame["meters"]["accepted"]
+        # The bundled model quotes: most of a copying lane's answer was drafted from the passages.
+        assert sum(last[1]["sources"][4:]) > 0.5 * last[1]["meters"]["tokens"]

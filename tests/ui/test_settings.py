@@ -1,0 +1,128 @@
+"""The settings panel: every option of every lane has a field, and what the fields say is what is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import gradio as gr
+import pytest
+
+from specrace.drafters import METHODS
+from specrace.drafters.base import Bounds
+from specrace.errors import InputError
+from specrace.ui import asking
+from specrace.ui.models import Models
+from specrace.ui.settings import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, read_options
+from specrace.workbench import Workbench
+
+OPTIONS = [(lane, option) for lane, method in METHODS.items() for option in method.options]
+
+
+@pytest.fixture
+def panel() -> Panel:
+    with gr.Blocks():
+        return build_panel(["tiny"], ["float32"])
+
+
+def test_every_option_of_the_registry_has_a_field_that_tells_its_bounds(panel: Panel) -> None:
+    assert list(panel.options) == [(lane, option.name) for lane, option in OPTIONS]
+    for (_, option), field in zip(OPTIONS, panel.options.values(), strict=True):
+        info = cast(str, cast(Any, field).info)
+        assert option.bounds.help.lower() in info.lower()
+        if isinstance(option.bounds, Bounds):
+            assert f"{option.bounds.low} to {option.bounds.high}" in info
+    assert all(cast(Any, each).info for each in panel.common)
+
+
+def test_fields_that_are_left_alone_ask_for_nothing() -> None:
+    empty = [("" if isinstance(option.bounds, Bounds) else option.default) for _, option in OPTIONS]
+    assert read_options(empty) == {}
+    assert read_options([None if value == "" else value for value in empty]) == {}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
+    values = fill(preset)
+    common = dict(zip(COMMON, values, strict=False))
+    assert {name: common[name] for name in preset.common} == preset.common
+    assert all(common[name] == DEFAULTS[name] for name in COMMON if name not in preset.common)
+    options = read_options(values[len(COMMON) :])
+    asked = asking.read_asking("Why?", **common, options=options)
+    checked = {lane: METHODS[lane].check(own) for lane, own in preset.options.items()}
+    assert {lane: METHODS[lane].check(own) for lane, own in asked.spec.options.items()} == checked
+
+
+def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
+    asked = asking.read_asking("Why?", ["trie"], options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
+    assert asked.spec.options == {"trie": {"n": 5}}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "not lanes with options"),
+        ("trie", "not lanes with options"),
+        ({"trie": [1]}, "not lanes with options"),
+        ({"turbo": {}}, "no lane 'turbo'"),
+        ({"trie": {"n": None}}, "no number"),
+        ({"trie": {"n": "9" * 41}}, "no number"),
+        ({"trie": {"n": 10**300}}, "no number"),
+        ({"trie": {"n": float("nan")}}, "trie.n"),
+        ({"trie": {"n": 2.5}}, "trie.n"),
+        ({"trie": {"n": "<b>"}}, "trie.n"),
+        ({"trie": {"static": 7}}, "true or false"),
+        ({"trie": {"x" * 500: 1}}, "no option"),
+        ({"lookahead": {"n": 16, "window": 64, "guesses": 64}}, "stay below 512"),
+    ],
+)
+def test_options_that_cannot_be_are_one_sentence(options: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        asking.read_asking("Why?", ["trie", "lookahead"], options=options)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 800
+
+
+@pytest.mark.parametrize("given", [{"model": 3}, {"model": ["tiny"]}, {"dtype": {}}])
+def test_names_are_words(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="not a name"):
+        asking.read_asking("Why?", ["trie"], **given)
+
+
+class Bench:
+    """Stands where a workbench stands: what it was asked to load."""
+
+    def __init__(self, loaded: list[Any], retriever: object, dtype: str = "float32") -> None:
+        self.loaded, self.retriever, self.dtype = loaded, retriever, dtype
+
+    @property
+    def target(self) -> Any:
+        return self
+
+    def describe(self) -> dict[str, str]:
+        return {"dtype": self.dtype}
+
+    def with_model(self, model: Any, dtype: str | None) -> Bench:
+        self.loaded.append((model, dtype))
+        return Bench(self.loaded, self.retriever, dtype or "float32")
+
+    def with_target(self, target: Bench) -> Bench:
+        return Bench(self.loaded, self.retriever, target.dtype)
+
+
+def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
+    loaded: list[Any] = []
+    models = Models("/m/big", {"big": "/m/big", "small": Path("/m/small")}, ["float32", "bfloat16"])
+    own = cast(Workbench, Bench(loaded, retriever := object()))
+    assert models.bench(own, "", "") is own and models.bench(own, "", "float32") is own and loaded == []
+    first = models.bench(own, "small", "")
+    assert models.bench(own, "small", "") is first and loaded == [(Path("/m/small"), None)]
+    assert models.bench(own, "", "bfloat16").target.describe() == {"dtype": "bfloat16"}
+    assert loaded[1:] == [("/m/big", "bfloat16")]
+    uploaded = cast(Workbench, Bench(loaded, object()))
+    mine = models.bench(uploaded, "", "bfloat16")
+    assert mine.retriever is uploaded.retriever is not retriever and len(loaded) == 2
+    for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
+        with pytest.raises(InputError, match="here; choose from"):
+            models.bench(own, model, dtype)
+    with pytest.raises(InputError, match="choose from none"):
+        Models().check("tiny", "")
