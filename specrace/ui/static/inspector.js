@@ -282,7 +282,7 @@ class Inspector {
     this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
     this.node.addEventListener("pointerover", (event) => this.point(event.target.closest?.("[data-node]")));
     stage.addEventListener("reel", (event) => this.load(event.detail));
-    stage.addEventListener("cursor", (event) => event.detail && this.show(event.detail.lane, event.detail.step));
+    stage.addEventListener("cursor", (event) => event.detail && this.follow(event.detail));
   }
 
   button(text, label, act) {
@@ -320,6 +320,13 @@ class Inspector {
     const best = reel.results.reduce((best, row, number) => (row.speedup > reel.results[best].speedup ? number : best), 0);
     const longest = this.lanes[best].steps.reduce((most, each, index, all) => (each.event.emitted.length > all[most].event.emitted.length ? index : most), 0);
     this.show(best, longest);
+  }
+
+  // While a replay plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
+  follow({ lane, step }) {
+    if (!player.playing) return this.show(lane, step);
+    const later = this.lanes[this.at.lane].steps.findIndex((each) => each.at > player.time);
+    this.show(this.at.lane, later < 0 ? this.lanes[this.at.lane].steps.length - 1 : later - 1);
   }
 
   // Another lane, at the step that was under way at the same race time.

@@ -1,0 +1,57 @@
+"""The pictures that the README shows, of a real race: python tests/browser/screenshots.py [FOLDER]"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+
+from conftest import FLAGS, find_chromium, serving  # noqa: E402
+from playwright.sync_api import Page, sync_playwright  # noqa: E402
+
+QUESTION = "What is the n-gram trie built from?"
+
+
+def at(page: Page, width: int, height: int, folder: Path, name: str) -> None:
+    """A picture of what is in view at this size."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(600)
+    page.screenshot(path=folder / f"{name}.png")
+
+
+def take(page: Page, url: str, folder: Path) -> None:
+    """A race with the default lanes, in every mode."""
+    page.goto(f"{url}?q={QUESTION}&autorun=1")
+    page.wait_for_selector(".stage[data-mode=live]", timeout=60_000)
+    page.wait_for_timeout(900)
+    at(page, 1280, 720, folder, "live")
+    page.wait_for_selector(".stage[data-mode=replay]", timeout=60_000)
+    page.wait_for_timeout(1200)
+    page.keyboard.press("Space")
+    at(page, 1280, 720, folder, "replay")
+    page.locator("#inspector-toggle").scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('.inspector').scrollIntoView()")
+    at(page, 1280, 720, folder, "inspector")
+    page.evaluate("window.scrollTo(0, 0)")
+    page.locator(".player [data-do=result]").click()
+    page.keyboard.press("p")
+    at(page, 1280, 720, folder, "stage")
+    page.keyboard.press("p")
+    at(page, 1920, 1080, folder, "bench")
+    at(page, 390, 844, folder, "phone")
+
+
+def main() -> None:
+    """Serve the app, race, and write the pictures."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "assets" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, serving(Path(scratch)) as (app, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        take(browser.new_page(viewport={"width": 1280, "height": 720}), app.url, folder)
+
+
+if __name__ == "__main__":
+    main()
