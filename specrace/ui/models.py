@@ -34,7 +34,7 @@ class Models:
     def bench(self, bench: Workbench, model: str, dtype: str) -> Workbench:
         """`bench` with the chosen model in the place of its own. Raises InputError where that cannot be loaded."""
         self.check(model, dtype)
-        if not model and dtype in ("", bench.target.describe()["dtype"]):
+        if not model and (not dtype or dtype == bench.target.describe()["dtype"]):
             return bench
         if self._chosen is None or self._choice != (model, dtype):
             # What was chosen before goes first: the two might not fit side by side.

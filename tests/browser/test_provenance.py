@@ -102,7 +102,7 @@ def test_the_bar_tells_how_much_came_from_where(page: Page, races: dict[str, Pat
         assert line.locator(".source-share").inner_text() == f"{int(100 * copied / total + 0.5)} %"
         grown = line.locator(".source-bar i").evaluate_all("parts => parts.map(part => Number(part.style.flexGrow))")
         assert sum(grown) == total
-        assert sum(line.locator(".source-bar i.passage").evaluate_all(
+        assert sum(line.locator(".source-bar i.from-passage").evaluate_all(
             "parts => parts.map(part => Number(part.style.flexGrow))"
         )) == copied  # fmt: skip
 

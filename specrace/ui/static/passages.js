@@ -90,7 +90,7 @@ class Sources {
     });
     const keys = make("p", "source-keys");
     for (const [kind, words, title] of SOURCES) keys.append(this.key(kind, words, title));
-    keys.append(this.key("passage", "passages, by number", "drafted from a retrieved passage"));
+    keys.append(this.key("from-passage", "passages, by number", "drafted from a retrieved passage"));
     const head = make("h3", "", "Drafted from where");
     this.node.replaceChildren(head, ...this.rows.map((each) => each.row), keys);
     this.draw();
@@ -117,7 +117,7 @@ class Sources {
   }
 
   piece(count, place, total, name) {
-    const [kind, words] = SOURCES[place] ?? ["passage", `passage ${place - SOURCES.length + 1}`];
+    const [kind, words] = SOURCES[place] ?? ["from-passage", `passage ${place - SOURCES.length + 1}`];
     const piece = make("i", kind, SOURCES[place] ? "" : String(place - SOURCES.length + 1), `${name}: ${count} of ${total} tokens, ${words}`);
     piece.style.flexGrow = count;
     return piece;
