@@ -11,7 +11,7 @@ from specrace.events import Finished, LaneResult
 from specrace.race import RaceSpec
 from specrace.workbench import Workbench
 
-LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup", "trie")
+LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup", "trie", "draft-model", "fusion")
 
 
 def main(model: Path, questions: Path) -> None:
