@@ -97,7 +97,7 @@ def races(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("races")
     asked = {
         "greedy": ["--lanes", "vanilla,trigram,jacobi,lookahead,trie,suffix", "--max-new-tokens", "90"],
-        "sampled": ["--lanes", "vanilla,trigram", "--temperature", "0.8", "--sampling-rule", "rejection"],
+        "sampled": ["--lanes", "vanilla,trigram", "--temperature", "0.3", "--sampling-rule", "rejection"],
     }
     for name, options in asked.items():
         command = [sys.executable, "-m", "specrace", "race", "What is the n-gram trie built from?", *options]

@@ -38,19 +38,23 @@ def test_captions_say_what_happened_and_let_it_be_read(app: Any, open_page: Any)
     page.locator("#question").locator("textarea, input").fill(QUESTION)
     page.locator("#race").click()
     wait_for_mode(page, "result")
-    # The replay, slowly: captions go on, and everything may be said again.
-    page.locator(".speed").select_option("0.25")
-    page.locator("[data-do=play]").click()
-    page.wait_for_timeout(14_000)
     captions = page.evaluate("window.captions")
-    live = [each for each in captions if each[3] == "live"]
-    assert live and captions[0][1] == "hello"
-    times = [each[0] for each in captions if each[1] not in ("hello", "start")]
+    assert captions[0][1] == "hello" and captions[1][3] == "live"
+    # The replay, slowly, as often as it takes on a fast machine: in each everything may be said again, once.
+    page.locator(".speed").select_option("0.25")
+    for _ in range(12):
+        before = len(captions)
+        page.locator("[data-do=play]").click()
+        wait_for_mode(page, "replay")
+        wait_for_mode(page, "result")
+        captions = page.evaluate("window.captions")
+        said = [each[1] for each in captions[before:]]
+        assert all(said.count(key) == 1 for key in said if key in ONCE)
+        times = [each[0] for each in captions if each[1] not in ("hello", "start")]
+        if len(times) >= 3:
+            break
     assert len(times) >= 3
     assert all(later - earlier >= SHORTEST_MS for earlier, later in pairwise(times))
-    replayed = [each for each in captions if each[3] == "replay"]
-    said = [each[1] for each in replayed]
-    assert all(said.count(key) == 1 for key in said if key in ONCE)
     for _, key, words, _ in captions:
         assert words.endswith(".") and len(words) < 170
         if key in ("accepted", "all"):

@@ -20,7 +20,7 @@ from specrace.lane import Lane
 from specrace.note import MAX_FACTS, MAX_ROW_TOKENS, MAX_ROWS, Note, NoteRow
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict, verify
-from tests.core.parts import VOCAB, FunctionSession, random_prompt
+from tests.core.parts import VOCAB, FunctionSession, material, random_prompt
 
 
 def next_token(tokens: Sequence[int]) -> int:
@@ -34,7 +34,7 @@ def next_token(tokens: Sequence[int]) -> int:
 
 def run(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
     method = METHODS[name]
-    drafter = method.build(Material(tuple(prompt), VOCAB), **options)
+    drafter = method.build(material(prompt), **options)
     budget = method.budget("cpu", method.defaults("cpu") | options)
     session = FunctionSession(prompt, next_token)
     lane = Lane(name, drafter, session, prompt, max_new_tokens=60, num_draft=budget)  # type: ignore[arg-type]
