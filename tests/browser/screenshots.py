@@ -25,9 +25,6 @@ def at(page: Page, width: int, height: int, folder: Path, name: str) -> None:
 def take(page: Page, url: str, folder: Path) -> None:
     """A race with the default lanes, in every mode."""
     page.goto(f"{url}?q={QUESTION}&autorun=1")
-    page.wait_for_selector(".stage[data-mode=live]", timeout=60_000)
-    page.wait_for_timeout(900)
-    at(page, 1280, 720, folder, "live")
     page.wait_for_selector(".stage[data-mode=replay]", timeout=60_000)
     page.wait_for_timeout(1200)
     page.keyboard.press("Space")
