@@ -164,10 +164,10 @@ def test_others_follow_the_cursor_and_may_move_it(replay_app: Any, open_page: An
     mode(page, "result")
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.evaluate(
-        "document.querySelector('.stage').dispatchEvent(new CustomEvent('seek', {detail: {lane: 1, step: 5}}))"
+        "document.querySelector('.stage').dispatchEvent(new CustomEvent('seek', {detail: {lane: 1, step: 20}}))"
     )
-    due = [step["at_ms"] for step in STEPS if step["lane"] == LANES[1]][5]
-    assert abs(clock(page) - due) < 1e-6 and page.evaluate("window.at") == {"lane": 1, "step": 5}
+    due = [step["at_ms"] for step in STEPS if step["lane"] == LANES[1]][20]
+    assert abs(clock(page) - due) < 1e-6 and page.evaluate("window.at") == {"lane": 1, "step": 20}
     run = page.locator(".pane[data-lane=trie] .run").first
     run.click()
     assert page.evaluate("window.at") == {"lane": 3, "step": int(run.get_attribute("data-step") or -1)}
