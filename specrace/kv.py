@@ -29,6 +29,13 @@ class KVStore:
         self._end = 0
         self.cache = Cache(layers=[_Layer(self, number) for number in range(num_layers)])
 
+    @classmethod
+    def over(cls, data: Tensor) -> KVStore:
+        """A store on storage that somebody else owns, [L, 2, 1, H, T, D], to be aimed at."""
+        store = cls(data.shape[0], data.shape[4])
+        store.data = data
+        return store
+
     @property
     def data(self) -> Tensor | None:
         """The storage, None before the first write."""
