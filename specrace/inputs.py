@@ -74,6 +74,7 @@ class TreeInputs:
             dtype=dtype,
         )
         self.ids = self.tensors.ids
+        self._chain = ~np.tri(rows, dtype=bool)
         self._no_padding = ~np.eye(rows, dtype=bool)
 
     def fill(self, tree: TokenTree, base: int) -> None:
@@ -87,6 +88,6 @@ class TreeInputs:
             numbers[1 + rows + size : 1 + 2 * rows] = 0
             self._blind[:] = self._no_padding
         if rows > 1:
-            self._blind[:size, :size] = ~tree.ancestor_mask()
+            self._blind[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
         if self._device is not self._host:
             self._device.copy_(self._host, non_blocking=True)

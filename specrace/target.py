@@ -60,6 +60,7 @@ class Target:
         self.config = model.config.get_text_config()
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self._on_gpu = self.device.type == "cuda"
         self.vocab_size: int = self.config.vocab_size
         self.num_layers: int = self.config.num_hidden_layers
         self.max_context = _max_context(self.config)
@@ -110,6 +111,10 @@ class Target:
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
         """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not settled."""
+        return self.run(store, tree)
+
+    def run(self, store: KVStore, tree: TokenTree) -> Tensor:
+        """As `logits`, for callers in inference mode: to enter it costs a hundredth of a small model's step."""
         size, base = len(tree), store.length
         store.check_room(size)
         # Where the cache has no room for padding there is none: it only saves time.
@@ -137,7 +142,7 @@ class Target:
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock that is read next has seen all the work."""
-        if self.device.type == "cuda":
+        if self._on_gpu:
             torch.cuda.synchronize(self.device)
 
     @cached_property
@@ -226,14 +231,19 @@ class Session:
     def __init__(self, target: Target, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
         self.target, self.store, self.sampler, self.num_top = target, store, sampler, num_top
 
+    @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor:
         """[N, V] by one forward."""
-        return self.target.logits(self.store, tree)
+        return self.run(tree)
+
+    def run(self, tree: TokenTree) -> Tensor:
+        """The same, for callers in inference mode."""
+        return self.target.run(self.store, tree)
 
     @torch.inference_mode()
     def score(self, tree: TokenTree) -> Scores:
         """The target's token at every node: one forward, one copy to the host."""
-        logits = self.logits(tree)
+        logits = self.run(tree)
         base = self.store.length + 1
         targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
         if not self.num_top:
@@ -245,11 +255,10 @@ class Session:
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         """The target's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
-        logits = self.logits(tree).float()
+        logits = self.run(tree).float()
         probs: np.ndarray = warp(logits, self.sampler.rule).double().softmax(dim=-1).cpu().numpy()
         return probs
 
-    @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the KV of the accepted nodes; the rest is written over."""
         self.store.keep(path)
@@ -265,10 +274,10 @@ class GraphedSession(Session):
         # The lane drops its session when it is done; the store and its graphs serve the next one.
         finalize(self, lent.give_back)
 
-    def logits(self, tree: TokenTree) -> Tensor:
+    def run(self, tree: TokenTree) -> Tensor:
         """[N, V]; they hold until the next forward on any graphed session."""
         replayed = self._lent.logits(tree)
-        return super().logits(tree) if replayed is None else replayed
+        return super().run(tree) if replayed is None else replayed
 
 
 def __getattr__(name: str) -> Any:
