@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from specrace.inputs import TreeTensors
 from specrace.kv import KVStore
 from specrace.packed import pack_linears
 
-Step = Callable[..., Tensor]
 # Of the two recordings the one for several rows is made with so many.
 _ROWS = 3
 
@@ -55,15 +54,20 @@ class TracedForward:
         own = twin(model)
         self._layers = pack_linears(own) if packed else []
         self._weights = [layer.weight for layer in self._layers]
-        self._one, self._more = self._trace(own, store, 1), self._trace(own, store, _ROWS)
+        self._one, self._more = self._record(own, store, range(1)), self._record(own, store, range(_ROWS))
+        # A model that looks at values, not at shapes only, would be recorded otherwise on other tokens.
+        other = self._record(own, store, range(_ROWS, 2 * _ROWS))
+        if str(other.graph) != str(self._more.graph):
+            raise ValueError("what the model does depends on its tokens")
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """[N, V] from a tree and the cache's columns that it may see, itself included: [L, 2, 1, H, end, D]."""
         step = self._one if tree.ids.shape[1] == 1 else self._more
-        return step(tree.base, tree.ids, tree.depths, tree.hidden, data, *self._weights)
+        logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.hidden, data, *self._weights)
+        return logits
 
-    def _trace(self, model: nn.Module, store: KVStore, rows: int) -> Step:
-        """Recorded twice, on other tokens: a model that looks at values, not at shapes only, would differ."""
+    def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
+        """What the model does with a chain of `tokens` behind the store's, as a function of its tensors."""
 
         def step(base: Tensor, ids: Tensor, depths: Tensor, hidden: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
             # Opaque ones cannot be constants of a recording, so they are arguments.
@@ -73,23 +77,14 @@ class TracedForward:
             return run_tree(model, KVStore.over(data), tree, data.shape[4])
 
         assert store.data is not None, "a store that was written to"
-        data = store.data[..., : store.length + rows, :]
-        depths = torch.arange(rows)[None]
+        rows = len(tokens)
+        base, ids, depths = torch.tensor([store.length]), torch.tensor([list(tokens)]), torch.arange(rows)[None]
         hidden = torch.ones(rows, rows, dtype=torch.int64).triu(1)
-        base = torch.tensor([store.length])
-        recorded = []
-        for first in (0, rows):
-            ids = torch.arange(first, first + rows)[None]
-            with warnings.catch_warnings():
-                # That a value became a Python number is so for shapes, which the caller tries, and else told below.
-                warnings.simplefilter("ignore")
-                recorded.append(
-                    torch.jit.trace(step, (base, ids, depths, hidden, data, *self._weights), check_trace=False)
-                )
-        if str(recorded[0].graph) != str(recorded[1].graph):
-            raise ValueError("what the model does depends on its tokens")
-        traced: Step = recorded[0]
-        return traced
+        data = store.data[..., : store.length + rows, :]
+        with warnings.catch_warnings():
+            # It warns of every value that becomes a Python number. Those of shapes are right, and others are found out.
+            warnings.simplefilter("ignore")
+            return torch.jit.trace(step, (base, ids, depths, hidden, data, *self._weights), check_trace=False)
 
 
 def twin(model: nn.Module) -> nn.Module:
