@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """`load_target` and `hf`, imported when they are first used: that is what loads torch and transformers."""
     if name == "load_target":
-        from specrace.target import load_target
+        from specrace.loading import load_target
 
         return load_target
     if name == "hf":

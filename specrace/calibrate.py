@@ -79,7 +79,7 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
     """The cached curve of a target that describes itself so; None where the user has no cache folder."""
-    names = ("model", "parameters", "dtype", "device", "threads")
+    names = ("model", "parameters", "dtype", "device", "threads", "engine")
     key = json.dumps([*(about.get(name) for name in names), about.get("versions", {}).get("torch")])
     folder = user_cache_folder()
     return folder / f"cost-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json" if folder else None

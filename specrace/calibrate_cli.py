@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
     notes = console(stderr=True)
     notes.quiet = options.json
     quiet_model_library()
-    from specrace.target import BUNDLED_MODEL, load_target
+    from specrace.loading import load_target
+    from specrace.target import BUNDLED_MODEL
 
     target = load_target(options.model or BUNDLED_MODEL, device=options.device, dtype=options.dtype)
     curve = calibrate(

@@ -33,12 +33,13 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from specrace.cost import CostCurve
 from specrace.draft_model import DraftModel
 from specrace.errors import InputError
+from specrace.loading import check_trees, refuse_unsupported
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.race import RaceSpec, generate
 from specrace.rule import SamplingRule
 from specrace.sampling import draw_seed
-from specrace.target import Target, check_trees, refuse_unsupported
+from specrace.target import Target
 
 if TYPE_CHECKING:
     from torch import Tensor

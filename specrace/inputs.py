@@ -6,11 +6,48 @@ recorded once (a CUDA graph) and replayed for any tree of at most so many rows b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from specrace.tree import TokenTree
+
+
+@dataclass(frozen=True)
+class TreeTensors:
+    """A tree's numbers on the device, int64, and what a model makes of them, by operations on them alone.
+
+    `base` [1]: settled tokens; `ids` [1, N]; `depths` [1, N]; `hidden` [N, N]: 1 where a row may not see another.
+    `dtype` is the model's.
+    """
+
+    base: Tensor
+    ids: Tensor
+    depths: Tensor
+    hidden: Tensor
+    dtype: torch.dtype
+
+    def positions(self) -> Tensor:
+        """Base and depth, int64 [1, N]."""
+        return self.depths + self.base
+
+    def slots(self) -> Tensor:
+        """The cache columns of the rows, int64 [N]: those behind the settled ones."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device) + self.base
+
+    def mask(self, end: int, slots: Tensor) -> Tensor:
+        """What each row may see of the cache's first `end` columns, additive, [1, 1, N, end].
+
+        In the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
+        """
+        lowest = torch.finfo(self.dtype).min
+        columns = torch.arange(end, device=slots.device)
+        settled = torch.where(columns < self.base, 0.0, lowest).to(self.dtype)
+        mask = settled.expand(self.hidden.shape[0], -1).contiguous()
+        mask.index_copy_(1, slots, self.hidden.to(self.dtype) * lowest)
+        return mask[None, None]
 
 
 class TreeInputs:
@@ -22,8 +59,6 @@ class TreeInputs:
 
     def __init__(self, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         self.rows = rows
-        self._lowest = torch.finfo(dtype).min
-        self._dtype = dtype
         pinned = device.type == "cuda"
         packed = torch.zeros(1 + rows * (2 + rows), dtype=torch.int64, pin_memory=pinned)
         self._host = packed
@@ -31,11 +66,15 @@ class TreeInputs:
         self._blind = self._numbers[1 + 2 * rows :].reshape(rows, rows)
         # On a CPU the model reads the very block that is filled.
         self._device = packed if device.type == "cpu" else torch.zeros_like(packed, device=device)
-        self.base = self._device[:1]
-        self.ids = self._device[1 : 1 + rows].view(1, rows)
-        self._depths = self._device[1 + rows : 1 + 2 * rows].view(1, rows)
-        self._hidden = self._device[1 + 2 * rows :].view(rows, rows)
-        self._own = torch.arange(rows, device=device)
+        self.tensors = TreeTensors(
+            base=self._device[:1],
+            ids=self._device[1 : 1 + rows].view(1, rows),
+            depths=self._device[1 + rows : 1 + 2 * rows].view(1, rows),
+            hidden=self._device[1 + 2 * rows :].view(rows, rows),
+            dtype=dtype,
+        )
+        self.ids = self.tensors.ids
+        self._chain = ~np.tri(rows, dtype=bool)
         self._no_padding = ~np.eye(rows, dtype=bool)
 
     def fill(self, tree: TokenTree, base: int) -> None:
@@ -49,25 +88,6 @@ class TreeInputs:
             numbers[1 + rows + size : 1 + 2 * rows] = 0
             self._blind[:] = self._no_padding
         if rows > 1:
-            self._blind[:size, :size] = ~tree.ancestor_mask()
+            self._blind[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
         if self._device is not self._host:
             self._device.copy_(self._host, non_blocking=True)
-
-    def positions(self) -> Tensor:
-        """Base and depth, int64 [1, N]."""
-        return self._depths + self.base
-
-    def slots(self) -> Tensor:
-        """The cache columns of the rows, int64 [N]: those behind the settled ones."""
-        return self._own + self.base
-
-    def mask(self, end: int, slots: Tensor) -> Tensor:
-        """What each row may see of the cache's first `end` columns, additive, [1, 1, N, end].
-
-        In the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
-        """
-        columns = torch.arange(end, device=slots.device)
-        settled = torch.where(columns < self.base, 0.0, self._lowest).to(self._dtype)
-        mask = settled.expand(self.rows, -1).contiguous()
-        mask.index_copy_(1, slots, self._hidden.to(self._dtype) * self._lowest)
-        return mask[None, None]

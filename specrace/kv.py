@@ -29,6 +29,13 @@ class KVStore:
         self._end = 0
         self.cache = Cache(layers=[_Layer(self, number) for number in range(num_layers)])
 
+    @classmethod
+    def over(cls, data: Tensor) -> KVStore:
+        """A store on storage that somebody else owns, [L, 2, 1, H, T, D], to be aimed at."""
+        store = cls(data.shape[0], data.shape[4])
+        store.data = data
+        return store
+
     @property
     def data(self) -> Tensor | None:
         """The storage, None before the first write."""
@@ -85,9 +92,15 @@ class KVStore:
     def keep(self, path: Sequence[int]) -> None:
         """Of the tokens written last, keep those at `path` (increasing, starting at 0), in that order."""
         if path[-1] != len(path) - 1 and self.data is not None:
-            index = torch.tensor(path[1:], device=self.data.device) + self.length
-            self.data[..., self.length + 1 : self.length + len(path), :] = self.data.index_select(4, index)
+            self._move(path)
         self.length += len(path)
+
+    @torch.inference_mode()
+    def _move(self, path: Sequence[int]) -> None:
+        """Copy what is at `path` to where it follows the settled tokens."""
+        assert self.data is not None
+        index = torch.tensor(path[1:], device=self.data.device) + self.length
+        self.data[..., self.length + 1 : self.length + len(path), :] = self.data.index_select(4, index)
 
     def clone(self, capacity: int) -> KVStore:
         """A copy of the settled part with room for `capacity` tokens. Raises ValueError if that is too little."""

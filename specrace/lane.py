@@ -63,6 +63,7 @@ class Lane:
         self.at_ms = build_ms
         self.coins = coins
         self.curve = curve
+        self._teller = drafter if isinstance(drafter, TellingDrafter) else None
         self.num_steps = 0
         self.end = "" if max_new_tokens > 0 else "length"
 
@@ -110,9 +111,7 @@ class Lane:
 
     def _note(self, tree: TokenTree) -> Note | None:
         """What the drafter tells of its draft; most tell nothing."""
-        if not isinstance(self.drafter, TellingDrafter):
-            return None
-        return self.drafter.note(tree).bounded()
+        return None if self._teller is None else self._teller.note(tree).bounded()
 
     def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
         """The walk by the lane's rule, and under rejection sampling how each guess was judged."""

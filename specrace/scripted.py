@@ -16,8 +16,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from specrace.errors import InputError
+from specrace.loading import check_device, record
 from specrace.rule import SamplingRule
-from specrace.target import DTYPES, Prefix, Session, Target, check_device, record_on_cuda
+from specrace.target import DTYPES, Prefix, Session, Target
 from specrace.tree import TokenTree
 from specrace.verify import Scores
 
@@ -138,5 +139,5 @@ def load_scripted(
             f"A model of shape {shape} does not fit into the memory of {device}; choose another."
         ) from error
     target = ScriptedTarget(model, scripts, SHAPES[shape][0])
-    record_on_cuda(target)
+    record(target)
     return target

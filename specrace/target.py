@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,27 +18,23 @@ from weakref import finalize
 import numpy as np
 import torch
 import transformers
-from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from specrace.draft_model import DraftModel, check_vocabulary
+from specrace.draft_model import DraftModel
 from specrace.errors import InputError
-from specrace.graphs import CudaRecorder, GraphedStore, GraphPool, Recorder
+from specrace.forward import TracedForward, run_tree
+from specrace.graphs import GraphedStore, GraphPool
 from specrace.inputs import TreeInputs
 from specrace.kv import KVStore
 from specrace.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from specrace.rule import SamplingRule
 from specrace.sampling import Sampler, warp
-from specrace.tree import TokenTree, TreeBuilder
+from specrace.tree import TokenTree
 from specrace.verify import Scores
 
 BUNDLED_MODEL = Path(__file__).resolve().parent.parent / "assets" / "tiny"
 BUNDLED_DRAFT_MODEL = BUNDLED_MODEL.parent / "tiny-draft"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
-_SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
-
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -52,7 +49,8 @@ class Prefix:
 class Target:
     """A model, its tokenizer (None for a bare model), and the rules of its context.
 
-    `drafting` is the smaller model that drafts for it, if any, or names the one to load when it is first needed.
+    `drafting` is the smaller model that drafts for it, if any, or loads it when it is first needed. With `graphs`
+    (a GPU) or `traced` (a CPU) forwards are replayed without Python; `specrace.loading` sets and checks them.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
@@ -62,17 +60,19 @@ class Target:
         self.config = model.config.get_text_config()
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
+        self._on_gpu = self.device.type == "cuda"
         self.vocab_size: int = self.config.vocab_size
         self.num_layers: int = self.config.num_hidden_layers
         self.max_context = _max_context(self.config)
         self.eos_ids = _eos_ids(model, tokenizer)
         accepted = inspect.signature(model.forward).parameters
-        self.drafting: DraftModel | str | Path | None = None
+        self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         # A CPU's attention is slow for a single 16-bit row: two, one of them inert, cost a quarter less.
         self._least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
+        self.traced: TracedForward | None = None
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
@@ -111,6 +111,10 @@ class Target:
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
         """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not settled."""
+        return self.run(store, tree)
+
+    def run(self, store: KVStore, tree: TokenTree) -> Tensor:
+        """As `logits`, for callers in inference mode: to enter it costs a hundredth of a small model's step."""
         size, base = len(tree), store.length
         store.check_room(size)
         # Where the cache has no room for padding there is none: it only saves time.
@@ -126,30 +130,19 @@ class Target:
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
         """The model over `inputs`, which sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
-        slots = inputs.slots()
-        store.aim(slots, end)
-        try:
-            output = self.model(
-                input_ids=inputs.ids,
-                position_ids=inputs.positions(),
-                attention_mask=inputs.mask(end, slots),
-                past_key_values=store.cache,
-                use_cache=True,
-            )
-        finally:
-            store.aim(None)
-        logits: Tensor = output.logits[0]
-        return logits
+        if self.traced is not None and store.data is not None:
+            return self.traced(inputs.tensors, store.data[..., :end, :])
+        return run_tree(self.model, store, inputs.tensors, end)
 
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any. Raises InputError where it cannot be used."""
-        if isinstance(self.drafting, str | Path):
-            self.drafting = load_draft_model(self.drafting, self)
+        if callable(self.drafting):
+            self.drafting = self.drafting(self)
         return self.drafting
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock that is read next has seen all the work."""
-        if self.device.type == "cuda":
+        if self._on_gpu:
             torch.cuda.synchronize(self.device)
 
     @cached_property
@@ -197,6 +190,13 @@ class Target:
         text: str = self.tokenizer.decode(list(tokens))
         return text
 
+    @property
+    def engine(self) -> str:
+        """How forwards run: "CUDA graphs", "TorchScript" (with or without packed weights), or "eager"."""
+        if self.graphs is not None:
+            return "CUDA graphs"
+        return "eager" if self.traced is None else self.traced.name
+
     def describe(self) -> dict[str, Any]:
         """What a figure needs beside it: model, size, dtype, device, versions."""
         return {
@@ -205,6 +205,7 @@ class Target:
             "dtype": str(self.dtype).removeprefix("torch."),
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             "graphs": self.graphs is not None,
+            "engine": self.engine,
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),
@@ -230,14 +231,19 @@ class Session:
     def __init__(self, target: Target, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
         self.target, self.store, self.sampler, self.num_top = target, store, sampler, num_top
 
+    @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor:
         """[N, V] by one forward."""
-        return self.target.logits(self.store, tree)
+        return self.run(tree)
+
+    def run(self, tree: TokenTree) -> Tensor:
+        """The same, for callers in inference mode."""
+        return self.target.run(self.store, tree)
 
     @torch.inference_mode()
     def score(self, tree: TokenTree) -> Scores:
         """The target's token at every node: one forward, one copy to the host."""
-        logits = self.logits(tree)
+        logits = self.run(tree)
         base = self.store.length + 1
         targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
         if not self.num_top:
@@ -249,11 +255,10 @@ class Session:
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         """The target's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
-        logits = self.logits(tree).float()
+        logits = self.run(tree).float()
         probs: np.ndarray = warp(logits, self.sampler.rule).double().softmax(dim=-1).cpu().numpy()
         return probs
 
-    @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the KV of the accepted nodes; the rest is written over."""
         self.store.keep(path)
@@ -269,166 +274,25 @@ class GraphedSession(Session):
         # The lane drops its session when it is done; the store and its graphs serve the next one.
         finalize(self, lent.give_back)
 
-    def logits(self, tree: TokenTree) -> Tensor:
+    def run(self, tree: TokenTree) -> Tensor:
         """[N, V]; they hold until the next forward on any graphed session."""
         replayed = self._lent.logits(tree)
-        return super().logits(tree) if replayed is None else replayed
+        return super().run(tree) if replayed is None else replayed
 
 
-def load_target(
-    name: str | Path = BUNDLED_MODEL,
-    *,
-    device: str = "cpu",
-    dtype: str | None = None,
-    attention: str = "sdpa",
-    draft_model: str | Path | None = None,
-    graphs: bool = True,
-) -> Target:
-    """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
-
-    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
-    one for the lane draft-model; the bundled model has one of its own. On a GPU forwards are replayed as CUDA graphs
-    where the model allows it, unless `graphs` is false. Raises InputError when a model is not there, is no causal
-    language model, cannot verify trees, or drafts with another vocabulary.
-    """
-    check_device(device, dtype)
-    path = Path(name)
-    label = path.name if path.exists() else str(name)
-    if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
-        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
-    precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
-    try:
-        model, tokenizer = _load_parts(name, label, precision, attention)
-    except InputError:
-        raise
-    except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
-        reason = str(error).strip().splitlines()
-        raise InputError(
-            f"The model {name} could not be loaded ({reason[0] if reason else type(error).__name__}); "
-            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
-        ) from error
-    target = Target(model.to(device), tokenizer, label)
-    check_trees(target)
-    if draft_model is not None:
-        target.drafting = load_draft_model(draft_model, target)
-    elif path.resolve() == BUNDLED_MODEL:
-        target.drafting = BUNDLED_DRAFT_MODEL
-    if graphs:
-        record_on_cuda(target)
-    return target
-
-
-def load_draft_model(name: str | Path, target: Target) -> DraftModel:
-    """A Hugging Face model by path or hub id that drafts for `target`, on its device and in its dtype.
-
-    Raises InputError when it cannot be loaded or has another vocabulary.
-    """
-    model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."))
-    check_vocabulary(model, target)
-    return DraftModel(model, target.vocab_size)
-
-
-def check_device(device: str, dtype: str | None) -> None:
-    """Raises InputError for a device or a dtype that there is not."""
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("No CUDA device was found; use --device cpu.")
-
-
-def _load_parts(name: str | Path, label: str, precision: torch.dtype, attention: str) -> tuple[Any, Any]:
-    """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
-    local = {"local_files_only": Path(name).exists() or _is_cached(str(name))}
-    if not local["local_files_only"]:
-        # One short question to the hub: the loaders below would retry for half a minute.
-        HfApi().model_info(str(name), timeout=10)
-    refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
-    tokenizer = AutoTokenizer.from_pretrained(name, **local)
-    model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
-    return model, tokenizer
-
-
-def record_on_cuda(target: Target) -> None:
-    """Let a target on a GPU replay CUDA graphs, if it can; on a CPU there are none."""
-    if target.device.type == "cuda":
-        record_graphs(target, CudaRecorder(target.device))
-
-
-def record_graphs(target: Target, recorder: Recorder) -> None:
-    """Let the target's sessions replay recorded forwards; leave it eager where the model cannot be recorded, or where
-    a replay does not score as the eager forward does.
-    """
-    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
-    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
-    try:
-        lent = pool.lend(target.prefill([0, 0]).store, len(tree))
-        replayed = lent.logits(tree)
-        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
-        same = replayed is not None and _gap(replayed, eager) <= _SELF_CHECK_TOLERANCE[target.dtype]
-    except (RuntimeError, ValueError):
-        return
-    if same:
-        lent.give_back()
-        target.graphs = pool
-
-
-def _is_cached(name: str) -> bool:
-    """Whether the hub's cache on this machine holds the model's config and weights."""
-    files = ("model.safetensors", "model.safetensors.index.json")
-    return isinstance(try_to_load_from_cache(name, "config.json"), str) and any(
-        isinstance(try_to_load_from_cache(name, file), str) for file in files
-    )
-
-
-def refuse_unsupported(config: Any, name: str) -> None:
-    """Raises InputError for models whose layers cannot gather branches: linear, state-space, recurrent, encoders."""
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ())
-    foreign = kinds - {"full_attention", "sliding_attention", "attention"}
-    if foreign or getattr(config, "is_encoder_decoder", False):
-        what = ", ".join(sorted(foreign)) or "an encoder and a decoder"
-        raise InputError(
-            f"{name} has {what}: its cache cannot follow branches of a tree; "
-            "choose a decoder-only model with full attention."
-        )
-
-
-def check_trees(target: Target) -> None:
-    """Score a small tree, keep a branch, score on, and compare with plain forwards. Raises InputError on a difference.
-
-    This is what tells a model with full attention from one that merely accepts a mask and positions.
-    """
-    vocabulary = torch.Generator().manual_seed(0)
-    tokens = torch.randint(0, target.vocab_size, (12,), generator=vocabulary).tolist()
-    builder = TreeBuilder(tokens[3])
-    builder.add_path([tokens[4], tokens[5]])
-    branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
-    tree = builder.build()
-    try:
-        store = target.prefill(tokens[:4]).store.clone(12)
-        first = target.logits(store, tree)[branch[-1]]
-        store.keep(tree.path_to(branch[-1]))
-        second = target.logits(store, TokenTree.chain(tokens[8]))[0]
-        path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
-        with torch.inference_mode():
-            plain = target.model(input_ids=torch.tensor([[*path, tokens[8]]], device=target.device)).logits[0].float()
-        worst = max(_gap(first, plain[-2]), _gap(second, plain[-1]))
-    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
-        raise InputError(
-            f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
-        ) from error
-    if not worst <= _SELF_CHECK_TOLERANCE[target.dtype]:
-        raise InputError(
-            f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {worst:.2g}); "
-            "choose a decoder-only model with full attention."
-        )
-
-
-def _gap(logits: Tensor, expected: Tensor) -> float:
-    """Largest difference, relative to the spread of the expected logits."""
-    return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))
+def __getattr__(name: str) -> Any:
+    """What stands in `specrace.loading`, `load_target` first of all, is found here, too; loading needs this module."""
+    loading = importlib.import_module("specrace.loading")
+    if name in (
+        "load_target",
+        "load_draft_model",
+        "check_trees",
+        "check_device",
+        "refuse_unsupported",
+        "record_graphs",
+    ):
+        return getattr(loading, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _max_context(config: Any) -> int:

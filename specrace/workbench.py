@@ -14,6 +14,7 @@ from specrace.calibrate import load_cached
 from specrace.cost import CostCurve
 from specrace.errors import InputError
 from specrace.events import Event, Step
+from specrace.loading import load_target
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.prompt import Prompt, build_prompt
@@ -23,7 +24,7 @@ from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, embedded_text, open_index
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Hit, Retriever
-from specrace.target import BUNDLED_MODEL, Target, load_target
+from specrace.target import BUNDLED_MODEL, Target
 from specrace.text import Narrator
 
 DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
