@@ -1,10 +1,10 @@
 """First weights that already copy: an induction circuit written into an ordinary Llama with biases in its attention.
 
 Layer 0, heads 1..K look exactly 1..K tokens back, one looks at a stretch of tokens before those, and one at the latest
-segment marker. Each writes a 64-dimensional code of what it sees into its own part of the residual. Layer 1 compares
-the codes of the last K tokens, of the stretch, and of the segment, with those in front of every earlier position, and
-copies the token that stood there. Training then has to learn when to copy, not how. (Induction heads: Olsson et al.,
-2022. The stretch tells apart two places where the same few words stand.)
+segment marker. Each writes a code of what it sees, of 48 dimensions, into its own part of the residual. Layer 1
+compares the codes of the last K tokens, of the stretch, and of the segment, with those in front of every earlier
+position, and copies the token that stood there. Training then has to learn when to copy, not how. (Induction heads:
+Olsson et al., 2022. The stretch tells apart two places where the same few words stand.)
 """
 
 from __future__ import annotations
@@ -25,29 +25,33 @@ ROPE_THETA = 1e14
 # Pairs that turn fast enough to tell positions apart; the others hardly turn within 1,000 tokens and carry content.
 NUM_POSITION_PAIRS = 7
 # The most tokens that are looked back one by one; three heads more are needed, so a narrow model looks back less.
-MAX_BACK = 4
-# A narrower residual would leave the tokens too little room beside codes as wide as a head.
+MAX_BACK = 5
+# Dimensions of a code: layer 1 compares about 43 of them, and more would take room from the tokens.
+CODE, NARROW_CODE = 48, 32
 WIDE = 512
 # Score of an exact match, in nats a code.
 CODE_NATS = 13.0
-BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2)
-# A bump about 9 tokens wide (standard deviation 4.4) around 12 tokens back: the mean of their codes is short, hence the
-# gain. Of eight shapes tried before training, on held-out titles, this one copied most sentences whole (0.94; 0.86 with
-# a fifth token instead of the stretch).
-STRETCH_CENTRE = 12.0
+BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
+# One head in four compares three tokens and less of the stretch: in the first words of a quote, when all before
+# differs, fewer comparisons are fewer chance likenesses. The others know which of two like places is meant.
+SHORT_EVERY, SHORT_BACK, SHORT_STRETCH = 4, 3, 1.0
+# A bump about 9 tokens wide (standard deviation 4.4) around 10 tokens back: the mean of their codes is short, hence the
+# gain. Centres of 10, 12 and 14 were tried before training, on titles that are trained on.
+STRETCH_CENTRE = 10.0
 STRETCH_NATS = (0.0, 0.2, 1.2, 8.0, 20.0, 20.0, 20.0)
 STRETCH_GAIN = 3.8
 STRETCH_WEIGHT = 1.5
-SEGMENT_NATS = 20.0
-START_NATS = 40.0
+SEGMENT_NATS = 45.0
+START_NATS = 60.0
 ANSWER_NATS = 40.0
 ANSWER_NORM = 0.4  # short, for what is in the residual takes from what else is there
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
-# Amplitudes over the position pairs so that, among markers, the latest wins by 6 nats when it is at most 50 tokens
-# back and the next is at least 8 further (up to 900): a linear programme, minimal sum of amplitudes.
-RECENCY_NATS = (0.40, 1.14, 2.66, 21.42, 25.56, 24.88, 14.58)
-MARKER_NATS = 160.0
+# Cosines and sines of the distance over the position pairs so that, among markers, the latest wins by 4 nats when it is
+# at most 160 tokens back and the next is at least 8 further (up to 1,300): a linear programme, least sum of amplitudes.
+RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
+RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
+MARKER_NATS = 400.0
 BACK_SHARPNESS = 24.0
 
 
@@ -89,7 +93,7 @@ class Heads:
         num_back = min(MAX_BACK, hidden // HEAD_DIM - 3)
         if num_back < 2:
             raise ValueError(f"a width of {hidden} has too few heads for the circuit")
-        return cls(num_back, HEAD_DIM if hidden >= WIDE else HEAD_DIM // 2)
+        return cls(num_back, CODE if hidden >= WIDE else NARROW_CODE)
 
     @property
     def stretch(self) -> int:
@@ -146,15 +150,26 @@ class Residual:
         return cls(heads, tokens, code * math.sqrt(tokens.shape[1] / heads.code), writers, basis[:, codes])
 
 
+@dataclass(frozen=True)
+class Markers:
+    """Ids of the segment markers: evidence, what begins question and answer, and the others."""
+
+    evidence: tuple[int, ...]
+    question: int
+    answer: int
+    others: tuple[int, ...]
+
+    @property
+    def ids(self) -> list[int]:
+        """All of them, evidence first."""
+        return [*self.evidence, self.question, self.answer, *self.others]
+
+
 @torch.no_grad()
-def build_model(
-    config: LlamaConfig, marker_ids: list[int], question_id: int, answer_id: int, seed: int = 0
-) -> LlamaForCausalLM:
+def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaForCausalLM:
     """A Llama whose first two layers copy, and whose third sees the question's first words; the rest is small noise.
 
     With two layers, a head of the second sees the question's first word.
-
-    `marker_ids` are the segment markers, among them `question_id` and `answer_id`, which begin question and answer.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -165,20 +180,20 @@ def build_model(
     embeddings /= embeddings.norm(dim=1, keepdim=True)
     # Markers lie where the code looks, so their codes are longer than a word's: a match on a marker outweighs chance
     # matches, and the first words of a marked sentence are found as surely as the last.
-    markers = orthonormal(len(marker_ids), width, generator) @ parts.code * math.sqrt(width / size)
-    embeddings[marker_ids] = markers
+    marked = orthonormal(len(markers.ids), width, generator) @ parts.code * math.sqrt(width / size)
+    embeddings[markers.ids] = marked
     model.model.embed_tokens.weight.copy_(embeddings)
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight.mul_(0.3)
         layer.mlp.down_proj.weight.mul_(0.3)
     model.model.norm.weight.fill_(3.0)
     first, second = (layer.self_attn for layer in model.model.layers[:2])
-    _write_fetchers(first, parts, markers)
-    _write_answer_flag(first, parts, embeddings[answer_id])
-    _write_matchers(second, parts, markers, generator)
+    _write_fetchers(first, parts, marked)
+    _write_answer_flag(first, parts, embeddings[markers.answer])
+    _write_matchers(second, parts, _evidence_readouts(parts, marked, len(markers.evidence)), generator)
     model.model.layers[0].mlp.down_proj.weight.zero_()
     third = model.model.layers[:3][-1].self_attn
-    _write_question_readers(third, parts, embeddings[question_id], 2 if third is not second else 1)
+    _write_question_readers(third, parts, embeddings[markers.question], 2 if third is not second else 1)
     return model
 
 
@@ -206,7 +221,8 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
     attention.o_proj.weight[:, heads.stretch * HEAD_DIM : heads.latest * HEAD_DIM] *= STRETCH_GAIN
     # A marker's code is longer than a word's; the segment, which every position carries, must not drown the rest.
     attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / heads.code)
-    _look_back(attention, heads.latest, 0, RECENCY_NATS)
+    waves = zip(RECENCY_COSINES, RECENCY_SINES, strict=True)
+    _score_distance(attention, heads.latest, [(math.hypot(*wave), -math.atan2(*wave[::-1])) for wave in waves])
     # One direction on which every marker's normalised embedding has the same value, and other tokens about none.
     _look_at(attention, heads.latest, torch.linalg.pinv(markers * scale).sum(dim=1))
 
@@ -229,13 +245,18 @@ def _look_at(attention: Any, head: int, readout: Tensor) -> None:
 
 
 def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]) -> None:
-    """Biases that make `head`'s score sum_j nats[j] * cos(f_j * (p - i - distance)), whatever the tokens."""
-    for pair, (frequency, amplitude) in enumerate(zip(frequencies(), nats, strict=False)):
+    """Make `head` look `distance` tokens back, the sharper the more `nats` the position pairs have."""
+    _score_distance(attention, head, [(each, f * distance) for each, f in zip(nats, frequencies(), strict=False)])
+
+
+def _score_distance(attention: Any, head: int, waves: Sequence[tuple[float, float]]) -> None:
+    """Biases for the score sum_j nats_j * cos(f_j * (p - i) - phase_j) of (nats, phase) pairs, whatever the tokens."""
+    for pair, (amplitude, phase) in enumerate(waves):
         strength = math.sqrt(amplitude * math.sqrt(HEAD_DIM))
         first, second = head * HEAD_DIM + pair, head * HEAD_DIM + pair + PAIRS
         attention.k_proj.bias[first] = strength
-        attention.q_proj.bias[first] = strength * math.cos(frequency * distance)
-        attention.q_proj.bias[second] = -strength * math.sin(frequency * distance)
+        attention.q_proj.bias[first] = strength * math.cos(phase)
+        attention.q_proj.bias[second] = -strength * math.sin(phase)
 
 
 def _write_question_readers(attention: Any, parts: Residual, question: Tensor, count: int) -> None:
@@ -267,18 +288,22 @@ def _take(dimensions: list[int], *counts: int) -> list[list[int]]:
     return [*taken, dimensions]
 
 
-def _write_matchers(attention: Any, parts: Residual, markers: Tensor, generator: torch.Generator) -> None:
-    """Layer 1, every head: match (current, 1 back, ...) with (1 back, ...), stretches and segments; copy the token."""
+def _write_matchers(
+    attention: Any, parts: Residual, readouts: tuple[Tensor, Tensor], generator: torch.Generator
+) -> None:
+    """Layer 1, every head: match (current, 1 back, ...) with (1 back, ...), stretches and segments; copy the token.
+
+    `readouts` are those of `_evidence_readouts`, [E, H] and [E, C].
+    """
     hidden, size = parts.tokens.shape
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
-    # A marker's number, exactly, on the slowest dimensions; the codes of words share the others.
-    flag, marked, starts, slow = _take(slow, 1, len(markers), len(markers))
-    # The residual holds the token and the heads' codes, each of norm about 1: after RMSNorm each has this norm.
-    unit = math.sqrt(hidden) / math.sqrt(parts.heads.latest + 2)
-    segment, start = _marker_readouts(parts, markers, unit)
+    unit = _unit(parts)
+    segment, start = readouts
+    # An evidence marker's number, exactly, on the slowest dimensions; the codes of words share the others.
+    flag, marked, starts, slow = _take(slow, 1, len(segment), len(start))
     for head in range(hidden // HEAD_DIM):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-        queries, keys = _word_matchers(parts, slow, unit, generator)
+        queries, keys = _word_matchers(parts, slow, generator, short=head % SHORT_EVERY == 0)
         queries[marked], keys[marked] = segment, segment
         queries[starts], keys[starts] = start @ parts.code, start @ parts.writers[0].T
         attention.q_proj.weight[rows], attention.k_proj.weight[rows] = queries, keys
@@ -294,28 +319,39 @@ def _write_matchers(attention: Any, parts: Residual, markers: Tensor, generator:
     attention.k_proj.weight[flag[0] :: HEAD_DIM] = -parts.answered * strength / (ANSWER_NORM * unit)
 
 
-def _word_matchers(parts: Residual, slow: list[int], unit: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _unit(parts: Residual) -> float:
+    """Norm after RMSNorm of each thing that the residual holds, the token and the heads' codes, each about 1 before."""
+    return math.sqrt(parts.tokens.shape[0]) / math.sqrt(parts.heads.latest + 2)
+
+
+def _word_matchers(
+    parts: Residual, slow: list[int], generator: torch.Generator, *, short: bool
+) -> tuple[Tensor, Tensor]:
     """One head's queries and keys [64, H] that compare the last tokens, and the stretch before them, on `slow`."""
     width = parts.heads.code
-    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / unit
+    gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / _unit(parts)
     seen = [parts.code, *(writer.T for writer in parts.writers)]
     queries, keys = torch.zeros(2, HEAD_DIM, parts.tokens.shape[0])
-    for back, weight in enumerate(BACK_WEIGHTS[: parts.heads.num_back]):
+    num_back = min(SHORT_BACK, parts.heads.num_back) if short else parts.heads.num_back
+    for back, weight in enumerate(BACK_WEIGHTS[:num_back]):
         mixer = orthonormal(len(slow), width, generator)
         queries[slow] += gain * weight * mixer @ seen[back]
         keys[slow] += gain * mixer @ seen[back + 1]
     # The same stretch on both sides: it is wide, so that one token's difference hardly matters.
-    mixer = STRETCH_WEIGHT**0.5 * orthonormal(len(slow), width, generator)
+    mixer = (SHORT_STRETCH if short else STRETCH_WEIGHT) ** 0.5 * orthonormal(len(slow), width, generator)
     queries[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
     keys[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
     return queries, keys
 
 
-def _marker_readouts(parts: Residual, markers: Tensor, unit: float) -> tuple[Tensor, Tensor]:
-    """Which marker, one row each: of the segment one is in [M, H], and of a code, for matching starts [M, C]."""
+def _evidence_readouts(parts: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Which of the first `count` markers: of the segment one is in [count, H], and of a code, for starts [count, C].
+
+    Only evidence is quoted, so only its segments and starts are told apart.
+    """
     size, width = parts.tokens.shape[1], parts.heads.code
-    codes = markers @ parts.code.T / math.sqrt(size / width)
-    which = torch.linalg.pinv(codes).T / unit
+    codes = marked @ parts.code.T / math.sqrt(size / width)
+    which = torch.linalg.pinv(codes).T[:count] / _unit(parts)
     segment = math.sqrt(SEGMENT_NATS * math.sqrt(HEAD_DIM)) * which @ parts.writers[parts.heads.latest].T
     # After a marker, what followed the same marker before: its long code counts here as one.
     start = math.sqrt(START_NATS * math.sqrt(HEAD_DIM)) * which * math.sqrt(width / size)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from specrace.tiny.circuit import build_model, circuit_parameters, tiny_config
+from specrace.tiny.circuit import Markers, build_model, circuit_parameters, tiny_config
 from specrace.tiny.quoting import QuotingTask, Sample, Source
 from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGMENT_MARKERS, prompt_ids
 
@@ -125,13 +125,14 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
 
 def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
     """The model that training starts with."""
-    markers = [tokenizer.convert_tokens_to_ids(text) for text in SEGMENT_MARKERS]
+    numbers = dict(zip(SEGMENT_MARKERS, tokenizer.convert_tokens_to_ids(list(SEGMENT_MARKERS)), strict=True))
+    evidence = tuple(numbers.pop(text) for text in EVIDENCE)
+    markers = Markers(evidence, numbers.pop(QUESTION), numbers.pop(ANSWER), tuple(numbers.values()))
     vocabulary = (len(tokenizer) + 63) // 64 * 64
     config = tiny_config(
         vocabulary, eos_token_id=tokenizer.eos_token_id, hidden=recipe.hidden, layers=recipe.layers, mlp=recipe.mlp
     )
-    question, answer = (markers[SEGMENT_MARKERS.index(text)] for text in (QUESTION, ANSWER))
-    return build_model(config, markers, question, answer, recipe.seed)
+    return build_model(config, markers, recipe.seed)
 
 
 def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cpu") -> None:

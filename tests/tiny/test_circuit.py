@@ -7,18 +7,19 @@ import random
 import pytest
 import torch
 
-from specrace.tiny.circuit import Heads, build_model, tiny_config
+from specrace.tiny.circuit import Heads, Markers, build_model, tiny_config
 
-VOCABULARY, MARKERS = 1024, [1, 2, 3, 4, 5, 6, 8]
+VOCABULARY = 1024
 HEADS = Heads.of(512)
 CONTEXT, EVIDENCE, QUESTION, ANSWER, CLOSE = 1, (2, 3, 4), 5, 6, 8
+MARKERS = Markers(EVIDENCE, QUESTION, ANSWER, (CONTEXT, CLOSE))
 
 
 @pytest.fixture(scope="module")
 def model():
     config = tiny_config(VOCABULARY, eos_token_id=7)
     config._attn_implementation = "eager"
-    return build_model(config, MARKERS, QUESTION, ANSWER).eval()
+    return build_model(config, MARKERS).eval()
 
 
 def marked_text(seed: int) -> tuple[list[int], list[int]]:
@@ -53,9 +54,41 @@ def test_fetching_heads_look_where_they_should(model) -> None:
         assert back.min() > 0.99
     stretch = torch.stack([attention[HEADS.stretch, p, p - 20 : p - 3].sum() for p in range(20, len(ids))])
     assert stretch.min() > 0.9
-    latest = [max(i for i in range(p + 1) if ids[i] in MARKERS) for p in range(len(ids))]
-    near = [attention[HEADS.latest, p, latest[p]] for p in range(len(ids)) if p - latest[p] < 45]
-    assert torch.stack(near).mean() > 0.95
+
+
+@torch.inference_mode()
+def test_latest_marker_is_known_deep_inside_a_long_sentence(model) -> None:
+    chance = random.Random(1)
+    ids: list[int] = []
+    for marker, length in (
+        (CONTEXT, 9),
+        (EVIDENCE[0], 150),
+        (EVIDENCE[1], 9),
+        (EVIDENCE[2], 155),
+        (CLOSE, 30),
+        (QUESTION, 12),
+    ):
+        ids += [marker, *(chance.randrange(20, VOCABULARY) for _ in range(length))]
+    attention = model(torch.tensor([ids]), output_attentions=True).attentions[0][0, HEADS.latest]
+    latest = [max(i for i in range(p + 1) if ids[i] in MARKERS.ids) for p in range(len(ids))]
+    assert torch.stack([attention[p, latest[p]] for p in range(len(ids))]).min() > 0.9
+
+
+@torch.inference_mode()
+def test_long_marked_sentence_is_copied_to_its_end_beside_one_that_shares_its_words(model) -> None:
+    """The other sentence has every ten words of the marked one, in another order."""
+    right = total = 0
+    for seed in range(4):
+        chance = random.Random(seed)
+        pieces = [[chance.randrange(20, VOCABULARY) for _ in range(10)] for _ in range(14)]
+        sentence = [token for piece in pieces for token in piece]
+        other = [token for piece in chance.sample(pieces, len(pieces)) for token in piece]
+        ids = [CONTEXT, *other, EVIDENCE[0], *other[::-1], CLOSE, EVIDENCE[1], *sentence, CLOSE, EVIDENCE[2], *other]
+        ids += [CLOSE, QUESTION, 12, ANSWER, 9, EVIDENCE[1], *sentence]
+        predicted = model(torch.tensor([ids])).logits[0, -len(sentence) - 1 : -1].argmax(-1).tolist()
+        right += sum(a == b for a, b in zip(predicted, sentence, strict=True))
+        total += len(sentence)
+    assert right / total > 0.99
 
 
 @torch.inference_mode()
@@ -71,7 +104,7 @@ def test_answer_sees_the_first_two_words_of_the_question(model) -> None:
 def test_narrow_model_of_two_layers_copies_less_surely_and_sees_the_first_word() -> None:
     config = tiny_config(VOCABULARY, eos_token_id=7, hidden=320, layers=2)
     config._attn_implementation = "eager"
-    narrow = build_model(config, MARKERS, QUESTION, ANSWER).eval()
+    narrow = build_model(config, MARKERS).eval()
     right = total = 0
     for seed in range(6):
         ids, sentence = marked_text(seed)
@@ -85,7 +118,7 @@ def test_narrow_model_of_two_layers_copies_less_surely_and_sees_the_first_word()
 
 def test_too_narrow_a_model_is_refused() -> None:
     with pytest.raises(ValueError, match="too few heads"):
-        build_model(tiny_config(VOCABULARY, eos_token_id=7, hidden=256), MARKERS, QUESTION, ANSWER)
+        build_model(tiny_config(VOCABULARY, eos_token_id=7, hidden=256), MARKERS)
 
 
 @torch.inference_mode()
@@ -106,7 +139,7 @@ def test_stretch_tells_apart_two_places_where_the_same_words_stand(model) -> Non
 
 def test_weights_are_a_function_of_the_seed() -> None:
     config = tiny_config(VOCABULARY, eos_token_id=7)
-    first, second, other = (build_model(config, MARKERS, QUESTION, ANSWER, seed) for seed in (0, 0, 1))
+    first, second, other = (build_model(config, MARKERS, seed) for seed in (0, 0, 1))
     same = [torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)]
     assert all(same)
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
