@@ -16,9 +16,9 @@ from specrace.retrieval.sentences import is_heading, word_set
 
 MIN_EVIDENCE_WORDS = 4
 MAX_EVIDENCE_WORDS = 60
-MIN_EVIDENCE_SCORE = 0.4
+MIN_EVIDENCE_SCORE = 0.45
 SAME_WORDS = 0.8
-SHARED_WORDS_WEIGHT = 0.15
+SHARED_WORDS_WEIGHT = 0.35
 PASSAGES_REMEMBERED = 512
 
 _WORD = re.compile(r"\w+")
@@ -70,7 +70,7 @@ class Retriever:
         self._remembered: OrderedDict[int, _SplitPassage] = OrderedDict()
         self._lock = threading.Lock()
 
-    def retrieve(self, question: str, *, top: int = 4, max_evidence: int = 3, evidence_ratio: float = 0.6) -> list[Hit]:
+    def retrieve(self, question: str, *, top: int = 4, max_evidence: int = 3, evidence_ratio: float = 0.5) -> list[Hit]:
         """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
 
         At most `max_evidence` sentences are marked over all passages, each with at least `evidence_ratio` times
