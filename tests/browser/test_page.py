@@ -132,15 +132,16 @@ def test_hostile_documents_and_questions_are_only_text(app: Any, open_page: Any,
     assert set(texts(page)) == {texts(page)[0]}
 
 
-def test_uploads_that_cannot_be_used_are_a_toast(app: Any, open_page: Any, tmp_path: Path) -> None:
+def test_uploads_that_cannot_be_used_are_one_sentence(app: Any, open_page: Any, tmp_path: Path) -> None:
     (tmp_path / "owls.txt").write_bytes(b"\xff\xfe\x00owls")
     page = open_page(app.url)
     page.locator("#settings-button").click()
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "owls.txt"))
     expect(page.locator("#files")).to_contain_text("owls")
     ask(page, QUESTION)
-    expect(page.locator(".toast-wrap")).to_contain_text("not UTF-8 text")
     wait_for_phase(page, "failed")
+    expect(page.locator(".announcer")).to_contain_text("not UTF-8 text")
+    expect(page.locator(".announcer")).to_be_in_viewport()
 
 
 def test_a_blank_question_is_a_toast(app: Any, open_page: Any) -> None:

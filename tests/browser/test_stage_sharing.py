@@ -41,7 +41,7 @@ def without_model() -> Iterator[str]:
 
     worker = Worker(load)
     page = build_page(worker, ["Why?"], Gallery.in_folder(RECORDINGS))
-    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options(worker))
     worker.start()
     yield url
     page.close()

@@ -50,7 +50,7 @@ def endless() -> Iterator[tuple[str, EndlessBench]]:
 
     worker = Worker(load)
     page = build_page(worker, [])
-    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options(worker))
     worker.start()
     yield url, bench
     page.close()

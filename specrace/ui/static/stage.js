@@ -9,7 +9,7 @@ const methods = new Map(props.methods.map((method) => [method.lane, method]));
 const player = new Player(find(".player"), { begin, clear, show, draw, cursor, end });
 const gallery = new Gallery(find(".gallery"), props.gallery, openReel, complain);
 const MODES = { idle: "", live: "Live", replay: "Replay", result: "Finished" };
-let race = 0, left = -1, seq = -1, drawn = false, panes = [], reel, follows;
+let race = 0, left = -1, seq = -1, drawn = false, panes = [], reel, follows, source;
 
 function setLanes(lanes, longest) {
   panes = lanes.map((lane) => new Pane({ ...lane, ...methods.get(lane.lane) }));
@@ -52,6 +52,8 @@ function setPhase(phase, words) {
   stage.dataset.phase = phase;
   setMode(phase === "running" || phase === "waiting" ? "live" : stage.dataset.mode === "live" ? "idle" : stage.dataset.mode);
   say(words, phase === "failed" ? "bad" : "");
+  // Open settings may have pushed the line out of sight.
+  if (phase === "failed") find(".announcer").scrollIntoView({ block: "nearest" });
 }
 
 function complain(words) {
@@ -68,6 +70,7 @@ function beginRace(number) {
   reel = undefined;
   Object.assign(stage.dataset, { race, frames: 0, lost: 0, seq });
   find(".results").hidden = true;
+  setMode("live");
   // From here on the space bar is the replay's, not the button's that was pressed.
   if (document.activeElement?.closest("#race, .example")) stage.focus({ preventScroll: true });
 }
@@ -103,11 +106,14 @@ function showResult(rows) {
   setMode("result");
 }
 
-// The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
 function showEnd(frame) {
   setPhase(frame.phase, frame.headline);
   showResult(frame.results);
-  if (!reel) return;
+}
+
+// The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
+function takeReel(frame) {
+  reel = frame;
   load();
   if (frame.phase === "finished" && !CALM.matches) follows = setTimeout(() => player.play(), REPLAY_AFTER_MS);
 }
@@ -125,7 +131,7 @@ function load() {
 // A recorded race. One that runs is given up.
 function openReel(opened, offered) {
   clearTimeout(follows);
-  if (stage.dataset.mode === "live") document.getElementById("stop")?.click();
+  source?.close();
   stage.dataset.phase = "idle";
   left = race;
   reel = opened;
@@ -187,11 +193,24 @@ function end() {
   say(reel.headline);
 }
 
+// A race that was asked for. The server ends it when this page no longer listens.
+function listen({ key }) {
+  source?.close();
+  const mine = (source = new EventSource(`gradio_api/race/${key}`));
+  mine.addEventListener("message", ({ data }) => take(JSON.parse(data)));
+  mine.addEventListener("end", () => mine.close());
+  mine.addEventListener("error", () => {
+    mine.close();
+    if (mine === source) setPhase("failed", "The connection was lost, and the race with it; press Race to begin another.");
+  });
+}
+
 function take(frame) {
   if (frame.race < race || frame.race <= left) return;
   if (frame.race > race) beginRace(frame.race);
+  if (frame.kind === "watch") return listen(frame);
   if (frame.kind === "note") return setPhase(frame.phase, frame.message);
-  if (frame.kind === "reel") return void (reel = frame);
+  if (frame.kind === "reel") return takeReel(frame);
   if (frame.seq <= seq) return;
   stage.dataset.lost = Number(stage.dataset.lost) + frame.seq - seq - 1;
   seq = frame.seq;
