@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,12 +19,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.errors import InputError
-from specrace.events import Event, Finished, Started
+from specrace.events import Event, Finished, Started, Step, to_json
 from specrace.reel import make_reel
 from specrace.ui.worker import Job, Worker
 from specrace.view import Frame, RaceView, report
 
 PERIOD_S = 1 / 18
+TREE_PERIOD_S = 0.25
+MAX_LANE_NAME = 40
 
 
 class Watching(StreamingResponse):
@@ -56,8 +58,20 @@ def watch_route(worker: Worker) -> Route:
         job = worker.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else Watching(worker, job)
 
+    async def follow(request: Request) -> Response:
+        """The body names the lane whose steps the page wants to see whole; none when it is empty."""
+        job, lane = worker.find(request.path_params["key"]), b""
+        async for part in request.stream():
+            lane = (lane + part)[:MAX_LANE_NAME]
+        if job is not None:
+            job.followed = lane.decode(errors="replace")
+        return Response(status_code=404 if job is None else 204)
+
+    async def serve(request: Request) -> Response:
+        return await (follow if request.method == "POST" else watch)(request)
+
     # Below Gradio's own prefix, which every proxy before it passes on.
-    return Route("/gradio_api/race/{key}", watch)
+    return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
 
 
 def frame_json(frame: Frame) -> str:
@@ -72,7 +86,7 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
     """
     view, message = RaceView(job.number), ""
     seen: list[Event] = []
-    due = time.monotonic()
+    due = tree_due = time.monotonic()
     try:
         while True:
             done = job.done
@@ -84,6 +98,8 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
                 message = news
                 frame = note(job, "waiting", message)
             if frame is not None:
+                if job.followed and time.monotonic() >= tree_due and (step := latest_step(seen, job.followed)):
+                    frame["step"], tree_due = to_json(step), time.monotonic() + TREE_PERIOD_S
                 yield frame
             if done:
                 break
@@ -113,6 +129,11 @@ async def outcome(job: Job) -> dict[str, Any]:
             await asyncio.sleep(PERIOD_S)
     finally:
         job.stop()
+
+
+def latest_step(events: Sequence[Event], lane: str) -> Step | None:
+    """The last step of a lane, if it has one."""
+    return next((event for event in reversed(events) if isinstance(event, Step) and event.lane == lane), None)
 
 
 def waiting_for(worker: Worker, job: Job) -> str:

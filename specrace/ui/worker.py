@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Job:
     """A race in line or under way. The worker appends to `events`; whoever shows them takes them from the left.
 
-    Who knows its `key` may claim it.
+    Who knows its `key` may claim it. `followed` is the lane whose latest steps are shown whole.
     """
 
     def __init__(self, number: int, session: str, run: Run) -> None:
@@ -43,6 +43,7 @@ class Job:
         self.run = run
         self.events: deque[Event] = deque()
         self.error = ""
+        self.followed = ""
         self.running = False
         self._stop = threading.Event()
         self._done = threading.Event()
@@ -134,6 +135,11 @@ class Worker:
     def claim(self, key: str) -> Job | None:
         """The job that was offered under this key; None for one that is unknown, or taken."""
         return self._unclaimed.pop(key, None)
+
+    def find(self, key: str) -> Job | None:
+        """The job of this key that waits or runs."""
+        with self._lock:
+            return next((job for job in self._line if job.key == key), None)
 
     def _give_up(self, job: Job) -> None:
         if self.claim(job.key) is job:

@@ -1,6 +1,7 @@
 // The stage: takes a live race's frames in, in order, or a reel, and hands each lane its part. Text from outside goes
-// through textContent only. On the .stage element it tells others "reel" (a race that can be replayed) and "cursor"
-// (the step that is shown: {lane, step}); they may ask for a step with "seek" (the same).
+// through textContent only. On the .stage element it tells others "begun" (a live race, or a replay, starts), "step"
+// (the latest one of the lane that was asked for, live), "reel" (a race that can be replayed) and "cursor" (the step
+// that is shown: {lane, step}); they may ask for a step with "seek" (the same).
 const REPLAY_AFTER_MS = 2500, LOADING_MS = 700;
 const stage = element.querySelector(".stage");
 const find = (name) => stage.querySelector(name);
@@ -11,17 +12,17 @@ const gallery = new Gallery(find(".gallery"), props.gallery, openReel, complain)
 const MODES = { idle: "", live: "Live", replay: "Replay", result: "Finished" };
 let race = 0, left = -1, seq = -1, drawn = false, panes = [], reel, follows, source;
 
-function setLanes(lanes, longest) {
+function setLanes(lanes, most) {
   panes = lanes.map((lane) => new Pane({ ...lane, ...methods.get(lane.lane) }));
   panes.forEach((pane, index) => pane.solo.addEventListener("click", () => setSolo(index)));
   find(".panes").replaceChildren(...panes.map((pane) => pane.node));
   find(".panes").dataset.count = panes.length;
   setSolo(undefined);
-  setTrack(lanes, longest);
+  setTrack(lanes, 0, most);
 }
 
-function setTrack(lanes, longest) {
-  track.show(lanes.map((lane) => ({ ...lane, ...methods.get(lane.lane) })), longest);
+function setTrack(lanes, length, most) {
+  track.show(lanes.map((lane) => ({ ...lane, ...methods.get(lane.lane) })), length, most);
 }
 
 function setSolo(index) {
@@ -75,8 +76,8 @@ function beginRace(number) {
   if (document.activeElement?.closest("#race, .example")) stage.focus({ preventScroll: true });
 }
 
-function drawHead(head, longest) {
-  setLanes(head.lanes, longest);
+function drawHead(head) {
+  setLanes(head.lanes, head.settings?.max_new_tokens ?? 160);
   passages.show(head.passages, panes.map((pane) => pane.method));
   find(".machine").textContent = find(".machine").title = describeRecording({ ...head, date: undefined });
   find(".machine").title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
@@ -87,8 +88,8 @@ function drawHead(head, longest) {
 }
 
 function showHead(head) {
-  drawHead(head, head.settings?.max_new_tokens ?? 160);
-  stage.dispatchEvent(new CustomEvent("begun", { detail: { live: true } }));
+  drawHead(head);
+  stage.dispatchEvent(new CustomEvent("begun", { detail: { live: true, lanes: head.lanes } }));
   setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
 }
 
@@ -135,7 +136,7 @@ function openReel(opened, offered) {
   stage.dataset.phase = "idle";
   left = race;
   reel = opened;
-  drawHead(reel.head, 1);
+  drawHead(reel.head);
   load();
   const { question } = reel.head, about = describeRecording(reel.head);
   say(`Recorded race: “${question ?? "no question"}” ${about}`);
@@ -158,7 +159,7 @@ function begin() {
 function clear() {
   stage.dispatchEvent(new CustomEvent("begun", { detail: { live: false } }));
   panes.forEach((pane) => pane.clear());
-  setTrack(reel.head.lanes, Math.max(1, ...reel.results.map((row) => row.tokens)));
+  setTrack(reel.head.lanes, player.length, reel.head.settings?.max_new_tokens ?? 160);
   passages.dim();
 }
 
@@ -168,8 +169,6 @@ function show(step, still) {
   passages.count(step.lane, step.frame.sources);
   if (!still) stage.dispatchEvent(new CustomEvent("moved", { detail: step.frame }));
   track.apply(step.frame);
-  // However many steps come at once, the photo of the finish is taken in time.
-  if (step.frame.end) track.draw();
   // A step of vanilla moves every lane's speedup, and any step its own.
   const base = panes[0].meters?.tokens_per_s;
   for (const each of step.lane ? [pane] : panes) if (each.meters) each.setSpeedup(base ? each.meters.tokens_per_s / base : 0);
@@ -197,6 +196,7 @@ function end() {
 function listen({ key }) {
   source?.close();
   const mine = (source = new EventSource(`gradio_api/race/${key}`));
+  stage.dataset.key = key;
   mine.addEventListener("message", ({ data }) => take(JSON.parse(data)));
   mine.addEventListener("end", () => mine.close());
   mine.addEventListener("error", () => {
@@ -223,6 +223,7 @@ function take(frame) {
     track.apply(lane);
   }
   draw(frame.clock);
+  if (frame.step) stage.dispatchEvent(new CustomEvent("step", { detail: frame.step }));
   if (frame.results) showEnd(frame);
   stage.dataset.frames = Number(stage.dataset.frames) + 1;
   stage.dataset.seq = seq;
@@ -239,7 +240,7 @@ find(".panes").addEventListener("click", ({ target }) => {
 });
 document.addEventListener("pointerdown", () => clearTimeout(follows));
 
-setLanes(props.lanes.map((lane) => ({ lane })), 160);
+setLanes(props.lanes.map((lane) => ({ lane })));
 player.unload();
 
 // A visitor who comes while the model loads, or where there is none, sees a recorded race at once.
