@@ -478,6 +478,7 @@ class Inspector {
 }
 
 const GROUP_WORDS = {
+  Sources: "Which source each guess is from: the longest context that it once followed, or whatever else knows it.",
   Window: "A column hangs from its trunk token in row 0, the oldest guesses; each row below is one step newer and one place further on.",
   Pool: "N-grams that were collected after the pending token; marked is what the model agreed with.",
   "Rows of the table": "The most frequent tokens after the context, with their counts; marked is what the model said.",
