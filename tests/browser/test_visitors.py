@@ -22,10 +22,11 @@ pytestmark = pytest.mark.browser
 class EndlessBench:
     """Stands where the workbench stands; its only lane goes on until it is stopped."""
 
-    running = 0
+    running = begun = 0
 
     def ask(self, question: str, spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
         self.running += 1
+        self.begun += 1
         settings = {"settings": {"max_new_tokens": 10_000}, "question": question}
         yield Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0, settings)
         index = 0
@@ -68,11 +69,46 @@ def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
     return condition()
 
 
-def test_closing_the_tab_stops_the_worker(endless: tuple[str, EndlessBench], open_page: Any) -> None:
+def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
+    endless: tuple[str, EndlessBench], open_page: Any
+) -> None:
+    url, bench = endless
+    first, second = open_page(url), open_page(url)
+    begin(first)
+    assert wait_until(lambda: bench.running == 1)
+    begin(second)
+    expect(second.locator(".announcer")).to_contain_text("in line")
+    first.close()
+    expect(second.locator(".stage")).to_have_attribute("data-phase", "running", timeout=2000)
+    assert (bench.running, bench.begun) == (1, 2)
+    second.close()
+    assert wait_until(lambda: bench.running == 0, 2.0)
+
+
+def test_a_tab_that_is_closed_in_line_never_races(endless: tuple[str, EndlessBench], open_page: Any) -> None:
+    url, bench = endless
+    first, second = open_page(url), open_page(url)
+    begin(first)
+    assert wait_until(lambda: bench.running == 1)
+    begun = bench.begun
+    begin(second)
+    expect(second.locator(".announcer")).to_contain_text("in line")
+    second.close()
+    first.close()
+    assert wait_until(lambda: bench.running == 0, 2.0)
+    assert not wait_until(lambda: bench.begun > begun, 0.5)
+
+
+def test_a_lost_connection_is_told(endless: tuple[str, EndlessBench], open_page: Any) -> None:
     url, bench = endless
     page = open_page(url)
+    page.route("**/gradio_api/race/*", lambda route: route.abort())
     begin(page)
-    assert wait_until(lambda: bench.running == 1)
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "failed")
+    expect(page.locator(".announcer")).to_contain_text("connection was lost")
+    page.unroute("**/gradio_api/race/*")
+    begin(page)
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "running")
     page.close()
     assert wait_until(lambda: bench.running == 0)
 
@@ -102,7 +138,7 @@ def test_frames_keep_their_pace_and_none_is_lost_in_a_hidden_tab(
     before, began = page.evaluate(counted), time.monotonic()
     page.wait_for_timeout(1500)
     rate = (page.evaluate(counted) - before) / (time.monotonic() - began)
-    assert rate >= 12
+    assert rate >= 15
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
     page.wait_for_timeout(1500)
     page.evaluate("delete document.visibilityState")
