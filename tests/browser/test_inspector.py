@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from specrace.tree import TokenTree
-from tests.browser.parts import HOSTILE, Row, ask, choose, mode, open_race, read_rows, steps_of, write_rows
+from tests.browser.parts import HOSTILE, Row, choose, open_race, read_rows, steps_of, write_rows
 
 pytestmark = pytest.mark.browser
 
@@ -342,31 +341,3 @@ def test_nothing_overflows(replay_app: Any, open_page: Any, races: dict[str, Pat
             }).map((node) => node.className)"""
         )
         assert outside == []
-
-
-def test_the_draft_tree_follows_a_live_race(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, 1920, 1080, calm=True)
-    page.evaluate(
-        """() => {
-          const { stage = document.querySelector('.stage') } = {};
-          window.live = [];
-          window.trees = [];
-          stage.addEventListener('step', ({ detail }) => window.live.push(detail));
-          new MutationObserver(() => {
-            const { live, step } = document.querySelector('.inspector').dataset;
-            const nodes = document.querySelectorAll('.tree g.node:not([data-node=bonus])').length;
-            if (live === 'true') window.trees.push([performance.now(), Number(step), nodes]);
-          }).observe(document.querySelector('.tree'), { childList: true });
-        }"""
-    )
-    ask(page)
-    page.wait_for_selector(".inspector[data-live=true]")
-    page.locator(".lane-tabs [data-lane=trigram]").click()
-    mode(page, "result")
-    page.wait_for_selector(".inspector[data-live=false]")
-    steps, trees = page.evaluate("[window.live, window.trees]")
-    assert steps and {step["lane"] for step in steps} <= {"trie", "trigram"}
-    sizes = {(step["index"], min(len(step["pieces"]), MOST_NODES)) for step in steps}
-    assert {(step, nodes) for _, step, nodes in trees} <= sizes
-    times = [time for time, _, _ in trees]
-    assert all(later - time > 150 for time, later in pairwise(times))
