@@ -161,7 +161,7 @@ def serve(options: argparse.Namespace) -> None:
         worker = Worker(loader(options))
         models = Models(options.model, offered_models(options), DTYPES)
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models)
-        page.launch(**where, **launch_options())
+        page.launch(**where, **launch_options(worker))
         worker.start()
     page.block_thread()
 

@@ -118,11 +118,12 @@ class RaceView:
     def frame(self, now: float) -> Frame | None:
         """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
         # A step of vanilla moves every lane's speedup and badge.
-        moved = [number for number, lane in enumerate(self._all()) if self._state(lane) != lane.shown]
+        states = [self._state(lane) for lane in self._all()]
+        moved = [number for number, lane in enumerate(self._all()) if states[number] != lane.shown]
         if self._key_is_due or (moved and now >= self._next_keyframe):
             self._next_keyframe = now + KEYFRAME_S
             return self.keyframe()
-        return self._frame("delta", [self._lane(number) for number in moved]) if moved else None
+        return self._frame("delta", [self._lane(number, states[number]) for number in moved]) if moved else None
 
     def keyframe(self) -> Frame:
         """Everything: what a reader that has lost a frame needs."""
@@ -163,11 +164,11 @@ class RaceView:
             "lanes": lanes,
         }
 
-    def _lane(self, number: int) -> Frame:
+    def _lane(self, number: int, state: Frame | None = None) -> Frame:
         """What a frame says of a lane: what is new in its text, and the state that it is in."""
         lane = self._all()[number]
         base, runs = lane.fresh()
-        lane.shown = self._state(lane)
+        lane.shown = state or self._state(lane)
         return {"lane": number, "base": base, "runs": runs, **lane.shown}
 
     def _state(self, lane: _LaneView) -> Frame:

@@ -13,6 +13,7 @@ import numpy as np
 
 from specrace.drafters.base import Flag, Material
 from specrace.errors import InputError
+from specrace.note import Note
 from specrace.rejection import draw
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
@@ -66,6 +67,18 @@ class DraftModelDrafter:
     def distributions(self) -> np.ndarray:
         """What the guesses of the last proposal were drawn from, [k, V]; only of a `sampled` draft."""
         return np.array(self._drawn_from).reshape(-1, self.vocab_size)
+
+    def note(self, tree: TokenTree) -> Note:
+        """How sure the smaller model was of its chain."""
+        reached = np.cumprod((tree.probs or (1.0,))[: len(tree)])
+        return Note(
+            {
+                "drafted": tree.num_draft,
+                "each guess": "drawn at the race's temperature" if self.random else "the smaller model's likeliest",
+                "sure of the whole": f"{reached[-1]:.0%}",
+                "by its own estimate": f"{reached.sum():.2f} tokens",
+            }
+        )
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Nothing to learn; what was rejected is forgotten when the next context tells it."""

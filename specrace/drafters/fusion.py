@@ -15,10 +15,12 @@ from heapq import heappop, heappush
 from typing import Annotated, ClassVar
 
 from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.fusion_note import tell
 from specrace.drafters.payoff import Account, Prices, Trust
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.backoff import BackoffModel, State
 from specrace.ngrams.suffix_index import END
+from specrace.note import Note
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
@@ -156,6 +158,10 @@ class FusionDrafter:
     def _position(self, node: int) -> int:
         """Where prompt or output has the node's token after its path; -1 for nowhere, and for the root."""
         return self.own.position(self._states[self._parents[node]], self._tokens[node]) if node else -1
+
+    def note(self, tree: TokenTree) -> Note:
+        """The source of each guess, and why there are no more."""
+        return tell(self, tree, grown=bool(self._tops))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Judge the estimates along the accepted path, book the draft, and take in what was said."""

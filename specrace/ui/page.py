@@ -7,7 +7,6 @@ import html
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from specrace.rejection import MATCH
 from specrace.ui import asking, settings, uploads
 from specrace.ui.gallery import Answer, Gallery, open_recorded
 from specrace.ui.models import Models
-from specrace.ui.stream import frames, outcome
+from specrace.ui.stream import outcome, watch_route
 from specrace.ui.worker import Run, Worker
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ SCRIPTS = (
 )
 EXAMPLES_SHOWN = 4
 STATUS_PERIOD_S = 0.25
+QUEUE_PERIOD_S = 0.01
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
@@ -81,7 +81,10 @@ def build_page(
         page.load(_status_watcher(worker), None, status, **free)
         page.unload(_leaver(worker, benches))
         gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
-    return page.queue(max_size=20)
+    page.queue(max_size=20)
+    # Gradio looks a thousand times a second whether an event waits; the race in the same process pays for that.
+    page._queue.sleep_when_free = QUEUE_PERIOD_S
+    return page
 
 
 def build_replay(gallery: Gallery) -> gr.Blocks:
@@ -94,8 +97,8 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
     return page
 
 
-def launch_options() -> dict[str, Any]:
-    """What `launch` needs for the page to look and behave as it should."""
+def launch_options(worker: Worker | None = None) -> dict[str, Any]:
+    """What `launch` needs for the page to look and behave as it should; with a `worker`, to show its races."""
     # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
     sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
     mono = gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))
@@ -114,6 +117,7 @@ def launch_options() -> dict[str, Any]:
         "run_history": False,
         "max_file_size": uploads.MAX_BYTES,
         "pwa": False,
+        "app_kwargs": {"routes": [watch_route(worker)] if worker else []},
     }
 
 
@@ -169,12 +173,12 @@ def _describe_method(number: int) -> dict[str, Any]:
     return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
 
 
-def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., AsyncIterator[str]]:
-    async def start(
+def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., str]:
+    def start(
         question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, rule: Any,
         files: list[str] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
-    ) -> AsyncIterator[str]:  # fmt: skip
-        """Frames of one race, as JSON strings."""
+    ) -> str:  # fmt: skip
+        """Where the page can watch the race that it has asked for."""
         session = request.session_hash or ""
         try:
             options = settings.read_options(values)
@@ -183,11 +187,10 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) ->
             )
             models.check(asked.model, asked.dtype)
             job = worker.submit(session, _racing(asked, benches, models, session, files or []))
-            async with aclosing(frames(worker, job)) as stream:
-                async for frame in stream:
-                    yield json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
         except InputError as error:
             raise toast(error) from error
+        worker.offer(job)
+        return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
     return start
 

@@ -1,30 +1,92 @@
-"""From the worker's events to frames, at a steady pace whatever the model's speed."""
+"""From the worker's events to frames, at a steady pace whatever the model's speed, and to the page that watches.
+
+Frames are server-sent events on a route of their own. As values of a component each would cost the page's server and
+the browser about ten times as much, and a race on the same machine pays for that.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
 from specrace.errors import InputError
-from specrace.events import Event, Finished, Started
+from specrace.events import Event, Finished, Started, Step, to_json
 from specrace.reel import make_reel
 from specrace.ui.worker import Job, Worker
 from specrace.view import Frame, RaceView, report
 
-PERIOD_S = 1 / 19
+PERIOD_S = 1 / 18
+TREE_PERIOD_S = 0.25
+MAX_LANE_NAME = 40
+
+
+class Watching(StreamingResponse):
+    """A job's frames as server-sent events. However the connection ends, the race ends with it."""
+
+    def __init__(self, worker: Worker, job: Job) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._events(worker, job), headers=headers, media_type="text/event-stream")
+        self._job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the race is over or the visitor gone."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._job.stop()
+
+    async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str]:
+        async with aclosing(frames(worker, job)) as stream:
+            async for frame in stream:
+                yield f"data: {frame_json(frame)}\n\n"
+        yield "event: end\ndata:\n\n"
+
+
+def watch_route(worker: Worker) -> Route:
+    """Where a page watches a race that it has the key of."""
+
+    async def watch(request: Request) -> Response:
+        job = worker.claim(request.path_params["key"])
+        return Response(status_code=404) if job is None else Watching(worker, job)
+
+    async def follow(request: Request) -> Response:
+        """The body names the lane whose steps the page wants to see whole; none when it is empty."""
+        job, lane = worker.find(request.path_params["key"]), b""
+        async for part in request.stream():
+            lane = (lane + part)[:MAX_LANE_NAME]
+        if job is not None:
+            job.followed = lane.decode(errors="replace")
+        return Response(status_code=404 if job is None else 204)
+
+    async def serve(request: Request) -> Response:
+        return await (follow if request.method == "POST" else watch)(request)
+
+    # Below Gradio's own prefix, which every proxy before it passes on.
+    return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
+
+
+def frame_json(frame: Frame) -> str:
+    """A frame on the wire."""
+    return json.dumps(frame, separators=(",", ":"))
 
 
 async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
     """The frames of a job, from its wait in line to its end. Leaving early stops the race.
 
-    Before the last frame comes the race's reel: Gradio sends the last value twice, and the reel is large.
-    Raises InputError, after a last frame, when the race could not be run.
+    After the last frame comes the race's reel. Of a race that could not be run the last frame says why.
     """
     view, message = RaceView(job.number), ""
     seen: list[Event] = []
-    due = time.monotonic()
+    due = tree_due = time.monotonic()
     try:
         while True:
             done = job.done
@@ -35,18 +97,18 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
             if frame is None and view.started is None and not done and (news := waiting_for(worker, job)) != message:
                 message = news
                 frame = note(job, "waiting", message)
-            if view.finished is not None and frame is not None:
-                yield {"kind": "reel", **await asyncio.to_thread(make_reel, seen, job.number)}
             if frame is not None:
+                if job.followed and time.monotonic() >= tree_due and (step := latest_step(seen, job.followed)):
+                    frame["step"], tree_due = to_json(step), time.monotonic() + TREE_PERIOD_S
                 yield frame
             if done:
                 break
             due = max(due + PERIOD_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-        if view.finished is None:
+        if view.finished is not None:
+            yield {"kind": "reel", **await asyncio.to_thread(make_reel, seen, job.number)}
+        else:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
-        if job.error:
-            raise InputError(job.error)
     finally:
         job.stop()
 
@@ -67,6 +129,11 @@ async def outcome(job: Job) -> dict[str, Any]:
             await asyncio.sleep(PERIOD_S)
     finally:
         job.stop()
+
+
+def latest_step(events: Sequence[Event], lane: str) -> Step | None:
+    """The last step of a lane, if it has one."""
+    return next((event for event in reversed(events) if isinstance(event, Step) and event.lane == lane), None)
 
 
 def waiting_for(worker: Worker, job: Job) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import queue
+import secrets
 import threading
 import time
 from collections import deque
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 20
 RACE_LIMIT_S = 600.0
+# A race that no page has begun to watch by then is nobody's.
+CLAIM_LIMIT_S = 10.0
 OUR_FAULT = "Something in specrace failed; the server's log says what."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
@@ -28,14 +31,19 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race in line or under way. The worker appends to `events`; whoever shows them takes them from the left."""
+    """A race in line or under way. The worker appends to `events`; whoever shows them takes them from the left.
+
+    Who knows its `key` may claim it. `followed` is the lane whose latest steps are shown whole.
+    """
 
     def __init__(self, number: int, session: str, run: Run) -> None:
+        self.key = secrets.token_urlsafe(16)
         self.number = number
         self.session = session
         self.run = run
         self.events: deque[Event] = deque()
         self.error = ""
+        self.followed = ""
         self.running = False
         self._stop = threading.Event()
         self._done = threading.Event()
@@ -89,6 +97,7 @@ class Worker:
         self._load = load
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._line: list[Job] = []
+        self._unclaimed: dict[str, Job] = {}
         self._lock = threading.Lock()
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
@@ -115,6 +124,26 @@ class Worker:
             self._line.append(job)
         self._jobs.put(job)
         return job
+
+    def offer(self, job: Job) -> None:
+        """Let the job be claimed by its key, once; unless that is soon, it is stopped."""
+        self._unclaimed[job.key] = job
+        timer = threading.Timer(CLAIM_LIMIT_S, self._give_up, [job])
+        timer.daemon = True
+        timer.start()
+
+    def claim(self, key: str) -> Job | None:
+        """The job that was offered under this key; None for one that is unknown, or taken."""
+        return self._unclaimed.pop(key, None)
+
+    def find(self, key: str) -> Job | None:
+        """The job of this key that waits or runs."""
+        with self._lock:
+            return next((job for job in self._line if job.key == key), None)
+
+    def _give_up(self, job: Job) -> None:
+        if self.claim(job.key) is job:
+            job.stop()
 
     def stop(self, session: str) -> None:
         """Stop the races of a session."""

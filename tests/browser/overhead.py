@@ -43,6 +43,7 @@ def watched(page: Page) -> Measured:
     page.wait_for_function("race => Number(document.querySelector('.stage').dataset.race) > race", arg=int(race))
     page.wait_for_function("document.querySelector('.stage').dataset.mode === 'result'")
     wall = time.monotonic() - began
+    page.wait_for_function("race => window.reel?.race > race", arg=int(race))
     if page.locator(".stage").get_attribute("data-lost") != "0":
         sys.exit("A frame was lost.")
     return {row["lane"]: row["tokens_per_s"] for row in page.evaluate("window.reel.results")}, wall

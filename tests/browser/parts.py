@@ -9,6 +9,9 @@ from typing import Any
 from playwright.sync_api import Page
 
 Row = dict[str, Any]
+QUESTION = "What is the n-gram trie built from?"
+# For machines that have much else to do; nothing here waits that long otherwise.
+PATIENCE_MS = 120_000
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
@@ -29,6 +32,33 @@ def write_rows(path: Path, rows: list[Row]) -> Path:
 def steps_of(rows: list[Row], lane: str) -> list[Row]:
     """A lane's steps, in order."""
     return [row for row in rows[1:-1] if row["lane"] == lane]
+
+
+def ask(page: Page, question: str = QUESTION) -> None:
+    """Type a question and press Race."""
+    page.locator("#question").locator("textarea, input").fill(question)
+    page.locator("#race").click()
+
+
+def mode(page: Page, name: str) -> None:
+    """Wait until the stage is in this mode."""
+    page.wait_for_function(
+        "name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=PATIENCE_MS
+    )
+
+
+def texts(page: Page) -> list[str]:
+    """What the panes print; the hint of an empty pane is not part of it."""
+    found: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
+    return found
+
+
+def race(page: Page, question: str = QUESTION) -> None:
+    """A live race to its end, its replay at hand."""
+    ask(page, question)
+    mode(page, "live")
+    mode(page, "result")
+    page.wait_for_selector(".scrubber:enabled")
 
 
 def open_race(page: Page, path: Path) -> None:

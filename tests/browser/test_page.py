@@ -8,18 +8,14 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
+from tests.browser.parts import QUESTION, ask, texts
+
 pytestmark = pytest.mark.browser
 
-QUESTION = "What is the n-gram trie built from?"
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> \u202egnirts 🦉"
 )
-
-
-def ask(page: Page, question: str) -> None:
-    page.locator("#question").locator("textarea, input").fill(question)
-    page.locator("#race").click()
 
 
 def wait_for_phase(page: Page, *phases: str, timeout_s: float = 30) -> None:
@@ -27,12 +23,6 @@ def wait_for_phase(page: Page, *phases: str, timeout_s: float = 30) -> None:
         "phases => phases.includes(document.querySelector('.stage').dataset.phase)", arg=list(phases),
         timeout=1000 * timeout_s,
     )  # fmt: skip
-
-
-def texts(page: Page) -> list[str]:
-    """What the panes print; the hint of an empty pane is not part of it."""
-    found: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
-    return found
 
 
 def stage(page: Page) -> dict[str, Any]:
@@ -46,7 +36,7 @@ def test_the_page_answers_while_the_model_is_still_loading(app: Any) -> None:
 
 def test_a_question_is_raced_to_the_end(app: Any, open_page: Any) -> None:
     page = open_page(app.url)
-    ask(page, QUESTION)
+    ask(page)
     clicked = time.monotonic()
     page.wait_for_function("document.querySelector('.pane .text p:last-child').textContent.length > 0")
     assert time.monotonic() - clicked < 3
@@ -66,7 +56,7 @@ def test_a_question_is_raced_to_the_end(app: Any, open_page: Any) -> None:
 
 def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(app: Any, open_page: Any) -> None:
     page = open_page(app.url)
-    ask(page, QUESTION)
+    ask(page)
     wait_for_phase(page, "finished")
     expect(page.locator(".passage")).to_have_count(4)
     expect(page.locator(".passage mark.evidence").first).to_be_visible()
@@ -90,13 +80,13 @@ def test_an_example_and_the_enter_key_race_too(app: Any, open_page: Any) -> None
 
 def test_stop_ends_a_race_and_another_can_start(app: Any, open_page: Any) -> None:
     page = open_page(app.url)
-    ask(page, QUESTION)
+    ask(page)
     page.wait_for_function("Number(document.querySelector('.stage').dataset.frames) > 3")
     page.locator("#stop").click()
     wait_for_phase(page, "stopped", timeout_s=5)
     assert page.locator(".results tbody tr").count() == 4
     cut = texts(page)[0]
-    ask(page, QUESTION)
+    ask(page)
     wait_for_phase(page, "running")
     wait_for_phase(page, "finished")
     assert texts(page)[0].startswith(cut) and len(texts(page)[0]) > len(cut)
@@ -132,15 +122,16 @@ def test_hostile_documents_and_questions_are_only_text(app: Any, open_page: Any,
     assert set(texts(page)) == {texts(page)[0]}
 
 
-def test_uploads_that_cannot_be_used_are_a_toast(app: Any, open_page: Any, tmp_path: Path) -> None:
+def test_uploads_that_cannot_be_used_are_one_sentence(app: Any, open_page: Any, tmp_path: Path) -> None:
     (tmp_path / "owls.txt").write_bytes(b"\xff\xfe\x00owls")
     page = open_page(app.url)
     page.locator("#settings-button").click()
     page.locator("#files input[type=file]").set_input_files(str(tmp_path / "owls.txt"))
     expect(page.locator("#files")).to_contain_text("owls")
-    ask(page, QUESTION)
-    expect(page.locator(".toast-wrap")).to_contain_text("not UTF-8 text")
+    ask(page)
     wait_for_phase(page, "failed")
+    expect(page.locator(".announcer")).to_contain_text("not UTF-8 text")
+    expect(page.locator(".announcer")).to_be_in_viewport()
 
 
 def test_a_blank_question_is_a_toast(app: Any, open_page: Any) -> None:
@@ -154,14 +145,14 @@ def test_a_visitors_words_in_a_toast_stay_words(app: Any, open_page: Any) -> Non
     page = open_page(app.url)
     page.locator("#settings-button").click()
     page.get_by_label("Draft tokens").fill("<img src=x onerror=window.__pwn=1>")
-    ask(page, QUESTION)
+    ask(page)
     expect(page.locator(".toast-wrap")).to_contain_text("<img src=x")
     assert page.evaluate("window.__pwn") is None
 
 
 def test_nothing_overflows_and_panes_stay_in_sight(app: Any, open_page: Any) -> None:
     page = open_page(app.url, 1280, 720)
-    ask(page, QUESTION)
+    ask(page)
     wait_for_phase(page, "running")
     during = boxes(page)
     wait_for_phase(page, "finished")
@@ -187,7 +178,7 @@ def test_six_lanes_keep_their_badges_in_sight(app: Any, open_page: Any) -> None:
     page.locator("#settings-button").click()
     for lane in ("Bigram", "Prompt lookup"):
         page.get_by_label(lane).check()
-    ask(page, QUESTION)
+    ask(page)
     wait_for_phase(page, "finished")
     for pane in page.locator(".pane").all():
         frame, badge = pane.bounding_box(), pane.locator(".badge").bounding_box()

@@ -16,14 +16,14 @@ from specrace.ui.gallery import Gallery
 from specrace.ui.page import build_page, launch_options
 from specrace.ui.worker import Worker
 from specrace.workbench import Workbench
+from tests.browser.parts import PATIENCE_MS, QUESTION, mode, race, texts
 
 pytestmark = pytest.mark.browser
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
 RECORDING = RECORDINGS / "ngram-trie.jsonl"
-# For machines that have much else to do; nothing here waits that long otherwise.
-PATIENCE_MS = 120_000
-QUESTION = "What is the n-gram trie built from?"
+# A machine that has much else to do may be late once.
+VISITS = 4
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} {{{y}}} `${1}` "
     "</p><script>window.__pwn=3</script> \u202egnirts \u2028 🦉 " + "x" * 10_000
@@ -41,26 +41,10 @@ def without_model() -> Iterator[str]:
 
     worker = Worker(load)
     page = build_page(worker, ["Why?"], Gallery.in_folder(RECORDINGS))
-    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options(worker))
     worker.start()
     yield url
     page.close()
-
-
-def mode(page: Page, name: str) -> None:
-    page.wait_for_function(
-        "name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=PATIENCE_MS
-    )
-
-
-def texts(page: Page) -> list[str]:
-    found: list[str] = page.locator(".pane .text p:last-child").all_text_contents()
-    return found
-
-
-def ask(page: Page, question: str = QUESTION) -> None:
-    page.locator("#question").locator("textarea, input").fill(question)
-    page.locator("#race").click()
 
 
 def open_file(page: Page, path: Path) -> None:
@@ -80,9 +64,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     app: Any, without_model: str, open_page: Any, tmp_path: Path
 ) -> None:
     page = open_page(app.url, calm=True)
-    ask(page)
-    mode(page, "live")
-    mode(page, "result")
+    race(page)
     with page.expect_download() as download:
         page.locator("[data-do=save]").click()
     assert download.value.suggested_filename == "race-what-is-the-n-gram-trie-built-from.jsonl"
@@ -176,16 +158,17 @@ def test_what_an_opened_file_says_is_only_text(without_model: str, open_page: An
 def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(
     without_model: str, open_page: Any
 ) -> None:
-    page = open_page(without_model, ready=False)
-    # In the page's own time, from its load on. A machine that takes longer than that to put up the empty page alone is
-    # starved, and gets twice what it took.
-    empty = page.evaluate("performance.now()")
-    seen = page.wait_for_function(
-        """() => document.querySelectorAll('.pane .text .run').length > 2
-        && performance.now() - performance.getEntriesByType('navigation')[0].loadEventEnd""",
-        timeout=PATIENCE_MS,
-    ).json_value()
-    assert seen < max(3000, 2 * empty)
+    for _ in range(VISITS):
+        page = open_page(without_model, ready=False)
+        # In the page's own time, from its load on.
+        seen = page.wait_for_function(
+            """() => document.querySelectorAll('.pane .text .run').length > 2
+            && performance.now() - performance.getEntriesByType('navigation')[0].loadEventEnd""",
+            timeout=PATIENCE_MS,
+        ).json_value()
+        if seen < 3000:
+            break
+    assert seen < 3000
     mode(page, "result")
     page.locator(".menu [data-do=gallery]").click()
     cards = page.locator(".gallery .card")

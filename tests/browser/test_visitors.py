@@ -20,24 +20,26 @@ pytestmark = pytest.mark.browser
 
 
 class EndlessBench:
-    """Stands where the workbench stands; its only lane goes on until it is stopped."""
+    """Stands where the workbench stands; its two lanes go on until they are stopped."""
 
-    running = 0
+    running = begun = 0
 
     def ask(self, question: str, spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
         self.running += 1
+        self.begun += 1
         settings = {"settings": {"max_new_tokens": 10_000}, "question": question}
-        yield Started((LaneInfo("vanilla", "Vanilla", 0),), 3, 1.0, settings)
+        yield Started((LaneInfo("vanilla", "Vanilla", 0), LaneInfo("trie", "N-gram trie", 2)), 3, 1.0, settings)
         index = 0
         while not stop():
             time.sleep(0.005)
-            verdict = Verdict((0,), 1, Scores((1,)))
-            timing, texts = Timing(0, 5, 0), (f" {index}",)
-            yield Step("vanilla", index, 5.0 * index, TokenTree.chain(1), verdict, (1,), timing, texts=texts)
+            for lane, size in (("vanilla", 1), ("trie", 3)):
+                tree, pieces = TokenTree.chain(1, [2] * (size - 1)), ("a", "b", "c")[:size]
+                verdict, timing, texts = Verdict((0,), 1, Scores((1,) * size)), Timing(0, 5, 0), (f" {index}",)
+                yield Step(lane, index, 5.0 * index, tree, verdict, (1,), timing, texts=texts, pieces=pieces)
             index += 1
-        lane = LaneResult("vanilla", index, index, 1.0, 0, 0, 5.0 * index, 200, 1.0, True, None, "stopped", 0)
+        figures = (index, index, 1.0, 0, 0, 5.0 * index, 200, 1.0, True, None, "stopped", 0)
         self.running -= 1
-        yield Finished((lane,), stopped=True)
+        yield Finished((LaneResult("vanilla", *figures), LaneResult("trie", *figures)), stopped=True)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def endless() -> Iterator[tuple[str, EndlessBench]]:
 
     worker = Worker(load)
     page = build_page(worker, [])
-    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options(worker))
     worker.start()
     yield url, bench
     page.close()
@@ -68,11 +70,46 @@ def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
     return condition()
 
 
-def test_closing_the_tab_stops_the_worker(endless: tuple[str, EndlessBench], open_page: Any) -> None:
+def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
+    endless: tuple[str, EndlessBench], open_page: Any
+) -> None:
+    url, bench = endless
+    first, second = open_page(url), open_page(url)
+    begin(first)
+    assert wait_until(lambda: bench.running == 1)
+    begin(second)
+    expect(second.locator(".announcer")).to_contain_text("in line")
+    first.close()
+    assert wait_until(lambda: (bench.running, bench.begun) == (1, 2), 2.0)
+    expect(second.locator(".stage")).to_have_attribute("data-phase", "running")
+    second.close()
+    assert wait_until(lambda: bench.running == 0, 2.0)
+
+
+def test_a_tab_that_is_closed_in_line_never_races(endless: tuple[str, EndlessBench], open_page: Any) -> None:
+    url, bench = endless
+    first, second = open_page(url), open_page(url)
+    begin(first)
+    assert wait_until(lambda: bench.running == 1)
+    begun = bench.begun
+    begin(second)
+    expect(second.locator(".announcer")).to_contain_text("in line")
+    second.close()
+    first.close()
+    assert wait_until(lambda: bench.running == 0, 2.0)
+    assert not wait_until(lambda: bench.begun > begun, 0.5)
+
+
+def test_a_lost_connection_is_told(endless: tuple[str, EndlessBench], open_page: Any) -> None:
     url, bench = endless
     page = open_page(url)
+    page.route("**/gradio_api/race/*", lambda route: route.abort())
     begin(page)
-    assert wait_until(lambda: bench.running == 1)
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "failed")
+    expect(page.locator(".announcer")).to_contain_text("connection was lost")
+    page.unroute("**/gradio_api/race/*")
+    begin(page)
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "running")
     page.close()
     assert wait_until(lambda: bench.running == 0)
 
@@ -102,7 +139,7 @@ def test_frames_keep_their_pace_and_none_is_lost_in_a_hidden_tab(
     before, began = page.evaluate(counted), time.monotonic()
     page.wait_for_timeout(1500)
     rate = (page.evaluate(counted) - before) / (time.monotonic() - began)
-    assert rate >= 12
+    assert rate >= 15
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
     page.wait_for_timeout(1500)
     page.evaluate("delete document.visibilityState")
@@ -111,3 +148,42 @@ def test_frames_keep_their_pace_and_none_is_lost_in_a_hidden_tab(
     assert page.locator(".stage").get_attribute("data-lost") == "0"
     numbers = page.locator(".pane .text p").last.inner_text().split()
     assert numbers == [str(number) for number in range(len(numbers))] and len(numbers) > 200
+
+
+def test_the_draft_tree_follows_a_live_race_while_somebody_looks(
+    endless: tuple[str, EndlessBench], open_page: Any
+) -> None:
+    page = open_page(endless[0], 1920, 1080, calm=True)
+    page.evaluate(
+        """() => {
+          window.steps = [];
+          window.drawn = [];
+          document.querySelector('.stage').addEventListener('step', ({ detail }) => window.steps.push(detail));
+          new MutationObserver(() => window.drawn.push(document.querySelectorAll('.tree g.node').length))
+            .observe(document.querySelector('.tree'), { childList: true });
+        }"""
+    )
+    begin(page)
+    more = "count => window.steps.length > count"
+    page.wait_for_function(more, arg=3)
+    expect(page.locator(".inspector")).to_have_attribute("data-lane", "trie")
+    page.locator(".lane-tabs [data-lane=vanilla]").click()
+    page.wait_for_function("() => window.steps.at(-1).lane === 'vanilla'")
+    count = page.evaluate("window.steps.length")
+    page.wait_for_function(more, arg=count + 3)
+    # Shut, it asks for nothing; open again, it goes on.
+    page.keyboard.press("t")
+    page.wait_for_timeout(600)
+    count = page.evaluate("window.steps.length")
+    page.wait_for_timeout(1000)
+    assert page.evaluate("window.steps.length") == count
+    page.keyboard.press("t")
+    page.wait_for_function(more, arg=count)
+    steps, drawn = page.evaluate("[window.steps, window.drawn]")
+    # The bonus token is a node, too.
+    assert drawn == [4 if step["lane"] == "trie" else 2 for step in steps]
+    times = [step["at_ms"] for step in steps]
+    assert times == sorted(times) and all(step["index"] > 0 for step in steps[1:])
+    page.locator("#stop").click()
+    expect(page.locator(".stage")).to_have_attribute("data-phase", "stopped")
+    expect(page.locator(".inspector")).to_have_attribute("data-live", "false")

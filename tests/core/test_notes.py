@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from specrace.cost import assumed_curve
 from specrace.drafters import METHODS, Material
+from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.lookahead import LookaheadDrafter
 from specrace.drafters.ngram_table import TrigramDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.events import Step, Timing, from_json, to_json
 from specrace.lane import Lane
+from specrace.ngrams.counts import NGramCounts
 from specrace.note import MAX_FACTS, MAX_ROW_TOKENS, MAX_ROWS, Note, NoteRow
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict, verify
@@ -112,6 +117,59 @@ def test_lookahead_tells_its_window_and_the_hits_of_its_pool(prompt: tuple[int, 
                 node = tree.children[node][token]
             hits += 1
     assert hits
+
+
+def test_fusion_tells_where_each_guess_is_from_and_why_it_stops(prompt: tuple[int, ...]) -> None:
+    text, sources = list(prompt), set()
+    for step in run("fusion", prompt):
+        note, tree = step.note, step.tree
+        assert note is not None and note.facts["drafted"] == tree.num_draft
+        told, drafted = Counter(token for row in note.rows for token in row.tokens), Counter(tree.tokens[1:])
+        assert told == drafted or (told < drafted and any(len(row.tokens) == MAX_ROW_TOKENS for row in note.rows))
+        for row in note.rows:
+            source, _, words = row.label.partition(", ")
+            sources.add(source)
+            length = int(words.split()[0]) if words else 0
+            for token in row.tokens:
+                paths = [[*text, *(tree.tokens[each] for each in tree.path_to(node)[1:])]
+                         for node in range(1, len(tree)) if tree.tokens[node] == token]  # fmt: skip
+                if source == "prompt and output":
+                    assert any(occurrences(text, path[-length - 1 :]) for path in paths)
+                else:
+                    assert source == "frequent in the text" and token in text
+        if tree.num_draft:
+            assert tree.probs is not None
+            reached = [1.0]
+            for node in range(1, len(tree)):
+                reached.append(reached[tree.parents[node]] * tree.probs[node])
+            assert note.facts["should bring"] == f"{sum(reached):.2f} tokens"
+            looked_at = note.facts["guesses looked at"]
+            assert isinstance(looked_at, int) and looked_at >= tree.num_draft
+            assert ("first left out" in note.facts) == (looked_at > tree.num_draft)
+        text += step.emitted
+    assert "prompt and output" in sources
+
+
+def test_fusion_names_each_of_its_sources() -> None:
+    counts = NGramCounts()
+    counts.extend_apart([[2, 3, 11, 12]])
+    curve = assumed_curve("cuda")
+    given = material((1, 2, 1, 4, 2, 3), past=((9, 2, 3, 7),), corpus=counts, curve=curve)
+    drafter = FusionDrafter(given, corpus=True)
+    tree = drafter.propose((1, 2, 1, 4, 2, 3), 12)
+    told = {row.label: row.tokens for row in drafter.note(tree).rows}
+    assert told["earlier outputs, 2 tokens matched"] == (7,)
+    assert told["the corpus"][0] == 11
+    tree = FusionDrafter(given).propose((1, 2, 1, 4, 2, 3), 0)
+    assert FusionDrafter(given).note(tree).facts["drafted"] == 0
+
+
+def test_the_draft_model_tells_how_sure_it_is(prompt: tuple[int, ...]) -> None:
+    for step in run("draft-model", prompt):
+        assert step.note is not None and step.tree.probs is not None
+        reached = [float(np.prod(step.tree.probs[: size + 1])) for size in range(len(step.tree))]
+        assert step.note.facts["by its own estimate"] == f"{sum(reached):.2f} tokens"
+        assert step.note.facts["sure of the whole"] == f"{reached[-1]:.0%}"
 
 
 @pytest.mark.parametrize("name", METHODS)

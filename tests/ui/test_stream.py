@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from starlette.applications import Starlette
 
 from specrace.errors import InputError
 from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
 from specrace.tree import TokenTree
-from specrace.ui.stream import frames, outcome
+from specrace.ui.stream import frames, outcome, watch_route
 from specrace.ui.worker import MAX_WAITING, OUR_FAULT, Job, Worker
 from specrace.verify import Scores, Verdict
 from specrace.workbench import Workbench
@@ -68,8 +70,10 @@ async def collect(worker: Worker, job: Job, limit: int = 10**6) -> list[dict[str
 def test_a_race_ends_with_a_keyframe_that_has_the_results() -> None:
     worker = ready()
     seen = asyncio.run(collect(worker, worker.submit("a", short)))
-    assert (seen[-1]["kind"], seen[-1]["phase"]) == ("key", "finished")
-    assert [row["tokens"] for row in seen[-1]["results"]] == [1]
+    last, reel = seen[-2:]
+    assert (last["kind"], last["phase"]) == ("key", "finished")
+    assert [row["tokens"] for row in last["results"]] == [1]
+    assert (reel["kind"], reel["results"]) == ("reel", last["results"])
 
 
 def test_frames_come_at_a_steady_pace_however_fast_the_steps() -> None:
@@ -88,6 +92,52 @@ def test_leaving_early_stops_the_race() -> None:
     job = worker.submit("a", endless)
     asyncio.run(collect(worker, job, limit=3))
     assert job.wait(2.0)
+
+
+async def request(worker: Worker, key: str, listens_s: float) -> tuple[int, bytes]:
+    """What the route answers to a page that listens so long and then leaves: its status and its body."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(listens_s)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = f"/gradio_api/race/{key}"
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "headers": [], "query_string": b""}
+    await Starlette(routes=[watch_route(worker)])(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_a_race_is_watched_by_whoever_has_its_key_and_once() -> None:
+    worker = ready()
+    job = worker.submit("a", short)
+    worker.offer(job)
+    assert asyncio.run(request(worker, "x" * 22, 5))[0] == 404
+    status, body = asyncio.run(request(worker, job.key, 5))
+    *events, end, rest = body.decode().split("\n\n")
+    assert (status, end, rest) == (200, "event: end\ndata:", "")
+    kinds = [json.loads(event.removeprefix("data: "))["kind"] for event in events]
+    assert kinds[-2:] == ["key", "reel"]
+    assert asyncio.run(request(worker, job.key, 5))[0] == 404
+
+
+def test_a_race_ends_when_its_page_goes() -> None:
+    worker = ready()
+    job = worker.submit("a", endless)
+    worker.offer(job)
+    assert asyncio.run(request(worker, job.key, 0.3))[0] == 200
+    assert job.wait(2.0)
+
+
+def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.ui.worker.CLAIM_LIMIT_S", 0.1)
+    worker = ready()
+    job = worker.submit("a", endless)
+    worker.offer(job)
+    assert job.wait(2.0) and worker.claim(job.key) is None
 
 
 def test_stop_still_brings_the_figures_so_far() -> None:
@@ -174,14 +224,7 @@ def test_input_errors_are_shown_and_our_faults_are_logged(caplog: pytest.LogCapt
 
     worker = ready()
     for run, words in ((refuse, "Too long."), (crash, OUR_FAULT)):
-        seen: list[dict[str, Any]] = []
-
-        async def watch(job: Job, into: list[dict[str, Any]]) -> None:
-            async for frame in frames(worker, job):
-                into.append(frame)
-
-        with pytest.raises(InputError, match=words):
-            asyncio.run(watch(worker.submit("a", run), seen))
+        seen = asyncio.run(collect(worker, worker.submit("a", run)))
         assert (seen[-1]["phase"], seen[-1]["message"]) == ("failed", words)
     assert "secret" in caplog.text
     assert asyncio.run(outcome(worker.submit("a", short)))["lanes"][0]["text"] == "a"

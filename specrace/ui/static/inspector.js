@@ -272,7 +272,7 @@ class Inspector {
     const walk = make("div", "walk");
     walk.append(this.back, this.place, this.next);
     head.append(make("h2", "", "One step"), this.tabs, walk);
-    this.words = make("p", "words", "After a race, or in a recorded one, every step is here: its draft tree, what the model made of it, and where its time went.");
+    this.words = make("p", "words", "While a race runs, the latest draft tree of one lane is here; after it, every step of every lane, what the model made of it, and where its time went.");
     this.tree = make("div", "tree scroller");
     this.more = make("p", "more-nodes");
     this.rest = make("div", "rest");
@@ -281,8 +281,14 @@ class Inspector {
     this.tree.setAttribute("aria-label", "Draft tree of the step");
     this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
     this.node.addEventListener("pointerover", (event) => this.point(event.target.closest?.("[data-node]")));
+    stage.addEventListener("begun", ({ detail }) => detail.live && this.begin(detail.lanes));
+    stage.addEventListener("step", ({ detail }) => this.take(detail));
     stage.addEventListener("reel", (event) => this.load(event.detail));
     stage.addEventListener("cursor", (event) => event.detail && this.follow(event.detail));
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.seen = isIntersecting;
+      this.ask();
+    }).observe(this.node);
   }
 
   button(text, label, act) {
@@ -302,13 +308,8 @@ class Inspector {
     return node;
   }
 
-  load(reel) {
-    this.lanes = reel.head.lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));
-    for (const { lane, at, event } of reel.steps) {
-      const own = this.lanes[lane];
-      own.steps.push({ event, at, base: own.tokens });
-      own.tokens += event.emitted.length;
-    }
+  setLanes(lanes) {
+    this.lanes = lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));
     this.tabs.replaceChildren(...this.lanes.map((lane, number) => {
       const tab = this.button(lane.title, `Steps of ${lane.title}`, () => this.jump(number));
       tab.dataset.hue = methods.get(lane.lane)?.hue ?? 7;
@@ -316,6 +317,52 @@ class Inspector {
       return tab;
     }));
     this.node.dataset.empty = "false";
+  }
+
+  // A live race: the latest step of one lane, of the one that was looked at before, or else of the last.
+  begin(lanes) {
+    const before = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
+    this.setLanes(lanes);
+    this.live = true;
+    this.asked = "";
+    this.node.dataset.live = "true";
+    this.at = { lane: before < 0 ? lanes.length - 1 : before, step: 0 };
+    this.press();
+    this.ask();
+  }
+
+  // The server sends whole steps of the lane that somebody looks at, and none when nobody does.
+  ask() {
+    const wanted = this.live && this.seen ? this.lanes[this.at.lane].lane : "";
+    if (!this.live || wanted === this.asked) return;
+    this.asked = wanted;
+    fetch(`gradio_api/race/${this.stage.dataset.key}`, { method: "POST", body: wanted }).catch(() => {});
+  }
+
+  take(event) {
+    const { lane, title } = this.lanes[this.at.lane];
+    if (!this.live || event.lane !== lane) return;
+    this.node.dataset.step = event.index;
+    this.place.textContent = `step ${event.index + 1}`;
+    this.picture(event, undefined, this.describe(event, title, event.at_ms));
+    this.rest.replaceChildren(this.split(event));
+  }
+
+  press() {
+    const { lane } = this.at;
+    this.node.dataset.lane = this.lanes[lane].lane;
+    this.tabs.querySelectorAll("button").forEach((tab, number) => tab.setAttribute("aria-pressed", String(number === lane)));
+  }
+
+  load(reel) {
+    this.setLanes(reel.head.lanes);
+    this.live = false;
+    this.node.dataset.live = "false";
+    for (const { lane, at, event } of reel.steps) {
+      const own = this.lanes[lane];
+      own.steps.push({ event, at, base: own.tokens });
+      own.tokens += event.emitted.length;
+    }
     this.drawn = undefined;
     const best = reel.results.reduce((best, row, number) => (row.speedup > reel.results[best].speedup ? number : best), 0);
     const longest = this.lanes[best].steps.reduce((most, each, index, all) => (each.event.emitted.length > all[most].event.emitted.length ? index : most), 0);
@@ -324,17 +371,23 @@ class Inspector {
 
   // While a replay plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
   follow({ lane, step }) {
-    if (!player.playing) return this.show(lane, step);
+    if (this.live) return;
+    if (!player.playing) return void this.show(lane, step);
     const later = this.lanes[this.at.lane].steps.findIndex((each) => each.at > player.time);
     this.show(this.at.lane, later < 0 ? this.lanes[this.at.lane].steps.length - 1 : later - 1);
   }
 
   // Another lane, at the step that was under way at the same race time.
   jump(lane) {
+    if (this.live) {
+      this.at = { lane, step: 0 };
+      this.press();
+      return this.ask();
+    }
     const at = this.lanes[this.at.lane].steps[this.at.step]?.at ?? 0;
     const later = this.lanes[lane].steps.findIndex((each) => each.at >= at);
     this.at = { lane, step: 0 };
-    this.seek(later < 0 ? this.lanes[lane].steps.length - 1 : later);
+    return this.seek(later < 0 ? this.lanes[lane].steps.length - 1 : later);
   }
 
   seek(step) {
@@ -357,17 +410,25 @@ class Inspector {
   draw() {
     this.drawn = performance.now();
     const { lane, step } = this.at, { steps, title } = this.lanes[lane], { event, at } = steps[step];
-    Object.assign(this.node.dataset, { lane: this.lanes[lane].lane, step });
-    this.tabs.querySelectorAll("button").forEach((tab, number) => tab.setAttribute("aria-pressed", String(number === lane)));
+    this.node.dataset.step = step;
+    this.press();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
     this.place.textContent = `step ${step + 1} of ${steps.length}`;
-    this.words.textContent = this.describe(event, title, at);
-    const tree = new Tree(event, steps[step + 1]?.event);
-    this.tree.replaceChildren(tree.draw(this.words.textContent));
+    this.picture(event, steps[step + 1]?.event, this.describe(event, title, at));
+    this.rest.replaceChildren(...this.parts(event, steps, step));
+  }
+
+  picture(event, following, words) {
+    this.words.textContent = words;
+    const tree = new Tree(event, following);
+    this.tree.replaceChildren(tree.draw(words));
     this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
     this.more.textContent = tree.left ? `+${tree.left} more ${tree.left > 1 ? "nodes" : "node"}` : "";
-    this.rest.replaceChildren(...this.parts(event, steps, step));
+  }
+
+  split(event) {
+    return this.part("Time of this step", drawSplit(event.timing), "On the lane's own clock.");
   }
 
   describe(event, title, at) {
@@ -379,7 +440,7 @@ class Inspector {
   }
 
   parts(event, steps, step) {
-    const parts = [this.part("Time of this step", drawSplit(event.timing), "On the lane's own clock.")];
+    const parts = [this.split(event)];
     if (event.tree.tokens.length > 1) {
       parts.push(this.part("Attention mask", drawMask(event), "A row a node, in draft order: it sees the filled ones, its ancestors, and all of the text before them."));
     }
@@ -417,6 +478,7 @@ class Inspector {
 }
 
 const GROUP_WORDS = {
+  Sources: "Which source each guess is from: the longest context that it once followed, or whatever else knows it.",
   Window: "A column hangs from its trunk token in row 0, the oldest guesses; each row below is one step newer and one place further on.",
   Pool: "N-grams that were collected after the pending token; marked is what the model agreed with.",
   "Rows of the table": "The most frequent tokens after the context, with their counts; marked is what the model said.",

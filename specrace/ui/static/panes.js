@@ -12,6 +12,11 @@ const MEANS = {
   loops: "The text repeats itself, which flatters every drafter that copies.",
 };
 
+// What stays the same costs the browser nothing.
+function write(node, words) {
+  if (node.textContent !== words) node.textContent = words;
+}
+
 class Pane {
   constructor(method) {
     this.node = make("article", "pane");
@@ -80,9 +85,9 @@ class Pane {
     this.meters = meters;
     this.write(lane, light, step);
     this.setSpeedup(meters.tokens ? meters.speedup : 0);
-    this.rate.textContent = meters.tokens ? meters.tokens_per_s.toFixed(0) : "–";
-    this.tau.textContent = meters.tokens ? meters.tau.toFixed(2) : "–";
-    this.counts.textContent = meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "";
+    write(this.rate, meters.tokens ? meters.tokens_per_s.toFixed(0) : "–");
+    write(this.tau, meters.tokens ? meters.tau.toFixed(2) : "–");
+    write(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
     this.setBadge(...lane.badge);
     this.loops.hidden = !lane.loops;
     if (lane.draft) this.take(lane.draft, still);
@@ -90,10 +95,12 @@ class Pane {
   }
 
   setSpeedup(speedup) {
-    this.speedup.textContent = speedup ? `${speedup.toFixed(2)}×` : "–";
+    write(this.speedup, speedup ? `${speedup.toFixed(2)}×` : "–");
   }
 
   setBadge(state, words) {
+    if (this.said === words && this.node.dataset.badge === state) return;
+    this.said = words;
     this.node.dataset.badge = state;
     const short = /^(identical|same distribution|differs at token \d+)?/.exec(words)[0] || words;
     this.badge.textContent = [MARKS[state], short].filter(Boolean).join(" ");

@@ -1,6 +1,7 @@
 // The stage: takes a live race's frames in, in order, or a reel, and hands each lane its part. Text from outside goes
-// through textContent only. On the .stage element it tells others "reel" (a race that can be replayed) and "cursor"
-// (the step that is shown: {lane, step}); they may ask for a step with "seek" (the same).
+// through textContent only. On the .stage element it tells others "begun" (a live race, or a replay, starts), "step"
+// (the latest one of the lane that was asked for, live), "reel" (a race that can be replayed) and "cursor" (the step
+// that is shown: {lane, step}); they may ask for a step with "seek" (the same).
 const REPLAY_AFTER_MS = 2500, LOADING_MS = 700;
 const stage = element.querySelector(".stage");
 const find = (name) => stage.querySelector(name);
@@ -9,19 +10,19 @@ const methods = new Map(props.methods.map((method) => [method.lane, method]));
 const player = new Player(find(".player"), { begin, clear, show, draw, cursor, end });
 const gallery = new Gallery(find(".gallery"), props.gallery, openReel, complain);
 const MODES = { idle: "", live: "Live", replay: "Replay", result: "Finished" };
-let race = 0, left = -1, seq = -1, drawn = false, panes = [], reel, follows;
+let race = 0, left = -1, seq = -1, drawn = false, panes = [], reel, follows, source;
 
-function setLanes(lanes, longest) {
+function setLanes(lanes, most) {
   panes = lanes.map((lane) => new Pane({ ...lane, ...methods.get(lane.lane) }));
   panes.forEach((pane, index) => pane.solo.addEventListener("click", () => setSolo(index)));
   find(".panes").replaceChildren(...panes.map((pane) => pane.node));
   find(".panes").dataset.count = panes.length;
   setSolo(undefined);
-  setTrack(lanes, longest);
+  setTrack(lanes, 0, most);
 }
 
-function setTrack(lanes, longest) {
-  track.show(lanes.map((lane) => ({ ...lane, ...methods.get(lane.lane) })), longest);
+function setTrack(lanes, length, most) {
+  track.show(lanes.map((lane) => ({ ...lane, ...methods.get(lane.lane) })), length, most);
 }
 
 function setSolo(index) {
@@ -52,6 +53,8 @@ function setPhase(phase, words) {
   stage.dataset.phase = phase;
   setMode(phase === "running" || phase === "waiting" ? "live" : stage.dataset.mode === "live" ? "idle" : stage.dataset.mode);
   say(words, phase === "failed" ? "bad" : "");
+  // Open settings may have pushed the line out of sight.
+  if (phase === "failed") find(".announcer").scrollIntoView({ block: "nearest" });
 }
 
 function complain(words) {
@@ -68,12 +71,13 @@ function beginRace(number) {
   reel = undefined;
   Object.assign(stage.dataset, { race, frames: 0, lost: 0, seq });
   find(".results").hidden = true;
+  setMode("live");
   // From here on the space bar is the replay's, not the button's that was pressed.
   if (document.activeElement?.closest("#race, .example")) stage.focus({ preventScroll: true });
 }
 
-function drawHead(head, longest) {
-  setLanes(head.lanes, longest);
+function drawHead(head) {
+  setLanes(head.lanes, head.settings?.max_new_tokens ?? 160);
   passages.show(head.passages, panes.map((pane) => pane.method));
   find(".machine").textContent = find(".machine").title = describeRecording({ ...head, date: undefined });
   find(".machine").title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
@@ -84,8 +88,8 @@ function drawHead(head, longest) {
 }
 
 function showHead(head) {
-  drawHead(head, head.settings?.max_new_tokens ?? 160);
-  stage.dispatchEvent(new CustomEvent("begun", { detail: { live: true } }));
+  drawHead(head);
+  stage.dispatchEvent(new CustomEvent("begun", { detail: { live: true, lanes: head.lanes } }));
   setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
 }
 
@@ -103,11 +107,14 @@ function showResult(rows) {
   setMode("result");
 }
 
-// The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
 function showEnd(frame) {
   setPhase(frame.phase, frame.headline);
   showResult(frame.results);
-  if (!reel) return;
+}
+
+// The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
+function takeReel(frame) {
+  reel = frame;
   load();
   if (frame.phase === "finished" && !CALM.matches) follows = setTimeout(() => player.play(), REPLAY_AFTER_MS);
 }
@@ -125,11 +132,11 @@ function load() {
 // A recorded race. One that runs is given up.
 function openReel(opened, offered) {
   clearTimeout(follows);
-  if (stage.dataset.mode === "live") document.getElementById("stop")?.click();
+  source?.close();
   stage.dataset.phase = "idle";
   left = race;
   reel = opened;
-  drawHead(reel.head, 1);
+  drawHead(reel.head);
   load();
   const { question } = reel.head, about = describeRecording(reel.head);
   say(`Recorded race: “${question ?? "no question"}” ${about}`);
@@ -152,7 +159,7 @@ function begin() {
 function clear() {
   stage.dispatchEvent(new CustomEvent("begun", { detail: { live: false } }));
   panes.forEach((pane) => pane.clear());
-  setTrack(reel.head.lanes, Math.max(1, ...reel.results.map((row) => row.tokens)));
+  setTrack(reel.head.lanes, player.length, reel.head.settings?.max_new_tokens ?? 160);
   passages.dim();
 }
 
@@ -162,8 +169,6 @@ function show(step, still) {
   passages.count(step.lane, step.frame.sources);
   if (!still) stage.dispatchEvent(new CustomEvent("moved", { detail: step.frame }));
   track.apply(step.frame);
-  // However many steps come at once, the photo of the finish is taken in time.
-  if (step.frame.end) track.draw();
   // A step of vanilla moves every lane's speedup, and any step its own.
   const base = panes[0].meters?.tokens_per_s;
   for (const each of step.lane ? [pane] : panes) if (each.meters) each.setSpeedup(base ? each.meters.tokens_per_s / base : 0);
@@ -187,11 +192,25 @@ function end() {
   say(reel.headline);
 }
 
+// A race that was asked for. The server ends it when this page no longer listens.
+function listen({ key }) {
+  source?.close();
+  const mine = (source = new EventSource(`gradio_api/race/${key}`));
+  stage.dataset.key = key;
+  mine.addEventListener("message", ({ data }) => take(JSON.parse(data)));
+  mine.addEventListener("end", () => mine.close());
+  mine.addEventListener("error", () => {
+    mine.close();
+    if (mine === source) setPhase("failed", "The connection was lost, and the race with it; press Race to begin another.");
+  });
+}
+
 function take(frame) {
   if (frame.race < race || frame.race <= left) return;
   if (frame.race > race) beginRace(frame.race);
+  if (frame.kind === "watch") return listen(frame);
   if (frame.kind === "note") return setPhase(frame.phase, frame.message);
-  if (frame.kind === "reel") return void (reel = frame);
+  if (frame.kind === "reel") return takeReel(frame);
   if (frame.seq <= seq) return;
   stage.dataset.lost = Number(stage.dataset.lost) + frame.seq - seq - 1;
   seq = frame.seq;
@@ -204,6 +223,7 @@ function take(frame) {
     track.apply(lane);
   }
   draw(frame.clock);
+  if (frame.step) stage.dispatchEvent(new CustomEvent("step", { detail: frame.step }));
   if (frame.results) showEnd(frame);
   stage.dataset.frames = Number(stage.dataset.frames) + 1;
   stage.dataset.seq = seq;
@@ -220,7 +240,7 @@ find(".panes").addEventListener("click", ({ target }) => {
 });
 document.addEventListener("pointerdown", () => clearTimeout(follows));
 
-setLanes(props.lanes.map((lane) => ({ lane })), 160);
+setLanes(props.lanes.map((lane) => ({ lane })));
 player.unload();
 
 // A visitor who comes while the model loads, or where there is none, sees a recorded race at once.
