@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import platform
 import re
@@ -278,21 +277,6 @@ class GraphedSession(Session):
         """[N, V]; they hold until the next forward on any graphed session."""
         replayed = self._lent.logits(tree)
         return super().run(tree) if replayed is None else replayed
-
-
-def __getattr__(name: str) -> Any:
-    """What stands in `specrace.loading`, `load_target` first of all, is found here, too; loading needs this module."""
-    loading = importlib.import_module("specrace.loading")
-    if name in (
-        "load_target",
-        "load_draft_model",
-        "check_trees",
-        "check_device",
-        "refuse_unsupported",
-        "record_graphs",
-    ):
-        return getattr(loading, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _max_context(config: Any) -> int:

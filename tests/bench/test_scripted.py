@@ -15,10 +15,10 @@ from specrace.cost import assumed_curve
 from specrace.drafters import METHODS, Material
 from specrace.errors import InputError
 from specrace.graphs import COLUMN_STEP
+from specrace.loading import record_graphs
 from specrace.race import RaceSpec, generate, race
 from specrace.score import forced_steps
 from specrace.scripted import SHAPES, ScriptedTarget, load_scripted, make_config
-from specrace.target import record_graphs
 from specrace.tree import TokenTree
 from tests.core.test_graphs import Double
 

@@ -15,8 +15,9 @@ from specrace.events import Finished
 from specrace.graphs import COLUMN_STEP, ROWS
 from specrace.inputs import TreeInputs
 from specrace.kv import KVStore
+from specrace.loading import record_graphs
 from specrace.race import RaceSpec, race
-from specrace.target import GraphedSession, Target, record_graphs
+from specrace.target import GraphedSession, Target
 from specrace.tree import TokenTree
 from tests.core.parts import ARCHITECTURES, random_prompt, random_tree, tiny_target
 

@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerFast
 from specrace.drafters import METHODS
 from specrace.errors import InputError
 from specrace.events import Finished
+from specrace.loading import check_trees, load_target, refuse_unsupported
 from specrace.race import RaceSpec, generate, race
-from specrace.target import Target, check_trees, load_target, refuse_unsupported
+from specrace.target import Target
 from specrace.tree import TokenTree
 from tests.core.parts import EOS, VOCAB, material, run_lane, tiny_model, tiny_target
 from tests.core.test_text import byte_tokenizer

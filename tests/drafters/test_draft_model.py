@@ -17,11 +17,12 @@ from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.errors import InputError
 from specrace.events import Finished, Step
+from specrace.loading import load_draft_model, load_target
 from specrace.race import RaceSpec, generate, race
 from specrace.rule import SamplingRule
 from specrace.sampling import warp
 from specrace.score import ScoredLane, scorable_lanes
-from specrace.target import Target, load_draft_model, load_target
+from specrace.target import Target
 from specrace.tree import TokenTree
 from specrace.workbench import Workbench
 from tests.core.parts import (

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from specrace.drafters import METHODS
 from specrace.drafters.rest import RestDrafter
 from specrace.events import Finished
+from specrace.loading import load_target
 from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
 from specrace.race import RaceSpec, generate, race
 from specrace.retrieval.documents import Document
-from specrace.target import load_target
 from specrace.tree import TokenTree
 from specrace.workbench import Workbench
 from tests.core.parts import material, step_verdict, tiny_target

@@ -10,8 +10,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specrace.drafters import METHODS
 from specrace.graphs import ROWS, CudaRecorder
+from specrace.loading import record_graphs
 from specrace.race import RaceSpec, generate, race
-from specrace.target import Target, record_graphs
+from specrace.target import Target
 from specrace.tree import TokenTree
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

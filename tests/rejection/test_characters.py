@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.events import Finished, Started
+from specrace.loading import load_target
 from specrace.ngrams.dense import LARGEST_VOCABULARY
 from specrace.race import RaceSpec
-from specrace.target import load_target
 from specrace.tiny.__main__ import main
 from specrace.tiny.characters import END, Recipe, character_model, character_tokenizer, loss_on, train
 from specrace.workbench import DEFAULT_CORPUS, Workbench

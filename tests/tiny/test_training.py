@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from specrace.target import load_target
+from specrace.loading import load_target
 from specrace.tiny import train as training
 from specrace.tiny.__main__ import main
 from specrace.tiny.circuit import circuit_parameters
