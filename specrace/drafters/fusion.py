@@ -18,14 +18,13 @@ from specrace.drafters.base import Bounds, Flag, Material
 from specrace.drafters.payoff import Account, Prices, Trust
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.backoff import BackoffModel, State
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
 # (-path probability, parent, rank among its children as they were found, token, probability given the parent)
 Candidate = tuple[float, int, int, int, float]
-# Of earlier outputs the last so many tokens are remembered: a model of them is built for each request.
-MOST_PAST = 8192
 
 
 class FusionDrafter:
@@ -53,7 +52,7 @@ class FusionDrafter:
         self.num_top = NUM_TOP if recycling else 0
         self.past: BackoffModel | None = None
         if past and material.past:
-            self.past = BackoffModel(longest, _in_a_row(material.past))
+            self.past = BackoffModel(longest, trie=PastOutputs.of(material.past).trie(longest + 1))
         self._past_state: State = ()
         if self.past is not None:
             for token in material.prompt[-longest:]:
@@ -180,9 +179,3 @@ def _merge(probs: dict[int, float], rest: float, estimate: tuple[dict[int, float
         if token != END:
             probs[token] = probs.get(token, 0.0) + rest * prob
     return rest * estimate[1]
-
-
-def _in_a_row(outputs: Sequence[Sequence[int]]) -> list[int]:
-    """The last outputs as one text, apart from each other by a token that none has."""
-    text = [token for output in outputs for token in (*output, END)]
-    return text[-MOST_PAST:]

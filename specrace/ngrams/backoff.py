@@ -24,10 +24,10 @@ State = tuple[tuple[Node | int, int], ...]
 
 
 class BackoffModel:
-    """Estimates over a growing text, for contexts of up to `longest` tokens."""
+    """Estimates over a growing text, for contexts of up to `longest` tokens; or over a `trie` one deeper than that."""
 
-    def __init__(self, longest: int, tokens: Sequence[int] = ()) -> None:
-        self.trie = NGramTrie(longest + 1, tokens)
+    def __init__(self, longest: int, tokens: Sequence[int] = (), trie: NGramTrie | None = None) -> None:
+        self.trie = NGramTrie(longest + 1, tokens) if trie is None else trie
         self._common: list[tuple[int, int]] = []
         self._common_at = -1
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from specrace.bench import Bench, BenchPrompt, LaneRun, PromptResult, summarise
+from specrace.bench import Bench, BenchPrompt, LaneRun, PromptResult
+from specrace.bench_figures import summarise
 from specrace.errors import InputError
 from specrace.events import Difference
 from specrace.metrics import LaneMetrics

@@ -1,0 +1,50 @@
+"""Outputs of earlier requests, and the tries of them that drafters share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from specrace.ngrams.suffix_index import END
+from specrace.ngrams.trie import NGramTrie
+
+
+class PastOutputs:
+    """The latest outputs, the oldest first: of more than `most` the older half is forgotten.
+
+    A trie of them is built when a drafter first asks for its depth, on that lane's clock, and shared from then on. What
+    is added later extends it between two requests, as a server would do it once an answer is out; nothing changes it
+    while a race runs.
+    """
+
+    def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
+        self.most = most
+        self._outputs: list[tuple[int, ...]] = []
+        self._tries: dict[int, NGramTrie] = {}
+        for output in outputs:
+            self.add(output)
+
+    @classmethod
+    def of(cls, outputs: Iterable[Sequence[int]]) -> PastOutputs:
+        """`outputs` themselves, with the tries they have, or made of plain tokens."""
+        return outputs if isinstance(outputs, PastOutputs) else cls(outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter(self._outputs)
+
+    def add(self, output: Sequence[int]) -> None:
+        """Remember one more output."""
+        self._outputs.append(tuple(output))
+        if len(self._outputs) > self.most:
+            self._outputs = self._outputs[-(self.most // 2) :] if self.most > 1 else self._outputs[-1:]
+            self._tries.clear()
+        for trie in self._tries.values():
+            trie.extend((*output, END))
+
+    def trie(self, depth: int) -> NGramTrie:
+        """The n-grams of up to `depth` tokens; an END follows each output. Only to be read."""
+        if depth not in self._tries:
+            self._tries[depth] = NGramTrie(depth, [token for output in self._outputs for token in (*output, END)])
+        return self._tries[depth]
