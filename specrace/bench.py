@@ -189,14 +189,18 @@ class Bench:
         self._compare(found)
         if self.keep_outputs and prompt.tokens not in self._outputs:
             self._outputs[prompt.tokens] = found.runs["vanilla"][0].tokens
-            self._kept.add(self._outputs[prompt.tokens])
+            self._kept.add(self._outputs[prompt.tokens], prompt.tokens)
         return found
 
     def _outputs_before(self, prompt: BenchPrompt) -> PastOutputs:
         """What the prompts before were answered with, but for the same prompt."""
         if prompt.tokens not in self._outputs:
             return self._kept
-        return PastOutputs(output for tokens, output in self._outputs.items() if tokens != prompt.tokens)
+        others = PastOutputs()
+        for tokens, output in self._outputs.items():
+            if tokens != prompt.tokens:
+                others.add(output, tokens)
+        return others
 
     def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
         """Every shape of this prompt, and before the first one a whole run of everything."""

@@ -147,7 +147,7 @@ class Workbench:
                 output += event.emitted
             yield narrate(event)
         if self.keep_outputs and output:
-            self.outputs.add(output)
+            self.outputs.add(output, prompt.tokens)
 
     def counts_for(self, spec: RaceSpec) -> NGramCounts | None:
         """The counts over all documents, if a lane of the race drafts from them."""

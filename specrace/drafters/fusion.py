@@ -29,6 +29,8 @@ Candidate = tuple[float, int, int, int, float]
 # probability as first estimated.
 Top = tuple[int, int, float]
 NOTHING: Top = (0, -1, 0.0)
+# Where the longer contexts leave less than this the shorter ones are not asked: most of the time of a long copy.
+ENOUGH = 0.1
 
 
 class FusionDrafter:
@@ -62,6 +64,8 @@ class FusionDrafter:
                 self._past_state = self.past.follow(self._past_state, token)
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._common: list[tuple[int, float]] = []
+        self._frequent: dict[int, float] = {}
+        self._mass = 0.0
         # The tree in the making: of each node its contexts, and what was judged likeliest after it.
         self._tokens: list[int] = []
         self._parents: list[int] = []
@@ -72,12 +76,15 @@ class FusionDrafter:
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """At most `budget` guesses, as many as pay; the bare root where none does, and while drafts are put off."""
-        self._tops = []
+        self._tops, self._past_states = [], []
         if budget < 1 or self.account.rests():
             return TokenTree.chain(context[-1])
         if budget >= len(self.prices.costs):
             self.prices = Prices(self.curve, budget)
-        state, self._common = self.own.state(), self.own.common()
+        state, common = self.own.state(), self.own.common()
+        if common is not self._common:
+            self._common, self._frequent = common, dict(common)
+            self._mass = sum(self._frequent.values())
         if not state and not self._has_others and self._common[0][1] < self.prices.floor:
             return TokenTree.chain(context[-1])
         self._tokens, self._parents, self._probs = [context[-1]], [-1], [1.0]
@@ -145,15 +152,15 @@ class FusionDrafter:
         if state:
             length = state[0][1]
         if self.past is None:
-            rest = self.own.blend(state, probs, rest)
+            rest = self.own.blend(state, probs, rest, ENOUGH)
         else:
             earlier = self._past_states[node]
             longer = sum(1 for context in earlier if context[1] > length)
             if longer:
                 length = self.own.longest + earlier[0][1]
-                rest = self.past.blend(earlier[:longer], probs, rest)
-            rest = self.own.blend(state, probs, rest)
-            rest = self.past.blend(earlier[longer:], probs, rest)
+                rest = self.past.blend(earlier[:longer], probs, rest, ENOUGH)
+            rest = self.own.blend(state, probs, rest, ENOUGH)
+            rest = self.past.blend(earlier[longer:], probs, rest, ENOUGH)
         if not probs:
             self._tops.append(NOTHING)
             return probs, rest
@@ -179,19 +186,21 @@ class FusionDrafter:
             self.account.book(len(said), self.curve.at(len(tree)))
         self.own.extend(said)
         if self.past is not None:
+            last = verdict.path[-1]
+            if last < len(self._past_states):
+                self._past_state, said = self._past_states[last], said[-1:]
             for token in said:
                 self._past_state = self.past.follow(self._past_state, token)
         if self.recycled is not None:
             self.recycled.learn(tree, verdict)
 
     def _judge(self, top: Top, token: int) -> None:
-        """What was thought likeliest at a node, if anything, against the `token` that came."""
+        """What was thought likeliest at a node, if anything, against the `token` that came; else the frequent ones."""
         length, likeliest, prob = top
         if length:
             self.trust.judge(length, prob, token == likeliest)
-        else:
-            mass = sum(share for _, share in self._common)
-            self.trust.judge(0, mass, any(token == each for each, _ in self._common))
+        if token != likeliest:
+            self.trust.judge(0, self._mass, token in self._frequent)
 
 
 def _merge(probs: dict[int, float], rest: float, estimate: Estimate) -> float:

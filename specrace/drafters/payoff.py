@@ -70,11 +70,11 @@ class Account:
     """The cool-down: once drafts have lost more than two tokens they are put off, for longer each time.
 
     A draft brings its tokens and costs its rows, both in steps of one token. Gains count up to `MOST`, so that a text
-    which changes is noticed soon. At the longest pause drafts that are never right cost 3 % of the speed.
+    which changes is noticed soon. At the longest pause drafts that are never right cost 2 % of the speed.
     """
 
     MOST, LEAST = 1.0, -2.0
-    SHORTEST, LONGEST = 4, 128
+    SHORTEST, LONGEST = 4, 192
 
     def __init__(self) -> None:
         self.balance = 0.0

@@ -81,10 +81,15 @@ class BackoffModel:
         probs: dict[int, float] = {}
         return probs, self.blend(state, probs, 1.0)
 
-    def blend(self, state: State, probs: dict[int, float], rest: float) -> float:
-        """Add to `probs` what these contexts, one after the other, make of the `rest`; returns what they leave."""
+    def blend(self, state: State, probs: dict[int, float], rest: float, least: float = 0.0) -> float:
+        """Add to `probs` what these contexts, one after the other, make of the `rest`; returns what they leave.
+
+        Once that is less than `least` the shorter ones, which have the most successors, are not asked.
+        """
         text, ends = self.trie.tokens, self.trie.ends
         for place, _, contexts in state:
+            if rest < least:
+                break
             if isinstance(place, Node):
                 # The text's own end is a sighting that nothing followed yet.
                 count = place.count - (place in ends)

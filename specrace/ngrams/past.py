@@ -8,6 +8,11 @@ from specrace.ngrams.suffix_index import END
 from specrace.ngrams.trie import NGramTrie
 
 
+# Of its prompt an output remembers the last few tokens, those of the chat template, so that drafters learn how outputs
+# begin.
+PROMPT_TAIL = 4
+
+
 class PastOutputs:
     """The latest outputs, the oldest first: of more than `most` the older half is forgotten.
 
@@ -19,6 +24,7 @@ class PastOutputs:
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
         self.most = most
         self._outputs: list[tuple[int, ...]] = []
+        self._texts: list[tuple[int, ...]] = []
         self._tries: dict[int, NGramTrie] = {}
         for output in outputs:
             self.add(output)
@@ -34,17 +40,18 @@ class PastOutputs:
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return iter(self._outputs)
 
-    def add(self, output: Sequence[int]) -> None:
-        """Remember one more output."""
+    def add(self, output: Sequence[int], prompt: Sequence[int] = ()) -> None:
+        """Remember one more output, and how its `prompt` ended."""
         self._outputs.append(tuple(output))
+        self._texts.append((*prompt[-PROMPT_TAIL:], *output, END))
         if len(self._outputs) > self.most:
-            self._outputs = self._outputs[-(self.most // 2) :] if self.most > 1 else self._outputs[-1:]
+            self._outputs, self._texts = self._outputs[self.most // 2 :], self._texts[self.most // 2 :]
             self._tries.clear()
         for trie in self._tries.values():
-            trie.extend((*output, END))
+            trie.extend(self._texts[-1])
 
     def trie(self, depth: int) -> NGramTrie:
-        """The n-grams of up to `depth` tokens; an END follows each output. Only to be read."""
+        """Their n-grams of up to `depth` tokens; an END follows each output. Only to be read."""
         if depth not in self._tries:
-            self._tries[depth] = NGramTrie(depth, [token for output in self._outputs for token in (*output, END)])
+            self._tries[depth] = NGramTrie(depth, [token for text in self._texts for token in text])
         return self._tries[depth]
