@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from specrace.ngrams.suffix_index import END
 from specrace.ngrams.trie import NGramTrie
 
-
 # Of its prompt an output remembers the last few tokens, those of the chat template, so that drafters learn how outputs
 # begin.
 PROMPT_TAIL = 4
