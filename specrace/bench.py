@@ -139,8 +139,7 @@ class Bench:
         self.target, self.spec, self.peers, self.repetitions = target, spec, peers, repetitions
         self._corpus, self._corpus_index, self.curve = corpus, corpus_index, curve
         self.keep_outputs = keep_outputs
-        self._outputs: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._kept = self._past = PastOutputs()
+        self._outputs = self._past = PastOutputs()
         self._warm = False
 
     def run(self, prompts: Iterable[BenchPrompt], report: Callable[[str], object] = str) -> list[PromptResult]:
@@ -170,7 +169,7 @@ class Bench:
     def _run_prompt(self, number: int, prompt: BenchPrompt, report: Callable[[str], object]) -> PromptResult:
         """Warm up, then so many repetitions of every lane and peer, each time beginning with another one."""
         found = PromptResult(prompt)
-        self._past = self._outputs_before(prompt)
+        self._past = self._outputs.of_others(prompt.tokens)
         self._warm_up(prompt, report)
         contestants: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
         for repetition in range(self.repetitions):
@@ -187,20 +186,9 @@ class Bench:
             for lane, ms in self._race(prompt, first).items():
                 found.interleaved_ms.setdefault(lane, []).append(ms)
         self._compare(found)
-        if self.keep_outputs and prompt.tokens not in self._outputs:
-            self._outputs[prompt.tokens] = found.runs["vanilla"][0].tokens
-            self._kept.add(self._outputs[prompt.tokens], prompt.tokens)
+        if self.keep_outputs:
+            self._outputs.add(found.runs["vanilla"][0].tokens, prompt.tokens)
         return found
-
-    def _outputs_before(self, prompt: BenchPrompt) -> PastOutputs:
-        """What the prompts before were answered with, but for the same prompt."""
-        if prompt.tokens not in self._outputs:
-            return self._kept
-        others = PastOutputs()
-        for tokens, output in self._outputs.items():
-            if tokens != prompt.tokens:
-                others.add(output, tokens)
-        return others
 
     def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
         """Every shape of this prompt, and before the first one a whole run of everything."""

@@ -23,7 +23,7 @@ class PastOutputs:
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
         self.most = most
         self._outputs: list[tuple[int, ...]] = []
-        self._texts: list[tuple[int, ...]] = []
+        self._prompts: list[tuple[int, ...]] = []
         self._tries: dict[int, NGramTrie] = {}
         for output in outputs:
             self.add(output)
@@ -40,17 +40,33 @@ class PastOutputs:
         return iter(self._outputs)
 
     def add(self, output: Sequence[int], prompt: Sequence[int] = ()) -> None:
-        """Remember one more output, and how its `prompt` ended."""
+        """Remember one more output, and the `prompt` that it answered."""
         self._outputs.append(tuple(output))
-        self._texts.append((*prompt[-PROMPT_TAIL:], *output, END))
+        self._prompts.append(tuple(prompt))
         if len(self._outputs) > self.most:
-            self._outputs, self._texts = self._outputs[self.most // 2 :], self._texts[self.most // 2 :]
+            self._outputs, self._prompts = self._outputs[self.most // 2 :], self._prompts[self.most // 2 :]
             self._tries.clear()
         for trie in self._tries.values():
-            trie.extend(self._texts[-1])
+            trie.extend(_text(prompt, output))
+
+    def of_others(self, prompt: Sequence[int]) -> PastOutputs:
+        """Those that answered another prompt: these very ones where all did."""
+        if tuple(prompt) not in self._prompts:
+            return self
+        others = PastOutputs(most=self.most)
+        for other, output in zip(self._prompts, self._outputs, strict=True):
+            if other != tuple(prompt):
+                others.add(output, other)
+        return others
 
     def trie(self, depth: int) -> NGramTrie:
         """Their n-grams of up to `depth` tokens; an END follows each output. Only to be read."""
         if depth not in self._tries:
-            self._tries[depth] = NGramTrie(depth, [token for text in self._texts for token in text])
+            trie = self._tries[depth] = NGramTrie(depth)
+            for prompt, output in zip(self._prompts, self._outputs, strict=True):
+                trie.extend(_text(prompt, output))
         return self._tries[depth]
+
+
+def _text(prompt: Sequence[int], output: Sequence[int]) -> tuple[int, ...]:
+    return (*prompt[-PROMPT_TAIL:], *output, END)
