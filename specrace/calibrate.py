@@ -61,8 +61,8 @@ def measure(
 def measure_context(target: RaceTarget, context: int, rows: Sequence[int], rounds: int) -> ContextCost:
     """One context length: over rounds, each of which times every number of rows once, in another order.
 
-    Each is run twice and timed the second time, for a lane's steps follow on others like them. Of the rounds the lower
-    quartile counts: what else the machine does only ever adds time.
+    Each is run twice and timed the second time, for a lane's steps follow on others like them. Of the rounds the
+    shortest counts: what else the machine does only ever adds time.
     """
     chance = random.Random(0)
     # Different tokens, for a mixture of experts would run fewer experts for equal ones.
@@ -78,8 +78,8 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
             session.score(tree)
             if turn >= WARM_UP_ROUNDS:
                 times[number].append(1000.0 * (time.perf_counter() - began))
-    typical = [sorted(times[number])[rounds // 4] for number in rows]
-    return ContextCost(context, typical[0], tuple(each / typical[0] for each in typical))
+    least = [min(times[number]) for number in rows]
+    return ContextCost(context, least[0], tuple(each / least[0] for each in least))
 
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
