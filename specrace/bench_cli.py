@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
-from rich.table import Table
 
 import specrace
-from specrace.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult, summarise
-from specrace.cost import CostCurve
+from specrace.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
+from specrace.bench_figures import summarise
+from specrace.bench_table import csv_rows, markdown, show
 from specrace.drafters import METHODS, find_method
 from specrace.errors import InputError
-from specrace.options import lane_names, lane_options
+from specrace.options import add_race_arguments, open_workbench, race_spec
 from specrace.race import RaceSpec, settings
-from specrace.rejection import SAMPLING_RULES
 from specrace.score import needs_target
 from specrace.terminal import clean, console, quiet_model_library
 from specrace.transcripts import TranscriptFile
@@ -41,33 +40,22 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("bench", help="measure lanes, and transformers beside them, on many prompts")
     parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help='{"question"}, {"prompt"} or {"prompt_ids"}')
     parser.add_argument("--limit", type=int, help="only the first so many prompts")
-    parser.add_argument("--lanes", default=",".join(LANES), help="comma-separated; vanilla always runs")
+    add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
     parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
+    parser.add_argument(
+        "--forget-outputs", action="store_true", help="no lane may draft from the outputs of the prompts before"
+    )
     parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="random weights follow transcripts")
     parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
-    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
-    parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
-    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: each lane's own")
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, default=0)
-    parser.add_argument("--sampling-rule", choices=SAMPLING_RULES, default=RaceSpec.sampling_rule)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and show. Raises InputError for what the user can mend."""
     spec = _spec(options)
     _check(options)
-    quiet_model_library()
     bench, prompts, decode = (_scripted if options.scripted else _asked)(options, spec)
     with _progress(len(prompts), len(bench.spec.lanes) + len(bench.peers), bench.repetitions) as report:
         results = bench.run(prompts, report)
@@ -77,25 +65,15 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, ensure_ascii=False))
     else:
-        _show(found)
+        show(found)
     return 0
 
 
 def _spec(options: argparse.Namespace) -> RaceSpec:
-    lanes = options.lanes
-    if options.scripted and lanes == ",".join(LANES):
-        lanes = ",".join(name for name in METHODS if not unscriptable(name))
-    return RaceSpec(
-        lanes=lane_names(lanes),
-        max_new_tokens=options.max_new_tokens,
-        num_draft=options.num_draft,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        seed=options.seed,
-        options=lane_options(options.option),
-        sampling_rule=options.sampling_rule,
-    )
+    """The race's, but that a script is followed by every lane that can."""
+    if options.scripted and options.lanes == ",".join(LANES):
+        options.lanes = ",".join(name for name in METHODS if not unscriptable(name))
+    return race_spec(options)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -123,30 +101,23 @@ def _peer_names(options: argparse.Namespace) -> list[str]:
 
 def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
     """The bench on a real model, its prompts, and how their outputs read."""
+    from specrace.calibrate import calibrate
     from specrace.peers import make_peers
-    from specrace.workbench import Workbench
 
     lines = read_prompts(options.prompts or QUESTIONS, options.limit)
-    notes = console(stderr=True)
-    notes.quiet = options.json
-    given: dict[str, Any] = {} if options.model is None else {"model": options.model}
-    given |= {} if options.docs is None else {"documents": options.docs}
-    workbench = Workbench.open(
-        device=options.device,
-        dtype=options.dtype,
-        report=lambda message: notes.print(f"{message} ...", style="dim"),
-        **given,
-    )
+    workbench = open_workbench(options)
     target = workbench.target
-    num_lookup = spec.lane_budget("prompt-lookup", target.device_type, workbench.curve)
+    curve = workbench.curve or calibrate(target)
+    num_lookup = spec.lane_budget("prompt-lookup", target.device_type, curve)
     bench = Bench(
         target,
         spec,
         peers=make_peers(_peer_names(options), target, spec.rule(), num_lookup),
         repetitions=options.repetitions,
-        corpus=workbench.counts() if {"bigram", "trigram"} & set(spec.lanes) else None,
-        corpus_index=workbench.suffixes() if "rest" in spec.lanes else None,
-        curve=workbench.curve,
+        corpus=workbench.counts_for(spec),
+        corpus_index=workbench.suffixes_for(spec),
+        curve=curve,
+        keep_outputs=not options.forget_outputs,
     )
 
     def decode(tokens: Sequence[int]) -> str:
@@ -160,6 +131,7 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
     """The bench on a model of a published shape with random weights, whose choices follow transcripts."""
     from specrace.scripted import load_scripted
 
+    quiet_model_library()
     for name in spec.lanes:
         if reason := unscriptable(name):
             raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
@@ -172,7 +144,8 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
         BenchPrompt(each.id or str(number), each.prompt, each.category, len(each.output))
         for number, each in enumerate(transcripts, 1)
     ]
-    return Bench(target, spec, repetitions=options.repetitions), prompts, target.decode
+    bench = Bench(target, spec, repetitions=options.repetitions, keep_outputs=not options.forget_outputs)
+    return bench, prompts, target.decode
 
 
 def unscriptable(name: str) -> str:
@@ -229,7 +202,6 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
     """What the figures need beside them: model, machine, versions, settings, command, date."""
     target, spec = bench.target, bench.spec
     about = target.describe()
-    curve: CostCurve | None = getattr(bench, "_curve", None)
     return {
         **about,
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
@@ -241,7 +213,8 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
             "repetitions": bench.repetitions,
             "prompts": str(options.scripted or options.prompts or QUESTIONS.name),
             "peers": {peer.name: peer.settings for peer in bench.peers},
-            "cost_curve": curve is not None,
+            "cost_curve": bench.curve and bench.curve.as_json(),
+            "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
         },
         "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; of a peer what "
         "follows its first output. run: the wall clock of everything, prefill included.",
@@ -276,118 +249,3 @@ def write(folder: Path, found: Mapping[str, Any], results: Sequence[PromptResult
             csv.writer(stream).writerows(csv_rows(results))
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}); choose another --out.") from error
-
-
-def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
-    """A head, then every single measurement."""
-    yield ["prompt", "decoder", "repetition", "tokens", "steps", "decode_ms", "interleaved_ms", "run_ms", "loop_tokens"]
-    for each in results:
-        for name, runs in each.runs.items():
-            for number, run in enumerate(runs):
-                m, race_ms = run.metrics, each.interleaved_ms[name][number]
-                yield [each.prompt.id, name, number, m.tokens, m.steps, m.decode_ms, race_ms, run.run_ms, each.loops]
-        for name, outputs in each.peer_runs.items():
-            for number, out in enumerate(outputs):
-                decode_ms = out.run_ms - out.first_ms
-                yield [each.prompt.id, name, number, len(out.tokens), "", decode_ms, "", out.run_ms, each.loops]
-
-
-HEAD = (
-    "decoder",
-    "tokens/s",
-    "speedup",
-    "tokens/step",
-    "drafted",
-    "accepted",
-    "spread",
-    "whole run",
-    "of limit",
-    "badge",
-)
-
-
-def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The table's cells: lanes, then peers."""
-    base = found["lanes"][0]["tokens_per_s"]
-    for lane in found["lanes"]:
-        yield (
-            lane["lane"],
-            f"{lane['tokens_per_s']:.0f}",
-            f"{lane['speedup']:.2f}x",
-            f"{lane['tau']:.2f}",
-            f"{lane['drafted_per_step']:.1f}",
-            f"{lane['acceptance_rate']:.0%}",
-            f"{lane['spread']:.0%}",
-            f"{lane['run_tokens_per_s']:.0f}",
-            f"{lane['roofline']['of_limit']:.0%}",
-            _badge(lane, found),
-        )
-    for peer in found["peers"]:
-        rate = peer["tokens_per_s"]
-        cells = (f"{rate:.0f}", f"{rate / base:.2f}x", "", "", "", f"{peer['spread']:.0%}")
-        yield (peer["peer"], *cells, f"{peer['run_tokens_per_s']:.0f}", "", _badge(peer, found))
-
-
-def _badge(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    if row["identical"] is None:
-        return "not compared"
-    total = len(found["prompts"])
-    if row["identical"]:
-        return f"identical on {total} of {total}" if row.get("lane") != "vanilla" else "baseline"
-    difference = row["first_difference"]
-    return f"identical on {row['identical_prompts']} of {total}; first gap {difference['gap']:.3f}, {found['dtype']}"
-
-
-def sentences(found: Mapping[str, Any]) -> Iterator[str]:
-    """What stands under the table."""
-    for each in found["comparisons"]:
-        yield (
-            f"{each['lane']} against {each['peer']}: {each['decode']:.2f}x its decode tokens per second, "
-            f"{each['run']:.2f}x in the whole run."
-        )
-    for lane in found["lanes"]:
-        split = lane["split_ms"]
-        yield (
-            f"{lane['lane']}, a step: draft {split['draft']:.3f} ms, target {split['target']:.3f} ms, verify and keep "
-            f"{split['keep']:.3f} ms (host {lane['host_share']:.1%}); interleaved over solo "
-            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {found['counted_prompts']}."
-        )
-    for each in found["loops"]:
-        yield f"Left out, for its output repeats itself: prompt {each['id']} ({each['loop_tokens']} tokens)."
-    yield from found["warnings"]
-
-
-def markdown(found: Mapping[str, Any]) -> str:
-    """The table, with what it was measured on."""
-    machine, versions = found["machine"], found["versions"]
-    scripted = f"**Scripted:** {found['scripted']}.\n\n" if "scripted" in found else ""
-    table = [tuple(name.replace("\n", " ") for name in HEAD), ("---",) * len(HEAD), *rows(found)]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
-    return (
-        f"# Bench: {found['model']}, {found['dtype']}, {found['device']}\n\n{scripted}"
-        f"{found['date']}; {machine['processor']}, {machine['cores']} cores, {found['threads']} threads; "
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f".\n\n```\n{found['command']}\n```\n\n{len(found['prompts'])} prompts, "
-        f"{found['settings']['repetitions']} repetitions; medians. {found['timed']}\n\n"
-        + "\n".join(lines)
-        + "\n\n"
-        + "\n".join(f"- {sentence}" for sentence in sentences(found))
-        + "\n"
-    )
-
-
-def _show(found: Mapping[str, Any]) -> None:
-    """The table on the terminal."""
-    out = console()
-    device = f"{clean(str(found['model']))}, {found['dtype']}, {clean(str(found['device']))}"
-    out.print(f"{device}, {found['threads']} threads; {len(found['prompts'])} prompts, medians", style="bold")
-    if "scripted" in found:
-        out.print(f"Scripted: {found['scripted']}.", style="bold")
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in HEAD:
-        table.add_column(name, justify="left" if name in ("decoder", "badge") else "right")
-    for row in rows(found):
-        table.add_row(*(clean(cell) for cell in row))
-    out.print(table)
-    for sentence in sentences(found):
-        out.print(clean(sentence))

@@ -13,6 +13,7 @@ from specrace.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
 from specrace.cost import CostCurve, pad_rows
 from specrace.drafters import METHODS
 from specrace.errors import InputError
+from specrace.options import add_model_arguments
 from specrace.race import RaceSpec
 from specrace.terminal import clean, console, quiet_model_library
 
@@ -20,9 +21,7 @@ from specrace.terminal import clean, console, quiet_model_library
 def add_parser(commands: Any) -> None:
     """Add `calibrate` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("calibrate", help="measure what verifying k rows costs; sets the lanes' draft sizes")
-    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
+    add_model_arguments(parser)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each number of rows is measured")
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the curve there, too, for score")

@@ -19,10 +19,9 @@ from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, Step
-from specrace.options import lane_names, lane_options
-from specrace.race import DEFAULT_LANES, RaceSpec
-from specrace.rejection import SAMPLING_RULES
-from specrace.terminal import Terminal, clean, console, quiet_model_library
+from specrace.options import add_race_arguments, open_workbench, race_spec
+from specrace.race import DEFAULT_LANES
+from specrace.terminal import Terminal, clean, console
 from specrace.view import report
 
 
@@ -53,28 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_race(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question")
-    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
-    parser.add_argument("--lanes", default=",".join(DEFAULT_LANES), help="comma-separated; vanilla always runs")
-    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
-    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
-    parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
-    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: each lane's own")
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, default=0)
-    parser.add_argument(
-        "--sampling-rule",
-        choices=SAMPLING_RULES,
-        default=RaceSpec.sampling_rule,
-        help="match: vanilla's very text; rejection: lanes that draw their drafts keep its distribution only",
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    add_race_arguments(parser, DEFAULT_LANES)
     parser.add_argument("--passages", type=int, default=4, help="passages in the prompt")
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,44 +94,13 @@ def run_race(options: argparse.Namespace) -> int:
         raise InputError("There is no question; type one in quotes after 'race'.")
     if options.save is not None and not options.save.parent.is_dir():
         raise InputError(f"{options.save} cannot be written: there is no folder {options.save.parent}.")
-    workbench = _open(options)
+    workbench = open_workbench(options)
     stopping = threading.Event()
     events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set)
     seen = show(events, as_json=options.json)
     if options.save is not None:
         recording.save(seen, options.save)
     return 0
-
-
-def _open(options: argparse.Namespace) -> Any:
-    """The workbench of a race's arguments. Its import brings torch, which the other commands can do without."""
-    from specrace.workbench import Workbench
-
-    quiet_model_library()
-    given: dict[str, Any] = {}
-    if options.model is not None:
-        given["model"] = options.model
-    if options.docs is not None:
-        given["documents"] = options.docs
-    notes = console(stderr=True)
-    notes.quiet = options.json
-    given["report"] = lambda message: notes.print(f"{message} ...", style="dim")
-    return Workbench.open(device=options.device, dtype=options.dtype, draft_model=options.draft_model, **given)
-
-
-def race_spec(options: argparse.Namespace) -> RaceSpec:
-    """The spec of a race's arguments. Raises InputError."""
-    return RaceSpec(
-        lanes=lane_names(options.lanes),
-        max_new_tokens=options.max_new_tokens,
-        num_draft=options.num_draft,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        seed=options.seed,
-        options=lane_options(options.option),
-        sampling_rule=options.sampling_rule,
-    )
 
 
 def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:

@@ -52,6 +52,11 @@ class CostCurve:
         # A last line that falls is noise; further rows never cost less than the last that were measured.
         return (max(value, y1) if rows > x1 else value) / self.ratio[0]
 
+    @property
+    def row_ms(self) -> float | None:
+        """What one row takes, the mean over the contexts that were measured; None where that is not known."""
+        return sum(each.row_ms for each in self.contexts) / len(self.contexts) if self.contexts else None
+
     def near(self, context: int) -> CostCurve:
         """The curve of the context length nearest to `context`; this one if there is but one."""
         if not self.contexts:

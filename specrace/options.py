@@ -1,11 +1,20 @@
-"""Lanes and their options as the command line writes them."""
+"""What the commands that run a model have in common: their arguments, and what these make."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specrace.drafters import METHODS, find_method
 from specrace.errors import InputError
+from specrace.race import RaceSpec
+from specrace.rejection import SAMPLING_RULES
+from specrace.terminal import console, quiet_model_library
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
 
 LaneOptions = dict[str, dict[str, str]]
 
@@ -31,3 +40,65 @@ def lane_options(given: Iterable[str]) -> LaneOptions:
         find_method(lane)
         found.setdefault(lane, {})[name] = value
     return found
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
+
+
+def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
+    """What is raced on which documents; `lanes` are the default."""
+    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    parser.add_argument("--lanes", default=",".join(lanes), help="comma-separated; vanilla always runs")
+    add_model_arguments(parser)
+    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
+    parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
+    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: each lane's own")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument(
+        "--sampling-rule",
+        choices=SAMPLING_RULES,
+        default=RaceSpec.sampling_rule,
+        help="match: vanilla's very text; rejection: lanes that draw their drafts keep its distribution only",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def race_spec(options: argparse.Namespace) -> RaceSpec:
+    """The spec of a command's arguments. Raises InputError."""
+    return RaceSpec(
+        lanes=lane_names(options.lanes),
+        max_new_tokens=options.max_new_tokens,
+        num_draft=options.num_draft,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        options=lane_options(options.option),
+        sampling_rule=options.sampling_rule,
+    )
+
+
+def open_workbench(options: argparse.Namespace) -> Workbench:
+    """The workbench of a command's arguments. Its import brings torch, which other commands can do without."""
+    from specrace.target import BUNDLED_MODEL
+    from specrace.workbench import DEFAULT_CORPUS, Workbench
+
+    quiet_model_library()
+    notes = console(stderr=True)
+    notes.quiet = options.json
+    return Workbench.open(
+        model=options.model or BUNDLED_MODEL,
+        documents=options.docs or (DEFAULT_CORPUS,),
+        device=options.device,
+        dtype=options.dtype,
+        draft_model=options.draft_model,
+        report=lambda message: notes.print(f"{message} ...", style="dim"),
+    )

@@ -16,6 +16,7 @@ from specrace.events import Difference, Event, Finished, LaneInfo, LaneResult, S
 from specrace.lane import Lane, TargetSession
 from specrace.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.rejection import MATCH, NOTE, REJECTION, SAMPLING_RULES, Coins
 from specrace.rule import SamplingRule
@@ -227,7 +228,7 @@ def gather(
         spec.seed,
         corpus,
         corpus_index,
-        tuple(map(tuple, past)),
+        PastOutputs.of(past),
         spec.rule(),
         target.draft_model() if needed else None,
         curve,

@@ -18,6 +18,7 @@ from specrace.cost import ASSUMED_GPU, CostCurve
 from specrace.drafters import METHODS, Drafter, Material, Method, find_method
 from specrace.errors import InputError
 from specrace.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
+from specrace.ngrams.past import PastOutputs
 from specrace.transcripts import Transcript
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
@@ -191,11 +192,17 @@ class Tally:
 
 
 def score_output(
-    lane: ScoredLane, transcript: Transcript, *, looping: bool = False, curve: CostCurve = ASSUMED_GPU
+    lane: ScoredLane,
+    transcript: Transcript,
+    *,
+    looping: bool = False,
+    curve: CostCurve = ASSUMED_GPU,
+    past: PastOutputs | None = None,
 ) -> Tally:
     """One lane over one transcript; a drafter that cuts its own trees does so by `curve`."""
     began = time.perf_counter()
-    drafter = lane.build(Material(transcript.prompt, transcript.vocab_size, curve=curve), **lane.options)
+    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=curve)
+    drafter = lane.build(material, **lane.options)
     tally = Tally(outputs=1, build_ms=1000 * (time.perf_counter() - began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
@@ -208,13 +215,20 @@ class Scoreboard:
     """Several lanes over transcripts that come one by one; it keeps totals only.
 
     The figures of "all" and of the categories are over every output. Looping outputs, which flatter drafters, are
-    counted in each group, stand apart in the group "looping", and `tau_without_looping` leaves them out.
+    counted in each group, stand apart in the group "looping", and `tau_without_looping` leaves them out. With
+    `keep_outputs` drafters may learn from the outputs of the transcripts before that have another prompt.
     """
 
     def __init__(
-        self, lanes: Sequence[ScoredLane], *, by_category: bool = False, curve: CostCurve | None = None
+        self,
+        lanes: Sequence[ScoredLane],
+        *,
+        by_category: bool = False,
+        curve: CostCurve | None = None,
+        keep_outputs: bool = False,
     ) -> None:
         self.lanes = lanes
+        self.past = PastOutputs() if keep_outputs else None
         self.curve = curve
         self.by_category = by_category
         self.outputs = 0
@@ -225,13 +239,16 @@ class Scoreboard:
     def add(self, transcript: Transcript) -> None:
         """Score one transcript in every lane. Raises InputError for one category too many."""
         looping = longest_loop(transcript.output) > 0
+        past = None if self.past is None else self.past.of_others(transcript.prompt)
         groups = [ALL, *([LOOPING] if looping else [])]
         if self.by_category:
             groups.append(self._category(transcript.category))
         for lane in self.lanes:
-            tally = score_output(lane, transcript, looping=looping, curve=self.curve or ASSUMED_GPU)
+            tally = score_output(lane, transcript, looping=looping, curve=self.curve or ASSUMED_GPU, past=past)
             for group in groups:
                 self._tallies.setdefault((lane.name, group), Tally()).merge(tally)
+        if self.past is not None:
+            self.past.add(transcript.output, transcript.prompt)
         self.outputs += 1
         self.looping += looping
 

@@ -40,6 +40,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--vocab-size", type=int, help="ids from here on are bad; default: no bound")
     parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
     parser.add_argument("--cost-curve", type=Path, metavar="FILE.json", help='{"rows": [1, ...], "ratio": [1.0, ...]}')
+    parser.add_argument("--keep-outputs", action="store_true", help="lanes may draft from the outputs before, too")
     parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="write the table there, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -54,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
     tokenize = load_tokenizer(options.tokenizer) if options.tokenizer is not None else None
     file = TranscriptFile(options.file, tokenize=tokenize, vocab_size=options.vocab_size, skip_bad=options.skip_bad)
-    board = Scoreboard(lanes, by_category=options.by == "category", curve=curve)
+    by_category = options.by == "category"
+    board = Scoreboard(lanes, by_category=by_category, curve=curve, keep_outputs=options.keep_outputs)
     with _progress(file) as show:
         for transcript in file:
             board.add(transcript)
@@ -139,6 +141,7 @@ def report(
             "num_draft": "each lane's default on a GPU" if options.num_draft is None else options.num_draft,
             "vocab_size": options.vocab_size,
             "tokenizer": options.tokenizer,
+            "earlier_outputs": "kept" if options.keep_outputs else "not kept",
             "cost_curve": None if curve is None else {"rows": curve.rows, "ratio": curve.ratio},
         },
         "not_scored": [{"lane": name, "reason": reason} for name, reason in not_scored.items()],
@@ -198,6 +201,8 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
             yield f"{lane['lane']} is scored in part: {lane['scored']}."
     for each in result["not_scored"]:
         yield f"{each['lane']} cannot be scored without its model: {each['reason']}."
+    if settings["earlier_outputs"] == "kept":
+        yield "Earlier outputs are kept: fusion and suffix also drafted from those of the lines before."
     if result["looping"]["outputs"]:
         yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and apart under 'looping'."
     if result["skipped"]:

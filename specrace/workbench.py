@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from specrace.errors import InputError
 from specrace.events import Event, Step
 from specrace.loading import load_target
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.prompt import Prompt, build_prompt
 from specrace.race import RaceSpec, race
@@ -30,7 +30,6 @@ from specrace.text import Narrator
 DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 MAX_QUESTION_CHARACTERS = 2000
 MAX_PASSAGES = 12
-MAX_OUTPUTS = 32
 
 
 @dataclass
@@ -38,8 +37,7 @@ class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
     `curve` is the cost curve that was measured here before, if any; the lanes' draft sizes come from it.
-    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs; such a drafter takes them
-    in anew for each race, on its own clock.
+    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs.
     """
 
     target: Target
@@ -51,7 +49,7 @@ class Workbench:
     _suffixes: SuffixIndex | None = None
     curve: CostCurve | None = None
     keep_outputs: bool = False
-    outputs: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=MAX_OUTPUTS))
+    outputs: PastOutputs = field(default_factory=PastOutputs)
 
     @classmethod
     def open(
@@ -90,7 +88,7 @@ class Workbench:
             _tokens=None,
             _counts=None,
             _suffixes=None,
-            outputs=deque(maxlen=MAX_OUTPUTS),
+            outputs=PastOutputs(),
         )
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
@@ -132,16 +130,14 @@ class Workbench:
             "past_outputs": len(self.outputs),
         }
         about["roofline"] = self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2)
-        corpus = self.counts() if self._counts_are_used(spec) else None
-        suffixes = self.suffixes() if "rest" in spec.lanes else None
         narrate = Narrator(self.target.tokenizer)
         output: list[int] = []
         for event in race(
             self.target,
             prompt.tokens,
             spec,
-            corpus=corpus,
-            corpus_index=suffixes,
+            corpus=self.counts_for(spec),
+            corpus_index=self.suffixes_for(spec),
             past=self.outputs,
             about=about,
             curve=self.curve,
@@ -151,12 +147,16 @@ class Workbench:
                 output += event.emitted
             yield narrate(event)
         if self.keep_outputs and output:
-            self.outputs.append(tuple(output))
+            self.outputs.add(output, prompt.tokens)
 
-    def _counts_are_used(self, spec: RaceSpec) -> bool:
-        """Whether a lane of the race drafts from counts over all documents."""
+    def counts_for(self, spec: RaceSpec) -> NGramCounts | None:
+        """The counts over all documents, if a lane of the race drafts from them."""
         fusion = "fusion" in spec.lanes and spec.lane_options("fusion", self.target.device_type)["corpus"]
-        return bool({"bigram", "trigram"} & set(spec.lanes) or fusion)
+        return self.counts() if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
+
+    def suffixes_for(self, spec: RaceSpec) -> SuffixIndex | None:
+        """The suffix index, if a lane of the race drafts from it."""
+        return self.suffixes() if "rest" in spec.lanes else None
 
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.

@@ -201,10 +201,10 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
 def test_measuring_fits_the_models_context() -> None:
     curve = measure(small_target(100), rounds=1)
     assert curve.rows == tuple(rows for rows in ROWS if rows <= 50)
-    assert [each.context for each in curve.contexts] == [100 - 48]
+    assert [each.context for each in curve.contexts] == [32, 100 - 48]
     assert all(ratio > 0 for ratio in curve.ratio) and curve.ratio[0] == 1.0
     both = measure(small_target(512), rows=(1, 4), rounds=3)
-    assert [each.context for each in both.contexts] == [256, 508]
+    assert [each.context for each in both.contexts] == [32, 256, 508]
     assert both.about["model"] == "small" and both.about["rounds"] == 3
     assert {"dtype", "device", "threads", "versions", "date"} <= set(both.about)
 
@@ -251,8 +251,10 @@ def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capsys: p
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["rows"] == list(ROWS) and [each["context"] for each in result["contexts"]] == [256, 1024]
-    assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == {"256": 0, "1024": 0}
+    assert result["rows"] == list(ROWS) and [each["context"] for each in result["contexts"]] == [32, 256, 1024]
+    assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == dict.fromkeys(
+        ("32", "256", "1024"), 0
+    )
     (file,) = folder.glob("cost-*.json")
     assert result["file"] == str(file)
     curve = CostCurve.load(out)

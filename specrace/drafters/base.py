@@ -12,6 +12,7 @@ import numpy as np
 from specrace.cost import ASSUMED_GPU, CostCurve
 from specrace.errors import InputError
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.note import Note
 from specrace.rule import SamplingRule
@@ -45,7 +46,7 @@ class DraftModel(Protocol):
 
 @dataclass(frozen=True)
 class Material:
-    """All that a drafter may know before the first step. Nothing in it is ever changed.
+    """All that a drafter may know before the first step. Nothing in it is changed during a race.
 
     Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `rule` is how
     the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
@@ -57,7 +58,7 @@ class Material:
     seed: int = 0
     corpus: NGramCounts | None = None
     corpus_index: SuffixIndex | None = None
-    past: tuple[tuple[int, ...], ...] = ()
+    past: PastOutputs | tuple[tuple[int, ...], ...] = ()
     rule: SamplingRule = field(default_factory=SamplingRule)
     draft_model: DraftModel | None = None
     curve: CostCurve = ASSUMED_GPU

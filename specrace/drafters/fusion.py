@@ -18,7 +18,8 @@ from specrace.drafters.base import Bounds, Flag, Material
 from specrace.drafters.fusion_note import tell
 from specrace.drafters.payoff import Account, Prices, Trust
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
-from specrace.ngrams.backoff import BackoffModel, State
+from specrace.ngrams.backoff import BackoffModel, Estimate, State
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 from specrace.note import Note
 from specrace.tree import TokenTree
@@ -26,8 +27,12 @@ from specrace.verify import Verdict
 
 # (-path probability, parent, rank among its children as they were found, token, probability given the parent)
 Candidate = tuple[float, int, int, int, float]
-# Of earlier outputs the last so many tokens are remembered: a model of them is built for each request.
-MOST_PAST = 8192
+# Of a node the length of its longest context (beyond the longest: in earlier outputs), the likeliest token, its
+# probability as first estimated.
+Top = tuple[int, int, float]
+NOTHING: Top = (0, -1, 0.0)
+# Where the longer contexts leave less than this the shorter ones are not asked: most of the time of a long copy.
+ENOUGH = 0.1
 
 
 class FusionDrafter:
@@ -54,30 +59,34 @@ class FusionDrafter:
         self.recycled = Recycled() if recycling else None
         self.num_top = NUM_TOP if recycling else 0
         self.past: BackoffModel | None = None
-        if past and material.past:
-            self.past = BackoffModel(longest, _in_a_row(material.past))
         self._past_state: State = ()
-        if self.past is not None:
+        if past and material.past:
+            self.past = BackoffModel(longest, trie=PastOutputs.of(material.past).trie(longest + 1))
             for token in material.prompt[-longest:]:
                 self._past_state = self.past.follow(self._past_state, token)
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._common: list[tuple[int, float]] = []
-        # The tree in the making: of each node its contexts, and the likeliest token after it as first estimated.
+        self._frequent: dict[int, float] = {}
+        self._mass = 0.0
+        # The tree in the making: of each node its contexts, and what was judged likeliest after it.
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._probs: list[float] = []
         self._states: list[State] = []
         self._past_states: list[State] = []
-        self._tops: list[tuple[int, int, float] | None] = []
+        self._tops: list[Top] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """At most `budget` guesses, as many as pay; the bare root where none does, and while drafts are put off."""
-        self._tops = []
+        self._tops, self._past_states = [], []
         if budget < 1 or self.account.rests():
             return TokenTree.chain(context[-1])
         if budget >= len(self.prices.costs):
             self.prices = Prices(self.curve, budget)
-        state, self._common = self.own.state(), self.own.common()
+        state, common = self.own.state(), self.own.common()
+        if common is not self._common:
+            self._common, self._frequent = common, dict(common)
+            self._mass = sum(self._frequent.values())
         if not state and not self._has_others and self._common[0][1] < self.prices.floor:
             return TokenTree.chain(context[-1])
         self._tokens, self._parents, self._probs = [context[-1]], [-1], [1.0]
@@ -120,40 +129,50 @@ class FusionDrafter:
     def _push(self, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
         """Add to the candidates what may pay of the children of a node of path probability `prob`, from all sources."""
         floor = self.prices.floor / prob
-        probs, rest = self._trusted(node)
+        probs, rest = self._copied(node)
         if rest >= floor:
-            rest = self._ask_others(node, previous, probs, rest)
+            current = self._tokens[node]
+            if self.corpus is not None:
+                rest = _merge(probs, rest, self.corpus.successors(previous, current))
+            if self.recycled is not None:
+                rest = _merge(probs, rest, self.recycled.successors(current))
+            left = rest * self.trust.factor(0, 1.0)
             for token, share in self._common:
-                if rest * share < floor:
+                if left * share < floor:
                     break
-                probs.setdefault(token, rest * share)
+                probs.setdefault(token, left * share)
         for rank, (token, share) in enumerate(probs.items()):
-            if share >= floor:
+            if share >= floor and token != END:
                 heappush(heap, (-prob * share, node, rank, token, share))
 
-    def _trusted(self, node: int) -> tuple[dict[int, float], float]:
-        """What the text itself says after a node, as far as such estimates came true, and what is left for others."""
-        state = self._states[node]
-        probs, rest = self.own.successors(state)
+    def _copied(self, node: int) -> tuple[dict[int, float], float]:
+        """What the text and earlier outputs say after a node, as far as that came true before, and what is left.
+
+        Earlier outputs go first where more of the last tokens stand in them, and last where fewer do.
+        """
+        state, probs, rest, length = self._states[node], dict[int, float](), 1.0, 0
+        if state:
+            length = state[0][1]
+        if self.past is None:
+            rest = self.own.blend(state, probs, rest, ENOUGH)
+        else:
+            earlier = self._past_states[node]
+            longer = sum(1 for context in earlier if context[1] > length)
+            if longer:
+                length = self.own.longest + earlier[0][1]
+                rest = self.past.blend(earlier[:longer], probs, rest, ENOUGH)
+            rest = self.own.blend(state, probs, rest, ENOUGH)
+            rest = self.past.blend(earlier[longer:], probs, rest, ENOUGH)
         if not probs:
-            self._tops.append(None)
+            self._tops.append(NOTHING)
             return probs, rest
         likeliest = max(probs, key=probs.__getitem__)
-        length, top = state[0][1], probs[likeliest]
+        top = probs[likeliest]
         self._tops.append((length, likeliest, top))
         factor = self.trust.factor(length, top)
-        return {token: factor * prob for token, prob in probs.items()}, 1.0 - factor * (1.0 - rest)
-
-    def _ask_others(self, node: int, previous: int, probs: dict[int, float], rest: float) -> float:
-        """Add to `probs` what the other sources make of the `rest`, one after the other; returns what they leave."""
-        current = self._tokens[node]
-        if self.past is not None:
-            rest = _merge(probs, rest, self.past.successors(self._past_states[node]))
-        if self.corpus is not None:
-            rest = _merge(probs, rest, self.corpus.successors(previous, current))
-        if self.recycled is not None:
-            rest = _merge(probs, rest, self.recycled.successors(current))
-        return rest
+        for token in probs:
+            probs[token] *= factor
+        return probs, 1.0 - factor * (1.0 - rest)
 
     def _position(self, node: int) -> int:
         """Where prompt or output has the node's token after its path; -1 for nowhere, and for the root."""
@@ -166,29 +185,32 @@ class FusionDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Judge the estimates along the accepted path, book the draft, and take in what was said."""
         said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
-        tops = self._tops
         for node, token in zip(verdict.path, said, strict=True):
-            if node < len(tops) and (top := tops[node]) is not None:
-                self.trust.judge(top[0], top[2], token == top[1])
+            if node < len(self._tops):
+                self._judge(self._tops[node], token)
         if tree.num_draft:
             self.account.book(len(said), self.curve.at(len(tree)))
         self.own.extend(said)
         if self.past is not None:
+            last = verdict.path[-1]
+            if last < len(self._past_states):
+                self._past_state, said = self._past_states[last], said[-1:]
             for token in said:
                 self._past_state = self.past.follow(self._past_state, token)
         if self.recycled is not None:
             self.recycled.learn(tree, verdict)
 
+    def _judge(self, top: Top, token: int) -> None:
+        """What was thought likeliest at a node, if anything, against the `token` that came; else the frequent ones."""
+        length, likeliest, prob = top
+        if length:
+            self.trust.judge(length, prob, token == likeliest)
+        if token != likeliest:
+            self.trust.judge(0, self._mass, token in self._frequent)
 
-def _merge(probs: dict[int, float], rest: float, estimate: tuple[dict[int, float], float]) -> float:
-    """Add a source's estimate of the `rest` to `probs`, but no end of a text; returns what it leaves."""
+
+def _merge(probs: dict[int, float], rest: float, estimate: Estimate) -> float:
+    """Add a source's estimate of the `rest` to `probs`; returns what it leaves."""
     for token, prob in estimate[0].items():
-        if token != END:
-            probs[token] = probs.get(token, 0.0) + rest * prob
+        probs[token] = probs.get(token, 0.0) + rest * prob
     return rest * estimate[1]
-
-
-def _in_a_row(outputs: Sequence[Sequence[int]]) -> list[int]:
-    """The last outputs as one text, apart from each other by a token that none has."""
-    text = [token for output in outputs for token in (*output, END)]
-    return text[-MOST_PAST:]

@@ -8,14 +8,21 @@ from specrace.cost import CostCurve
 class Prices:
     """What a step with 0, 1, ... guesses costs, in steps without any, up to a number of guesses.
 
-    `floor` is the price of a row where rows are cheapest: a guess that is less likely than that never pays.
+    A lane runs a few rows more where that is cheaper, so the cost never falls; and a guess takes time to make.
+    `floor` is the price of a guess where they are cheapest: one that is less likely than that never pays.
     """
 
     # On a curve that is flat, or falls by a noise, what is hardly ever right is left out all the same.
     CHEAPEST = 0.002
+    # What Python takes to find a guess and to look for what follows it, on the machines that this was written on.
+    GUESS_MS = 0.01
 
     def __init__(self, curve: CostCurve, most: int) -> None:
-        self.costs = [curve.at(1 + count) for count in range(most + 1)]
+        price = self.GUESS_MS / curve.row_ms if curve.row_ms else 0.0
+        rows = [curve.at(1 + count) for count in range(most + 1)]
+        for count in range(most - 1, -1, -1):
+            rows[count] = min(rows[count], rows[count + 1])
+        self.costs = [cost / rows[0] + price * count for count, cost in enumerate(rows)]
         # Between measured rows costs run straight, so whether more guesses can pay is decided at these.
         self.corners = sorted({row - 1 for row in curve.rows if 1 < row <= most} | ({most} if most else set()))
         prices = ((self.costs[count] - 1.0) / count for count in self.corners)
@@ -36,7 +43,8 @@ class Prices:
 class Trust:
     """How far the estimates after contexts of each length have come true: right over expected, near 1 at first.
 
-    Every real token judges the estimate that was made for its place, so there is no bias from what was drafted.
+    Every real token judges the estimate that was made for its place, so there is no bias from what was drafted. Length
+    0 stands for no context at all, and up to `longest` more for contexts in earlier outputs.
     """
 
     # As if a few estimates had been judged before and nine in ten of what was expected had come.
@@ -45,8 +53,8 @@ class Trust:
     MOST = 0.98
 
     def __init__(self, longest: int) -> None:
-        self.right = [self.SEEN * self.CAME] * (longest + 1)
-        self.expected = [self.SEEN] * (longest + 1)
+        self.right = [self.SEEN * self.CAME] * (2 * longest + 1)
+        self.expected = [self.SEEN] * (2 * longest + 1)
 
     def factor(self, length: int, top: float) -> float:
         """What to multiply estimates with after a context of `length` tokens, the likeliest of which is `top`."""
@@ -62,11 +70,11 @@ class Account:
     """The cool-down: once drafts have lost more than two tokens they are put off, for longer each time.
 
     A draft brings its tokens and costs its rows, both in steps of one token. Gains count up to `MOST`, so that a text
-    which changes is noticed soon. At the longest pause drafts that are never right cost 3 % of the speed.
+    which changes is noticed soon. At the longest pause drafts that are never right cost 2 % of the speed.
     """
 
     MOST, LEAST = 1.0, -2.0
-    SHORTEST, LONGEST = 4, 128
+    SHORTEST, LONGEST = 4, 192
 
     def __init__(self) -> None:
         self.balance = 0.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from specrace.ngrams.backoff import ESCAPE
+from specrace.ngrams.backoff import ESCAPE, Estimate
 from specrace.ngrams.counts import NGramCounts
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
 
 # Of a row of the corpus, or of what the target thought likely, so many are worth a guess.
 NUM_TOP = 8
-
-Estimate = tuple[dict[int, float], float]
 
 
 class CorpusRows:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from specrace.drafters.base import Bounds, Flag, Material
+from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 from specrace.ngrams.trie import Match, NGramTrie
 from specrace.note import Note
@@ -35,10 +36,8 @@ class SuffixDrafter:
     ) -> None:
         self.depth, self.factor, self.least, self.tree = depth, factor, min_percent / 100, tree
         self.own = NGramTrie(depth, material.prompt)
-        self.past = NGramTrie(depth)
+        self.past = PastOutputs.of(material.past).trie(depth)
         self._matched = 0
-        for output in material.past:
-            self.past.extend((*output, END))
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The better draft of the two tries, the request's own where they are equal."""

@@ -16,19 +16,24 @@ from specrace.ngrams.trie import NGramTrie, Node
 # A successor that was seen once is right a third of the time. Chosen on half of the Spec-Bench transcripts, where 1.2
 # gave much the same and 4 lost 6 % of the tokens per step on summaries.
 ESCAPE = 2.0
+# What so many contexts leave open of which each was seen once, all with one successor.
+SINGLE = tuple((ESCAPE / (1.0 + ESCAPE)) ** count for count in range(65))
 # The most frequent tokens, which are guessed where nothing else is known; they are counted anew now and then.
 NUM_COMMON, REFRESH = 32, 16
 
-# Contexts that end at one place, the longest first: a node of the trie, or the start of the only window there; depth.
-State = tuple[tuple[Node | int, int], ...]
+# Contexts that end at one place, the longest first, each (what follows, its tokens, contexts): a node of the trie; or
+# the index of the only token that ever followed, and how many contexts, each a token shorter, were seen just there.
+State = tuple[tuple[Node | int, int, int], ...]
+Estimate = tuple[dict[int, float], float]
 
 
 class BackoffModel:
-    """Estimates over a growing text, for contexts of up to `longest` tokens."""
+    """Estimates over a growing text, for contexts of up to `longest` tokens; or over a `trie` one deeper than that."""
 
-    def __init__(self, longest: int, tokens: Sequence[int] = ()) -> None:
-        self.trie = NGramTrie(longest + 1, tokens)
-        self._common: list[tuple[int, int]] = []
+    def __init__(self, longest: int, tokens: Sequence[int] = (), trie: NGramTrie | None = None) -> None:
+        self.longest = longest
+        self.trie = NGramTrie(longest + 1, tokens) if trie is None else trie
+        self._common: list[tuple[int, float]] = []
         self._common_at = -1
 
     def extend(self, tokens: Iterable[int]) -> None:
@@ -38,34 +43,53 @@ class BackoffModel:
     def state(self) -> State:
         """The contexts at the text's end."""
         nodes = self.trie.ends
-        return tuple((node, len(nodes) - index) for index, node in enumerate(nodes) if node.children)
+        return tuple((node, len(nodes) - index, 1) for index, node in enumerate(nodes) if node.children)
 
     def follow(self, state: State, token: int) -> State:
         """The contexts one token further: those of `state` that go on with `token` and beyond, and `token` alone."""
-        text, deepest = self.trie.tokens, self.trie.n - 1
-        found: list[tuple[Node | int, int]] = []
-        for place, depth in (*state, (self.trie.root, 0)):
+        text, deepest, size = self.trie.tokens, self.trie.n - 1, len(self.trie.tokens)
+        found: list[tuple[Node | int, int, int]] = []
+        single = -1
+        for place, depth, contexts in (*state, (self.trie.root, 0, 1)):
             if depth == deepest:
-                continue
+                contexts -= 1
+                if not contexts:
+                    continue
+                depth -= 1
             if isinstance(place, Node):
                 child = place.children.get(token)
                 if child is None:
                     continue
-            elif text[place + depth] == token:
-                child = place
+                if isinstance(child, Node):
+                    if child.children:
+                        found.append((child, depth + 1, 1))
+                    continue
+                after = child + depth + 1
+            elif text[place] == token:
+                after = place + 1
             else:
                 continue
-            depth += 1
-            if child.children if isinstance(child, Node) else child + depth < len(text):
-                found.append((child, depth))
+            if after == single:
+                found[-1] = (after, found[-1][1], found[-1][2] + contexts)
+            elif after < size:
+                found.append((after, depth + 1, contexts))
+                single = after
         return tuple(found)
 
-    def successors(self, state: State) -> tuple[dict[int, float], float]:
+    def successors(self, state: State) -> Estimate:
         """The probability of each token that followed one of the contexts, and what is left for all others."""
-        text, ends = self.trie.tokens, self.trie.ends
         probs: dict[int, float] = {}
-        rest = 1.0
-        for place, depth in state:
+        return probs, self.blend(state, probs, 1.0)
+
+    def blend(self, state: State, probs: dict[int, float], rest: float, least: float = 0.0) -> float:
+        """Add to `probs` what these contexts, one after the other, make of the `rest`; returns what they leave.
+
+        Once that is less than `least` the shorter ones, which have the most successors, are not asked.
+        """
+        text, ends = self.trie.tokens, self.trie.ends
+        for place, _, contexts in state:
+            if rest < least:
+                break
             if isinstance(place, Node):
                 # The text's own end is a sighting that nothing followed yet.
                 count = place.count - (place in ends)
@@ -76,28 +100,29 @@ class BackoffModel:
                     probs[token] = probs.get(token, 0.0) + share * seen
                 rest = share * spread
             else:
-                token, share = text[place + depth], rest / (1.0 + ESCAPE)
-                probs[token] = probs.get(token, 0.0) + share
-                rest = share * ESCAPE
-        return probs, rest
+                token, left = text[place], rest * SINGLE[contexts]
+                probs[token] = probs.get(token, 0.0) + rest - left
+                rest = left
+        return rest
 
     def common(self) -> list[tuple[int, float]]:
         """The most frequent tokens of the text, each with its probability where no context is known."""
-        children = self.trie.root.children
-        if self._common_at < 0 or len(self.trie.tokens) >= self._common_at + REFRESH:
-            self._common_at = len(self.trie.tokens)
+        total = len(self.trie.tokens)
+        if self._common_at < 0 or total >= self._common_at + REFRESH:
+            self._common_at = total
+            children = self.trie.root.children
             counts = ((child.count if isinstance(child, Node) else 1, token) for token, child in children.items())
-            self._common = nlargest(NUM_COMMON, counts, key=lambda each: each[0])
-        total = len(self.trie.tokens) + ESCAPE * len(children)
-        return [(token, count / total) for count, token in self._common]
+            most = nlargest(NUM_COMMON, counts, key=lambda each: each[0])
+            self._common = [(token, count / (total + ESCAPE * len(children))) for count, token in most]
+        return self._common
 
     def position(self, state: State, token: int) -> int:
         """Where in the text `token` stands first after the longest of the contexts that it follows; -1 for nowhere."""
-        for place, depth in state:
+        for place, depth, _ in state:
             if isinstance(place, Node):
                 child = place.children.get(token)
                 if child is not None:
                     return (child.start if isinstance(child, Node) else child) + depth
-            elif self.trie.tokens[place + depth] == token:
-                return place + depth
+            elif self.trie.tokens[place] == token:
+                return place
         return -1

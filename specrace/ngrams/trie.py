@@ -179,7 +179,7 @@ class NGramTrie:
 
     def _weight(self, start: int, depth: int) -> int:
         """How often the first `depth` tokens of the window at `start` were inserted. It never rises with `depth`."""
-        if start + depth > self._built:
+        if self.copies == 1 or start + depth > self._built:
             return 1
         return min(self.copies, self.n - depth + 1, start + 1)
 

@@ -15,12 +15,15 @@ LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup",
 
 
 def main(model: Path, questions: Path) -> None:
-    """Race each question once and print Markdown: question, answer, and a table over all questions."""
+    """Race each question once and print Markdown: question, answer, and a table over all questions.
+
+    The answers are kept, as `bench` keeps them: lanes may draft from those to the questions before.
+    """
     try:
         asked = [json.loads(line)["question"] for line in questions.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f'{questions} cannot be read ({error}); give lines of {{"question": ...}}.') from error
-    bench = Workbench.open(model=model)
+    bench = Workbench.open(model=model, keep_outputs=True)
     results: dict[str, list[LaneResult]] = defaultdict(list)
     for number, question in enumerate(asked, 1):
         *_, finished = bench.ask(question, RaceSpec(LANES, max_new_tokens=256))
@@ -28,6 +31,7 @@ def main(model: Path, questions: Path) -> None:
         for lane in finished.lanes:
             results[lane.lane].append(lane)
         print(f"{number}. **{question}** {finished.lanes[0].text}", flush=True)
+    print("\nEarlier outputs are kept: fusion also drafted from the answers before.")
     print("\n| lane | tokens per step | speedup | identical |\n|---|---|---|---|")
     base = _rate(results["vanilla"])
     for name, lanes in results.items():

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from specrace.bench import Bench, BenchPrompt, LaneRun, PromptResult, summarise
+from specrace.bench import Bench, BenchPrompt, LaneRun, PromptResult
+from specrace.bench_figures import summarise
 from specrace.errors import InputError
 from specrace.events import Difference
 from specrace.metrics import LaneMetrics
 from specrace.peers import PeerRun, make_peers
-from specrace.race import RaceSpec
+from specrace.race import RaceSpec, gather
 from specrace.rule import SamplingRule
 from tests.core.parts import random_prompt, tiny_target
 
@@ -67,6 +68,35 @@ def test_contestants_take_turns_and_another_begins_each_time() -> None:
         "warming up", "vanilla", "trie", "all lanes, step by step", "trie", "vanilla", "all lanes, step by step",
         "warming up", "trie", "vanilla", "all lanes, step by step", "vanilla", "trie", "all lanes, step by step",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every lane and repetition, by itself and step by step, whatever the order; never one of the same prompt."""
+    seen: dict[str, list[list[tuple[int, ...]]]] = {}
+    names = {"one": 1, "other": 2, "one again": 1, "last": 3}
+    given = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
+    bench = Bench(
+        tiny_target("llama"), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep
+    )
+    now = iter(given)
+
+    def remember(*values: Any) -> Any:
+        seen[current[0].id].append(list(values[-1]))
+        return gather(*values)
+
+    def told(what: str) -> None:
+        if what.endswith("warming up"):
+            current[:] = [next(now)]
+            seen[current[0].id] = []
+
+    current: list[BenchPrompt] = []
+    monkeypatch.setattr("specrace.bench.gather", remember)
+    said = {each.prompt.id: each.runs["vanilla"][0].tokens for each in bench.run(given, told)}
+    expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
+    for name, pasts in seen.items():
+        assert len(pasts) >= 2 * 2 * 3
+        assert all(past == [said[each] for each in expected[name] if keep] for past in pasts)
 
 
 def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specrace.cli import main
+from specrace.target import BUNDLED_MODEL
 
 NAMES = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
@@ -51,10 +52,27 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     assert found["prompts"][0]["prompt_tokens"] > 100 and found["prompts"][2]["prompt_tokens"] == 5
     assert found["model"] == "tiny" and found["versions"]["torch"] and found["machine"]["cores"] and found["date"]
     assert json.loads((tmp_path / "out" / "bench.json").read_text()) == found
+    assert found["settings"]["earlier_outputs"] == "kept" and found["settings"]["cost_curve"]["rows"][0] == 1
     rows = list(csv.DictReader((tmp_path / "out" / "bench.csv").open()))
     assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
     table = (tmp_path / "out" / "bench.md").read_text()
+    assert "Earlier outputs are kept" in table
     assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and found["date"] in table
+
+
+def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt_ids": [5, 6, 7, 5, 6]}\n{"prompt_ids": [5, 6, 7, 5, 6, 8]}\n')
+    code, out, _ = run(
+        capsys, "--prompts", str(prompts), "--lanes", "draft-model,fusion", "--repetitions", "1", "--json",
+        "--max-new-tokens", "12", "--forget-outputs", "--draft-model", str(BUNDLED_MODEL), "--out", str(tmp_path),
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0 and found["settings"]["earlier_outputs"] == "not kept"
+    assert found["lanes"][1]["lane"] == "draft-model" and found["lanes"][1]["acceptance_rate"] > 0.5
+    assert "Earlier outputs" not in (tmp_path / "bench.md").read_text()
 
 
 def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from specrace.bench import Bench, BenchPrompt, summarise
+from specrace.bench import Bench, BenchPrompt
 from specrace.bench_cli import unscriptable
+from specrace.bench_figures import summarise
 from specrace.cost import assumed_curve
 from specrace.drafters import METHODS, Material
 from specrace.errors import InputError

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrace.cost import ASSUMED_CPU, ASSUMED_GPU, CostCurve, assumed_curve
+from specrace.cost import ASSUMED_CPU, ASSUMED_GPU, ContextCost, CostCurve, assumed_curve
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.payoff import Account, Prices, Trust
 from specrace.events import Started
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.past import PastOutputs
 from specrace.race import RaceSpec, make_lane, race
 from specrace.tree import TokenTree
 from specrace.verify import Scores, verify
@@ -48,14 +49,15 @@ def path_probs(tree: TokenTree) -> list[float]:
 def test_the_tree_by_hand() -> None:
     """After 2 came 3, twice: 2 / (2 + 2 * 1), of which a tenth is not trusted yet. The rest goes by frequency.
 
-    2 is three of 8 tokens, 1 two, and 4 are different. After 3 came 9 and 1: 1 / (2 + 2 * 2) each.
+    2 is three of 8 tokens, 1 two, and 4 are different; a tenth of that is not trusted either. After 3 came 9 and 1:
+    1 / (2 + 2 * 2) each.
     """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     tree = fusion(prompt, longest=1).propose(prompt, 5)
-    assert tree.tokens == (2, 3, 2, 1, 9, 1) and tree.parents == (-1, 0, 0, 0, 1, 1)
-    known, rest = 0.9 * 2 / 4, 1 - 0.9 * 2 / 4
-    assert tree.probs == pytest.approx((1.0, known, rest * 3 / 16, rest * 2 / 16, 0.9 / 6, 0.9 / 6))
-    assert tree.positions == (-1, 2, -1, -1, 3, 6)
+    assert tree.tokens == (2, 3, 2, 9, 1, 1) and tree.parents == (-1, 0, 0, 1, 1, 0)
+    known, rest = 0.9 * 2 / 4, 0.9 * (1 - 0.9 * 2 / 4)
+    assert tree.probs == pytest.approx((1.0, known, rest * 3 / 16, 0.9 / 6, 0.9 / 6, rest * 2 / 16))
+    assert tree.positions == (-1, 2, -1, 3, 6, -1)
 
 
 def test_nodes_are_ranked_by_their_path_probability() -> None:
@@ -79,7 +81,8 @@ def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) ->
             break
         total += prob
         sums.append(total)
-    gains = [tokens / CURVES[curve].at(1 + count) for count, tokens in enumerate(sums)]
+    costs = Prices(CURVES[curve], budget).costs
+    gains = [tokens / costs[count] for count, tokens in enumerate(sums)]
     best = max(gains)
     tree = fusion(prompt, CURVES[curve]).propose(prompt, budget)
     assert gains[tree.num_draft] == pytest.approx(best)
@@ -101,6 +104,25 @@ def test_the_machine_that_was_not_measured_is_assumed() -> None:
         fusion(prompt, ASSUMED_CPU).propose(prompt, 32).num_draft
         < fusion(prompt, ASSUMED_GPU).propose(prompt, 32).num_draft
     )
+
+
+def test_rows_that_a_lane_fills_up_are_paid_for_and_so_is_the_time_of_a_guess() -> None:
+    """Two and three rows are run as four. With a row of 1 ms a guess costs a hundredth of it."""
+    assert Prices(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
+    slow = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
+    assert Prices(slow, 4).costs == pytest.approx([1.0, 1.21, 1.22, 1.23, 1.315])
+
+
+@pytest.mark.parametrize("measured", sorted(CURVES))
+def test_no_number_of_guesses_that_could_pay_is_passed_over(measured: str) -> None:
+    """Whether more can pay is decided at the corners of the curve: the same as at every number."""
+    prices, chance = Prices(CURVES[measured], 40), random.Random(3)
+    for _ in range(300):
+        count, prob, best = chance.randrange(40), chance.random(), 1 + 3 * chance.random()
+        tokens = 1 + count * chance.random()
+        best = max(best, tokens / prices.costs[count])
+        pays = [tokens + prob * (each - count) > best * prices.costs[each] for each in range(count + 1, 41)]
+        assert prices.may_pay(count, tokens, prob, best) == any(pays)
 
 
 # Trust and the cool-down.
@@ -127,7 +149,7 @@ def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
         pauses += [rested] if rested else []
         account.book(1, 2.9)
         drafts += 1
-    assert pauses == [4, 8, 16, 32, 64, 128, 128, 128]
+    assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
     assert drafts == 17
     account.book(20, 2.9)
     assert account.balance == Account.MOST and account.next_pause == Account.SHORTEST
@@ -184,7 +206,7 @@ def test_a_text_with_no_overlap_costs_what_vanilla_does(curve: CostCurve) -> Non
 def test_the_corpus_is_asked_for_what_the_text_leaves_open() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[20, 21, 22]] * 9)
-    assert fusion([5, 20], CLIFF).propose([5, 20], 8).num_draft == 0
+    assert 21 not in fusion([5, 20]).propose([5, 20], 8).tokens
     tree = fusion([5, 20], corpus=corpus).propose([5, 20], 8)
     assert tree.tokens[1:3] == (21, 22) and tree.positions is not None and tree.positions[1] == -1
     own = [20, 6] * 4 + [20]
@@ -199,6 +221,29 @@ def test_earlier_outputs_are_remembered_and_their_ends_are_no_guess() -> None:
     bare = drafter.propose([1, 2], 0)
     drafter.observe(bare, step_verdict(bare, [7]))
     assert drafter.propose([1, 2, 7], 20).tokens[1] == 8
+
+
+def test_of_prompt_and_earlier_outputs_the_longer_match_goes_first() -> None:
+    past = ((1, 2, 3), (1, 2, 3))
+    assert fusion([4, 2, 9, 1, 2], past_outputs=past).propose([4, 2, 9, 1, 2], 1).tokens == (2, 3)
+    assert fusion([1, 2, 9, 1, 2], past_outputs=((5, 2, 3),) * 2).propose([1, 2, 9, 1, 2], 1).tokens == (2, 9)
+
+
+def test_how_outputs_begin_is_remembered_after_how_their_prompts_end() -> None:
+    past = PastOutputs()
+    past.add((8, 9), prompt=(1, 2, 3, 6))
+    assert fusion([4, 5, 6], past_outputs=past).propose([4, 5, 6], 4).tokens[:3] == (6, 8, 9)
+    assert list(past) == [(8, 9)], "a prompt is no output"
+
+
+def test_tries_of_earlier_outputs_are_shared_and_grow() -> None:
+    past = PastOutputs([(1, 2)], most=4)
+    trie = past.trie(5)
+    past.add((1, 3))
+    assert past.trie(5) is trie and trie.count((1,)) == 2
+    for token in range(10, 13):
+        past.add((token,))
+    assert [output[0] for output in past] == [10, 11, 12] and past.trie(5).count((1,)) == 0
 
 
 def test_what_the_target_thought_likely_is_recycled() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from specrace.cli import build_parser, main, race_spec
+from specrace.cli import build_parser, main
 from specrace.errors import InputError
+from specrace.options import race_spec
 from specrace.ui.asking import read_asking
 
 

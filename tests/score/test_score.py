@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -290,6 +291,20 @@ def test_tau_is_the_sum_of_tokens_over_the_sum_of_steps() -> None:
     row = board.groups()[0]
     assert (row["tokens"], row["steps"], row["tau"]) == (13, 9, 13 / 9)
     assert row["drafted_per_step"] == 9 / 9 and row["acceptance_rate"] == 4 / 9
+
+
+def test_outputs_are_kept_if_asked_and_never_for_their_own_prompt() -> None:
+    """All three outputs are one text, of which no prompt has anything; the first two prompts are the same."""
+    first, second = transcript((1, 2, 3), range(10, 26)), transcript((1, 2, 4), range(10, 26))
+    taken = {}
+    for keep in (False, True):
+        board, counts = Scoreboard([ScoredLane.of("fusion", {})], keep_outputs=keep), [0]
+        for each in (first, first, second):
+            board.add(each)
+            counts.append(board.groups()[0]["steps"])
+        taken[keep] = [after - before for before, after in pairwise(counts)]
+    assert taken[False] == [16, 16, 16] and taken[True][:2] == [16, 16]
+    assert taken[True][2] < 8
 
 
 @pytest.mark.parametrize("name", ["all", "looping"])

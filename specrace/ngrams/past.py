@@ -1,0 +1,72 @@
+"""Outputs of earlier requests, and the tries of them that drafters share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from specrace.ngrams.suffix_index import END
+from specrace.ngrams.trie import NGramTrie
+
+# Of its prompt an output remembers the last few tokens, those of the chat template, so that drafters learn how outputs
+# begin.
+PROMPT_TAIL = 4
+
+
+class PastOutputs:
+    """The latest outputs, the oldest first: of more than `most` the older half is forgotten.
+
+    A trie of them is built when a drafter first asks for its depth, on that lane's clock, and shared from then on. What
+    is added later extends it between two requests, as a server would do it once an answer is out; nothing changes it
+    while a race runs.
+    """
+
+    def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
+        self.most = most
+        self._outputs: list[tuple[int, ...]] = []
+        self._prompts: list[tuple[int, ...]] = []
+        self._tries: dict[int, NGramTrie] = {}
+        for output in outputs:
+            self.add(output)
+
+    @classmethod
+    def of(cls, outputs: Iterable[Sequence[int]]) -> PastOutputs:
+        """`outputs` themselves, with the tries they have, or made of plain tokens."""
+        return outputs if isinstance(outputs, PastOutputs) else cls(outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter(self._outputs)
+
+    def add(self, output: Sequence[int], prompt: Sequence[int] = ()) -> None:
+        """Remember one more output, and the `prompt` that it answered."""
+        self._outputs.append(tuple(output))
+        self._prompts.append(tuple(prompt))
+        if len(self._outputs) > self.most:
+            self._outputs, self._prompts = self._outputs[self.most // 2 :], self._prompts[self.most // 2 :]
+            self._tries.clear()
+        for trie in self._tries.values():
+            trie.extend(_text(prompt, output))
+
+    def of_others(self, prompt: Sequence[int]) -> PastOutputs:
+        """Those that answered another prompt: these very ones where all did."""
+        if tuple(prompt) not in self._prompts:
+            return self
+        others = PastOutputs(most=self.most)
+        for other, output in zip(self._prompts, self._outputs, strict=True):
+            if other != tuple(prompt):
+                others.add(output, other)
+        return others
+
+    def trie(self, depth: int) -> NGramTrie:
+        """Their n-grams of up to `depth` tokens; an END follows each output. Only to be read."""
+        if depth not in self._tries:
+            trie = self._tries[depth] = NGramTrie(depth)
+            for prompt, output in zip(self._prompts, self._outputs, strict=True):
+                trie.extend(_text(prompt, output))
+        return self._tries[depth]
+
+
+def _text(prompt: Sequence[int], output: Sequence[int]) -> tuple[int, ...]:
+    return (*prompt[-PROMPT_TAIL:], *output, END)
