@@ -183,9 +183,16 @@ class QuotingTask:
                 # A passage on one subject begins many sentences alike: where the copy could go astray.
                 words = [*subject.split(), words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
-                words[self.random.randrange(len(words))] = self._odd_word()
+                odd = self._own_words() if self.random.random() < 0.35 else self._odd_word()
+                words[self.random.randrange(len(words))] = odd
             sentences.append(" ".join(words))
         return Source(source.title, tuple(sentences))
+
+    def _own_words(self) -> str:
+        """Words of the phrases that answers are joined with: in a quote they go on as the sentence does."""
+        phrase = self.random.choice((*JOINTS, *(phrase for _, phrase in OPENINGS))).split()
+        start = self.random.randrange(len(phrase))
+        return " ".join(phrase[start : start + self.random.randint(1, 3)]).strip(":")
 
     def _odd_word(self) -> str:
         pick = self.random.random()
