@@ -29,7 +29,7 @@ DECISION_WEIGHT = 4.0
 class Recipe:
     """A training run. Stages are (share of the run after which it starts, most words in the passages)."""
 
-    minutes: float = 50.0
+    minutes: float = 75.0
     tokens_per_batch: int = 4096
     stages: tuple[tuple[float, int], ...] = ((0.0, 130), (0.08, 240), (0.25, 480))
     rate: float = 1e-3

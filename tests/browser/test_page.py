@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.parts import QUESTION, ask, texts
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import open_race, read_rows, steps_of
+from tests.browser.parts import mode, open_race, read_rows, steps_of
 
 pytestmark = pytest.mark.browser
 
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture
 def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
     opened: Page = open_page(replay_app[0].url, 1920, 1080, ready=False, calm=True)
+    mode(opened, "result")  # the race that is served comes first
     open_race(opened, races["greedy"])
     expect(opened.locator(".passage mark.drafted").first).to_be_visible()
     return opened

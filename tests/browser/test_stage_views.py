@@ -158,6 +158,7 @@ def test_keys_steer_the_page_but_not_while_typing(app: Any, open_page: Any) -> N
     page.locator("#race").click()
     page.wait_for_function("race => document.querySelector('.stage').dataset.race > race", arg=number)
     mode(page, "result")
+    page.wait_for_selector(".scrubber:enabled")
     number = page.locator(".stage").get_attribute("data-race")
     page.keyboard.press(" ")
     mode(page, "replay")

@@ -16,7 +16,7 @@ from specrace.ui.worker import Worker
 from specrace.verify import Scores, Verdict
 from specrace.workbench import Workbench
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.alone]
 
 
 class EndlessBench:
