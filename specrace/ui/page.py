@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from specrace.drafters import METHODS
 from specrace.errors import InputError
@@ -18,6 +19,7 @@ from specrace.events import Event
 from specrace.race import DEFAULT_LANES
 from specrace.rejection import MATCH
 from specrace.ui import asking, settings, uploads
+from specrace.ui.early import EarlyScript
 from specrace.ui.gallery import Answer, Gallery, open_recorded
 from specrace.ui.models import Models
 from specrace.ui.stream import outcome, watch_route
@@ -117,7 +119,10 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
         "run_history": False,
         "max_file_size": uploads.MAX_BYTES,
         "pwa": False,
-        "app_kwargs": {"routes": [watch_route(worker)] if worker else []},
+        "app_kwargs": {
+            "routes": [watch_route(worker)] if worker else [],
+            "middleware": [Middleware(EarlyScript, script=_read("idle.js"))],
+        },
     }
 
 

@@ -1,6 +1,6 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place, so that
 // guesses that come and go never move the text.
-const PROPOSED_MS = 70, HELD_MS = 200, REJECTED_MS = 350;
+const PROPOSED_MS = 70, HELD_MS = 200, REJECTED_MS = 290, GRACE_MS = 60;
 const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 const MEANS = {
@@ -15,6 +15,26 @@ const MEANS = {
 // What stays the same costs the browser nothing.
 function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
+}
+
+// What a draft's row shows next rides on the next picture of the race, if there is one: each picture costs the browser
+// far more than what has changed in it, and a race on the same machine pays for that.
+const waiting = new Set();
+
+function later(act, ms) {
+  const task = { due: performance.now() + ms, run: () => never(task) && act() };
+  task.timer = setTimeout(task.run, ms + GRACE_MS);
+  waiting.add(task);
+  return task;
+}
+
+function never(task) {
+  clearTimeout(task?.timer);
+  return waiting.delete(task);
+}
+
+function runDue() {
+  for (const task of [...waiting]) if (task.due <= performance.now()) task.run();
 }
 
 class Pane {
@@ -163,9 +183,9 @@ class Pane {
   }
 
   halt() {
-    clearTimeout(this.judging);
-    clearTimeout(this.going);
-    clearTimeout(this.clearing);
+    never(this.judging);
+    never(this.going);
+    never(this.clearing);
     this.playing = false;
   }
 
@@ -175,7 +195,7 @@ class Pane {
     this.unsettled = false;
     if (!this.last) return;
     this.showVerdict(this.last);
-    clearTimeout(this.clearing);
+    never(this.clearing);
   }
 
   // Each draft shown is held for a moment: a row that changes with every step cannot be read.
@@ -184,11 +204,11 @@ class Pane {
     this.next = undefined;
     this.playing = Boolean(draft);
     if (!draft) return;
-    clearTimeout(this.clearing);
+    never(this.clearing);
     const calm = CALM.matches;
     if (draft.drafted && !calm) this.showProposed(draft);
-    this.judging = setTimeout(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
-    this.going = setTimeout(() => this.play(), calm ? 4 * HELD_MS : HELD_MS);
+    this.judging = later(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
+    this.going = later(() => this.play(), calm ? 4 * HELD_MS : HELD_MS);
   }
 
   showProposed(draft) {
@@ -203,6 +223,6 @@ class Pane {
     this.label.textContent = { none: "no draft", accepted: `✓ ${draft.accepted} of ${draft.drafted}`, refused: `× 0 of ${draft.drafted}` }[kind];
     const rejected = draft.no.map((piece) => make("span", "rejected", piece.trim() || "·"));
     this.draft.replaceChildren(...(draft.yes ? [make("span", "run", draft.yes.trim() || "·")] : []), ...rejected);
-    this.clearing = setTimeout(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
+    this.clearing = later(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
   }
 }

@@ -135,6 +135,10 @@ class Passages {
     for (const name of ["pointerover", "focusin"]) host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.(WORDS)));
     for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.point());
     host.addEventListener("keydown", (event) => this.step(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)));
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.seen = isIntersecting;
+      if (this.late) this.redraw();
+    }).observe(host);
   }
 
   // Runs in the panes light up their words here, and are lit by them.
@@ -175,8 +179,10 @@ class Passages {
     this.redraw();
   }
 
+  // While a race runs, what nobody sees waits: the race may be on the same machine.
   redraw() {
-    this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);
+    this.late = this.live && !this.seen;
+    if (!this.late) this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);
   }
 
   drawNow() {
