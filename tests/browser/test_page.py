@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.parts import QUESTION, ask, texts
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
@@ -30,10 +30,12 @@ def stage(page: Page) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.alone
 def test_the_page_answers_while_the_model_is_still_loading(app: Any) -> None:
     assert app.answered_s < 15
 
 
+@pytest.mark.alone
 def test_a_question_is_raced_to_the_end(app: Any, open_page: Any) -> None:
     page = open_page(app.url)
     ask(page)
