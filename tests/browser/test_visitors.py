@@ -101,6 +101,8 @@ def test_a_tab_that_is_closed_in_line_never_races(endless: tuple[str, EndlessBen
     first, second = racing_and_in_line(endless, open_page)
     begun = bench.begun
     second.close()
+    # Chromium hangs up a moment later; the server has to hear of this one first.
+    first.wait_for_timeout(500)
     first.close()
     assert wait_until(lambda: bench.running == 0, 2.0)
     assert not wait_until(lambda: bench.begun > begun, 0.5)

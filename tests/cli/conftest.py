@@ -33,7 +33,7 @@ def run() -> Run:
 
 @pytest.fixture
 def main_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The same in this process, which has loaded its libraries: for what ends before a race begins."""
+    """The same in this process, which has loaded its libraries."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("HTTPS_PROXY", REFUSING)
 

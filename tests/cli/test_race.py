@@ -45,10 +45,10 @@ def test_replay_in_race_time_prints_the_table(run, recorded) -> None:
     assert "identical" in done.stdout and "trie" in done.stdout
 
 
-def test_documents_of_ones_own_and_sampling(run, tmp_path: Path) -> None:
+def test_documents_of_ones_own_and_sampling(main_here, tmp_path: Path) -> None:
     hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
     (tmp_path / "zebra finch.md").write_text(hostile)
-    done = run(
+    done = main_here(
         "race", "When does the zebrafinch sing?", "--docs", tmp_path, "--lanes", "trie,jacobi", "--temperature", "0.8",
         "--seed", "7", "--max-new-tokens", "24", "--option", "trie.n=5",
     )  # fmt: skip
