@@ -13,6 +13,8 @@ QUESTION = "What is the n-gram trie built from?"
 # For machines that have much else to do; nothing here waits that long otherwise.
 PATIENCE_MS = 120_000
 DRAWS_WITHIN_MS = 250
+# Behind an address: answers of this length, where a race only has to be run.
+SHORT = "?tokens=40"
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
