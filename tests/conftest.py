@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +18,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder of the run's own: what somebody calibrated on this machine must not set our draft sizes."""
+    """A cache folder of the run's own: what somebody calibrated on this machine must not set our draft sizes.
+
+    `tests/run` gives one folder to all its processes, so that the bundled documents are embedded once and not in each.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
+        folder = Path(os.environ.get("SPECRACE_TEST_CACHE") or tmp_path_factory.mktemp("cache"))
         # The model library's own cache lies where it lay.
         patch.setenv("HF_HOME", HF_HOME)
         patch.setenv("XDG_CACHE_HOME", str(folder))

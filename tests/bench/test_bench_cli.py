@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,15 @@ NAMES = {
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+def own_cache(
+    tmp_path_factory: pytest.TempPathFactory, own_cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder whose cost curves set nobody else's draft sizes, with the passages that were embedded before."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    (folder / "specrace").mkdir(parents=True, exist_ok=True)
+    for file in (own_cache_folder / "specrace").glob("passages-*"):
+        shutil.copy(file, folder / "specrace")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

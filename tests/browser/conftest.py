@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "assets" / "recordings" / "ngram-trie.jsonl"
@@ -95,17 +95,10 @@ def wait_for_answer(url: str, process: subprocess.Popen[bytes], log: Path) -> No
 def races(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Recordings of two real races with the bundled model: one greedy, one with sampled drafts."""
     folder = tmp_path_factory.mktemp("races")
-    asked = {
-        "greedy": ["--lanes", "vanilla,trigram,jacobi,lookahead,trie,suffix", "--max-new-tokens", "90"],
-        "sampled": ["--lanes", "vanilla,trigram", "--temperature", "0.3", "--sampling-rule", "rejection"],
-    }
-    for name, options in asked.items():
-        command = [sys.executable, "-m", "specrace", "race", "What is the n-gram trie built from?", *options]
-        done = subprocess.run(
-            [*command, "--save", str(folder / f"{name}.jsonl")], cwd=ROOT, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    return {name: folder / f"{name}.jsonl" for name in asked}
+    command = [sys.executable, "-m", "tests.browser.races", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {name: folder / f"{name}.jsonl" for name in ("greedy", "sampled")}
 
 
 def find_chromium() -> str:
@@ -128,39 +121,87 @@ def browser() -> Iterator[Browser]:
 OpenPage = Callable[..., Page]
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[OpenPage]:
+class Opener:
     """Opens pages that must not ask anybody else for anything, open a dialog, or throw."""
-    complaints: list[str] = []
-    contexts = []
 
-    def open_one(
-        url: str, width: int = 1280, height: int = 720, *, calm: bool = False, dark: bool = False, ready: bool = True
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.complaints: list[str] = []
+        self.contexts: list[BrowserContext] = []
+        self.shared: dict[tuple[str | tuple[str, bool], ...], Page] = {}
+
+    def own(
+        self, url: str, width: int = 1280, height: int = 720, calm: bool = False, dark: bool = False, ready: bool = True
     ) -> Page:
         """`calm`: the visitor wants reduced motion. `ready`: wait until the model is there."""
-        context = browser.new_context(
+        context = self.browser.new_context(
             viewport={"width": width, "height": height},
             reduced_motion="reduce" if calm else "no-preference",
             color_scheme="dark" if dark else "light",
             accept_downloads=True,
         )
-        contexts.append(context)
+        self.contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
         home = url.split("?")[0].rstrip("/")
-        page.on("request", lambda asked: None if is_own(asked.url, home) else complaints.append(f"asked {asked.url}"))
-        page.on("pageerror", lambda error: complaints.append(f"threw {error}"))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
+        complain = self.complaints.append
+        page.on("request", lambda asked: None if is_own(asked.url, home) else complain(f"asked {asked.url}"))
+        page.on("pageerror", lambda error: complain(f"threw {error}"))
+        page.on("dialog", lambda dialog: complain(f"dialog {dialog.message}"))
         page.goto(url)
         page.wait_for_selector(".stage .pane")
         if ready:
             page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=90_000)
         return page
 
-    yield open_one
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    def share(self, url: str, width: int = 1280, height: int = 720, **how: bool) -> Page:
+        """The page that was opened so before, in this size now; nothing in focus or under the pointer, at its top."""
+        key = (url, *sorted(how.items()))
+        if key not in self.shared:
+            self.shared[key] = self.own(url, width, height, **how)
+        page = self.shared[key]
+        page.set_viewport_size({"width": width, "height": height})
+        page.mouse.move(0, 0)
+        page.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
+        return page
+
+    def heard(self) -> list[str]:
+        """The complaints since the last time, with those that are still on their way."""
+        for page in self.shared.values():
+            page.evaluate("0")
+        said = self.complaints[:]
+        self.complaints.clear()
+        return said
+
+    def close(self) -> None:
+        """Close all pages."""
+        for context in self.contexts:
+            context.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[OpenPage]:
+    """Opens pages of the test's own."""
+    opener = Opener(browser)
+    yield opener.own
+    opener.close()
+    assert opener.complaints == []
+
+
+@pytest.fixture(scope="module")
+def opener(browser: Browser) -> Iterator[Opener]:
+    """What keeps the pages that a file's tests share."""
+    opener = Opener(browser)
+    yield opener
+    opener.close()
+    assert opener.complaints == []
+
+
+@pytest.fixture
+def share_page(opener: Opener) -> Iterator[OpenPage]:
+    """Gives a page that others of the file look at too, for tests that leave it as they found it, but for its race."""
+    yield opener.share
+    assert opener.heard() == []
 
 
 def is_own(asked: str, home: str) -> bool:

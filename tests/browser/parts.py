@@ -12,6 +12,9 @@ Row = dict[str, Any]
 QUESTION = "What is the n-gram trie built from?"
 # For machines that have much else to do; nothing here waits that long otherwise.
 PATIENCE_MS = 120_000
+DRAWS_WITHIN_MS = 250
+# Behind an address: answers of this length, where a race only has to be run.
+SHORT = "?tokens=40"
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
@@ -70,8 +73,9 @@ def open_race(page: Page, path: Path) -> None:
 
 
 def choose(page: Page, lane: str, step: int) -> None:
-    """Walk the inspector to a step of a lane."""
-    page.locator(f".lane-tabs [data-lane={lane}]").click()
+    """Walk the inspector to a step of a lane, on a page whose clock can be turned."""
+    if page.locator(".inspector").get_attribute("data-lane") != lane:
+        page.locator(f".lane-tabs [data-lane={lane}]").click()
     page.evaluate(
         """([lane, step]) => {
           const tabs = [...document.querySelectorAll('.lane-tabs button')];
@@ -80,4 +84,6 @@ def choose(page: Page, lane: str, step: int) -> None:
         }""",
         [lane, step],
     )
+    # It draws a few times a second only.
+    page.clock.run_for(DRAWS_WITHIN_MS)
     page.wait_for_selector(f".inspector[data-lane={lane}][data-step='{step}']")

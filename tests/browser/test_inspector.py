@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,33 @@ pytestmark = pytest.mark.browser
 MOST_NODES = 32
 
 
+CALM = {"ready": False, "calm": True}
+
+
+@pytest.fixture(scope="module")
+def clocked(replay_app: Any, opener: Any) -> str:
+    """The address of the file's page, whose clock can be turned."""
+    url: str = replay_app[0].url
+    opener.share(url, **CALM).clock.install()
+    return url
+
+
 @pytest.fixture
-def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
-    """A page that shows the greedy race and does not move by itself."""
-    opened: Page = open_page(replay_app[0].url, ready=False, calm=True)
-    open_race(opened, races["greedy"])
-    return opened
+def still(clocked: str, share_page: Any) -> Callable[..., Page]:
+    """Opens a race on the file's page, which does not move by itself."""
+
+    def open_still(path: Path, width: int = 1280, height: int = 720) -> Page:
+        page: Page = share_page(clocked, width, height, **CALM)
+        open_race(page, path)
+        return page
+
+    return open_still
+
+
+@pytest.fixture
+def page(still: Callable[..., Page], races: dict[str, Path]) -> Page:
+    """A page that shows the greedy race."""
+    return still(races["greedy"])
 
 
 def kinds(row: Row) -> list[str]:
@@ -218,9 +240,8 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
             assert steps[7]["tree"]["tokens"][node] == said[base + node - 1]
 
 
-def test_rejection_sampling_shows_p_q_and_the_coin(replay_app: Any, open_page: Any, races: dict[str, Path]) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    open_race(page, races["sampled"])
+def test_rejection_sampling_shows_p_q_and_the_coin(still: Callable[..., Page], races: dict[str, Path]) -> None:
+    page = still(races["sampled"])
     seen = set()
     for row in steps_of(read_rows(races["sampled"]), "trigram"):
         if not row["checks"]:
@@ -255,7 +276,9 @@ def test_the_inspector_and_the_player_walk_together(page: Page) -> None:
     expect(page.locator(".inspector[data-lane=trigram][data-step='3']")).to_be_visible()
 
 
-def test_t_opens_and_shuts_it_also_on_stage(page: Page) -> None:
+def test_t_opens_and_shuts_it_also_on_stage(replay_app: Any, open_page: Any, races: dict[str, Path]) -> None:
+    page = open_page(replay_app[0].url, **CALM)
+    open_race(page, races["greedy"])
     inspector = page.locator(".inspector")
     expect(inspector).to_be_visible()
     page.keyboard.press("t")
@@ -287,7 +310,7 @@ def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
     assert 2 <= page.evaluate("window.drawn") <= 6
 
 
-def test_hostile_words_stay_words(replay_app: Any, open_page: Any, races: dict[str, Path], tmp_path: Path) -> None:
+def test_hostile_words_stay_words(still: Callable[..., Page], races: dict[str, Path], tmp_path: Path) -> None:
     rows = read_rows(races["greedy"])
     for row in rows[1:-1]:
         row["pieces"] = [f"{HOSTILE}{number}" for number in range(len(row["pieces"]))]
@@ -303,8 +326,7 @@ def test_hostile_words_stay_words(replay_app: Any, open_page: Any, races: dict[s
             row["note"]["facts"] = {HOSTILE: HOSTILE, "matched tokens": HOSTILE}
     for passage in rows[0]["about"]["passages"]:
         passage["title"] = HOSTILE
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    open_race(page, write_rows(tmp_path / "hostile.jsonl", rows))
+    page = still(write_rows(tmp_path / "hostile.jsonl", rows))
     for lane in ("trie", "lookahead", "jacobi", "trigram"):
         choose(page, lane, 6)
         assert page.locator(".inspector").inner_text().count("<img") > 1
@@ -313,14 +335,11 @@ def test_hostile_words_stay_words(replay_app: Any, open_page: Any, races: dict[s
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_a_recording_without_notes_opens(
-    replay_app: Any, open_page: Any, races: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_recording_without_notes_opens(still: Callable[..., Page], races: dict[str, Path], tmp_path: Path) -> None:
     rows = read_rows(races["greedy"])
     for row in rows:
         row.pop("note", None)
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    open_race(page, write_rows(tmp_path / "old.jsonl", rows))
+    page = still(write_rows(tmp_path / "old.jsonl", rows))
     choose(page, "trie", 6)
     expect(page.locator(".tree svg")).to_be_visible()
     expect(page.locator(".facts, .note-rows")).to_have_count(0)
@@ -328,9 +347,8 @@ def test_a_recording_without_notes_opens(
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_nothing_overflows(replay_app: Any, open_page: Any, races: dict[str, Path], width: int, height: int) -> None:
-    page = open_page(replay_app[0].url, width, height, ready=False, calm=True)
-    open_race(page, races["greedy"])
+def test_nothing_overflows(still: Callable[..., Page], races: dict[str, Path], width: int, height: int) -> None:
+    page = still(races["greedy"], width, height)
     for lane in ("lookahead", "jacobi", "suffix", "trigram"):
         choose(page, lane, 9)
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -8,9 +8,9 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import QUESTION, ask, texts
+from tests.browser.parts import QUESTION, SHORT, ask, texts
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
@@ -30,10 +30,12 @@ def stage(page: Page) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.alone
 def test_the_page_answers_while_the_model_is_still_loading(app: Any) -> None:
     assert app.answered_s < 15
 
 
+@pytest.mark.alone
 def test_a_question_is_raced_to_the_end(app: Any, open_page: Any) -> None:
     page = open_page(app.url)
     ask(page)
@@ -67,7 +69,7 @@ def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(app:
 
 
 def test_an_example_and_the_enter_key_race_too(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
+    page = open_page(app.url + SHORT)
     example = page.locator(".example").first
     example.click()
     wait_for_phase(page, "finished")
@@ -174,7 +176,7 @@ def boxes(page: Page) -> list[dict[str, float]]:
 
 
 def test_six_lanes_keep_their_badges_in_sight(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
+    page = open_page(app.url + SHORT)
     page.locator("#settings-button").click()
     for lane in ("Bigram", "Prompt lookup"):
         page.get_by_label(lane).check()

@@ -20,8 +20,8 @@ PLOTS = ("progress", "accept-length", "time-split", "along")
 
 
 @pytest.fixture
-def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
-    opened: Page = open_page(replay_app[0].url, ready=False, calm=True)
+def page(replay_app: Any, share_page: Any, races: dict[str, Path]) -> Page:
+    opened: Page = share_page(replay_app[0].url, ready=False, calm=True)
     open_race(opened, races["greedy"])
     return opened
 

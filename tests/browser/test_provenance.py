@@ -14,10 +14,21 @@ from tests.browser.parts import mode, open_race, read_rows, steps_of
 pytestmark = pytest.mark.browser
 
 
+WIDE = (1920, 1080)
+CALM = {"ready": False, "calm": True}
+
+
+@pytest.fixture(scope="module")
+def served(replay_app: Any, opener: Any) -> str:
+    """The address of the file's page, which has had the race that is served: it comes first."""
+    url: str = replay_app[0].url
+    mode(opener.share(url, *WIDE, **CALM), "result")
+    return url
+
+
 @pytest.fixture
-def page(replay_app: Any, open_page: Any, races: dict[str, Path]) -> Page:
-    opened: Page = open_page(replay_app[0].url, 1920, 1080, ready=False, calm=True)
-    mode(opened, "result")  # the race that is served comes first
+def page(served: str, share_page: Any, races: dict[str, Path]) -> Page:
+    opened: Page = share_page(served, *WIDE, **CALM)
     open_race(opened, races["greedy"])
     expect(opened.locator(".passage mark.drafted").first).to_be_visible()
     return opened

@@ -103,6 +103,13 @@ def test_an_option_out_of_bounds_is_a_toast(app: Any, open_page: Any) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def client(app: Any, opener: Any) -> Client:
+    """A program that asks the app, whose model is there."""
+    opener.own(app.url)
+    return Client(app.url, verbose=False)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -116,11 +123,7 @@ def test_an_option_out_of_bounds_is_a_toast(app: Any, open_page: Any) -> None:
         ({"dtype": "float8"}, "no dtype 'float8'"),
     ],
 )
-def test_programs_get_a_sentence_for_what_cannot_be(
-    app: Any, open_page: Any, changes: dict[str, Any], words: str
-) -> None:
-    open_page(app.url)
-    client = Client(app.url, verbose=False)
+def test_programs_get_a_sentence_for_what_cannot_be(client: Client, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Exception, match=words):
         client.predict(QUESTION, ["vanilla", "trie"], 10, api_name="/race_result", **changes)
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.parts import PATIENCE_MS, mode, race, texts
 
-pytestmark = [pytest.mark.browser, pytest.mark.alone]
+pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [json.loads(line) for line in (ROOT / "assets/recordings/ngram-trie.jsonl").read_text("utf-8").splitlines()]
@@ -80,6 +80,7 @@ def test_events_are_shown_within_fifty_ms_of_their_recorded_times(replay_app: An
     assert texts(page) == [said(lane) for lane in LANES]
 
 
+@pytest.mark.alone
 def test_events_are_shown_in_the_first_frame_after_they_are_due(replay_app: Any, open_page: Any) -> None:
     """By the wall's clock and the frames that the browser really drew; no allowance for a slow one."""
     page = open_page(replay_app[0].url, ready=False)
@@ -107,6 +108,7 @@ def test_events_are_shown_in_the_first_frame_after_they_are_due(replay_app: Any,
     assert (late, early) == (0, 0)
 
 
+@pytest.mark.alone
 def test_scrubbing_stepping_and_speed(replay_app: Any, open_page: Any) -> None:
     page = open_page(replay_app[0].url, ready=False, calm=True)
     mode(page, "result")
@@ -136,6 +138,7 @@ def set_time(page: Page, time_ms: float) -> None:
     page.locator(".scrubber").evaluate(script, time_ms)
 
 
+@pytest.mark.alone
 def test_slow_motion_takes_its_time_and_a_pause_holds_it(replay_app: Any, open_page: Any) -> None:
     page = open_page(replay_app[0].url, ready=False)
     mode(page, "result")
@@ -193,6 +196,7 @@ def test_reduced_motion_starts_nothing_by_itself(replay_app: Any, open_page: Any
     assert page.locator(".stage").get_attribute("data-mode") == "result"
 
 
+@pytest.mark.alone
 def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
     page = open_page(replay_app[0].url, ready=False)
     mode(page, "result")
@@ -212,6 +216,7 @@ def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
     assert texts(page) == [said(lane) for lane in LANES]
 
 
+@pytest.mark.alone
 def test_a_slow_machine_still_replays_in_race_time(replay_app: Any, open_page: Any) -> None:
     page = open_page(replay_app[0].url, ready=False, calm=True)
     mode(page, "result")

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import QUESTION, ask, mode, race
+from tests.browser.parts import QUESTION, SHORT, ask, mode, race
 
 pytestmark = pytest.mark.browser
 
@@ -43,7 +43,7 @@ def overflow(page: Page) -> list[str]:
 def test_present_mode_reads_from_the_last_row(
     app: Any, open_page: Any, width: int, height: int, text: int, six: int
 ) -> None:
-    page = open_page(app.url, width, height, calm=True)
+    page = open_page(app.url + SHORT, width, height, calm=True)
     race(page)
     page.locator("h1").click()
     page.keyboard.press("p")
@@ -116,7 +116,7 @@ def test_a_replay_moves_nothing_but_what_is_in_the_panes(app: Any, open_page: An
 
 
 def test_keys_steer_the_page_but_not_while_typing(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     field = page.locator("#question").locator("textarea, input")
     field.fill("")
     page.keyboard.type("pd?4 ")
@@ -168,7 +168,7 @@ def test_keys_steer_the_page_but_not_while_typing(app: Any, open_page: Any) -> N
 
 
 def test_the_sampling_rule_is_chosen_by_hand(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     page.locator("#settings-button").click()
     page.get_by_label("Bigram").check()
     page.get_by_label("Rejection: its distribution only").check()

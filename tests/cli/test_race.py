@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,10 @@ def test_replay_in_race_time_prints_the_table(run, recorded) -> None:
     assert "identical" in done.stdout and "trie" in done.stdout
 
 
-def test_documents_of_ones_own_and_sampling(run, tmp_path: Path) -> None:
+def test_documents_of_ones_own_and_sampling(main_here, tmp_path: Path) -> None:
     hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
     (tmp_path / "zebra finch.md").write_text(hostile)
-    done = run(
+    done = main_here(
         "race", "When does the zebrafinch sing?", "--docs", tmp_path, "--lanes", "trie,jacobi", "--temperature", "0.8",
         "--seed", "7", "--max-new-tokens", "24", "--option", "trie.n=5",
     )  # fmt: skip
@@ -65,45 +66,65 @@ def test_lanes_lists_options_with_bounds(run) -> None:
     assert options["trie.n"]["default"] == 13
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("",), "no question"),
-        (("Why?", "--docs", "{empty}"), "{empty}"),
-        (("Why?", "--docs", "nowhere/at/all"), "nowhere"),
-        (("Why?", "--lanes", "vanilla,warp"), "warp"),
-        (("Why?", "--lanes", ","), "lane"),
-        (("Why?", "--model", "./no-such-model"), "no-such-model"),
-        (("Why?", "--model", "{empty}"), "{empty}"),
-        (("Why?", "--num-draft", "-1"), "-1"),
-        (("Why?", "--num-draft", "many"), "many"),
-        (("Why?", "--max-new-tokens", "0"), "0"),
-        (("Why?", "--max-new-tokens", "4000"), "context|takes"),
-        (("Why?", "--temperature", "nan"), "nan"),
-        (("Why?", "--dtype", "int3"), "int3"),
-        (("Why?", "--option", "trie.n"), "trie.n"),
-        (("Why?", "--option", "trie.n=1"), "trie.n"),
-        (("Why?", "--option", "trie.m=1"), "'m'"),
-        (("Why?", "--passages", "0"), "0"),
-        (("Why?", "--save", "{empty}/no/race.jsonl"), "no folder"),
-        (("Why? " * 600,), "characters"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_2(run, tmp_path: Path, arguments, words: str) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    done = run("race", *(text.format(empty=empty) for text in arguments), "--json")
+BAD = [
+    (("",), "no question"),
+    (("Why?", "--docs", "{empty}"), "{empty}"),
+    (("Why?", "--docs", "nowhere/at/all"), "nowhere"),
+    (("Why?", "--lanes", "vanilla,warp"), "warp"),
+    (("Why?", "--lanes", ","), "lane"),
+    (("Why?", "--model", "./no-such-model"), "no-such-model"),
+    (("Why?", "--model", "{empty}"), "{empty}"),
+    (("Why?", "--num-draft", "-1"), "-1"),
+    (("Why?", "--num-draft", "many"), "many"),
+    (("Why?", "--max-new-tokens", "0"), "0"),
+    (("Why?", "--max-new-tokens", "4000"), "context|takes"),
+    (("Why?", "--temperature", "nan"), "nan"),
+    (("Why?", "--dtype", "int3"), "int3"),
+    (("Why?", "--option", "trie.n"), "trie.n"),
+    (("Why?", "--option", "trie.n=1"), "trie.n"),
+    (("Why?", "--option", "trie.m=1"), "'m'"),
+    (("Why?", "--passages", "0"), "0"),
+    (("Why?", "--save", "{empty}/no/race.jsonl"), "no folder"),
+    (("Why? " * 600,), "characters"),
+]
+# One that argparse refuses, one of the model's name, one of a folder.
+IN_PROCESSES = [BAD[5], BAD[8], BAD[17]]
+
+
+def judge(done: subprocess.CompletedProcess[str], words: str) -> None:
+    """Nothing but one sentence with one of these words, and code 2."""
     said = done.stderr.strip()
     assert (done.returncode, done.stdout) == (2, "")
-    assert any(word.format(empty=empty) in said for word in words.split("|")), said
+    assert any(word in said for word in words.split("|")), said
     assert said.count("\n") == 0 and "Traceback" not in said
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD)
+def test_bad_input_is_one_sentence_and_exit_2(main_here, tmp_path: Path, arguments, words: str) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = main_here("race", *(text.format(empty=empty) for text in arguments), "--json")
+    judge(done, words.format(empty=empty))
     assert list(empty.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "not json", '{"type": "started"}\n', "\xff\xfe"])
-def test_bad_recording_is_one_sentence(run, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(("arguments", "words"), IN_PROCESSES)
+def test_a_process_says_no_more_than_that_sentence(run, tmp_path: Path, arguments, words: str) -> None:
+    done = run("race", *(text.format(empty=tmp_path) for text in arguments), "--json")
+    judge(done, words)
+
+
+BAD_RECORDINGS = ["", "{}\n", "not json", '{"type": "started"}\n', "\xff\xfe"]
+
+
+@pytest.mark.parametrize("text", BAD_RECORDINGS)
+def test_bad_recording_is_one_sentence(main_here, tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text(text, encoding="latin-1")
-    done = run("replay", path)
-    assert done.returncode == 2
-    assert str(path) in done.stderr and done.stderr.count("\n") == 1
+    judge(main_here("replay", path), str(path))
+
+
+def test_a_process_refuses_a_bad_recording(run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(BAD_RECORDINGS[-1], encoding="latin-1")
+    judge(run("replay", path), str(path))

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoTokenizer
 
 from specrace.loading import load_target
+from specrace.tiny import evaluate
 from specrace.tiny import train as training
 from specrace.tiny.__main__ import main
 from specrace.tiny.circuit import circuit_parameters
@@ -108,6 +109,9 @@ def test_train_resume_export_load(
     later = [json.loads(line) for line in (work / "losses.jsonl").read_text().splitlines()]
     assert later[-1]["step"] > steps
     assert circuit_is_untouched(work, small)
+    # So young a model does not stop by itself.
+    monkeypatch.setattr(evaluate, "MAX_NEW_TOKENS", 40)
+    monkeypatch.setattr(evaluate, "LANE_ANSWERS", 2)
     assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["marked"]["answers"] == figures["asked"]["answers"] == 1

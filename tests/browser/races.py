@@ -1,0 +1,28 @@
+"""Records two real races with the bundled model: python -m tests.browser.races FOLDER"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from specrace import recording
+from specrace.race import RaceSpec
+from specrace.workbench import Workbench
+from tests.browser.parts import QUESTION
+
+SIX = ("vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix")
+SPECS = {
+    "greedy": RaceSpec(SIX, max_new_tokens=90),
+    "sampled": RaceSpec(("vanilla", "trigram"), temperature=0.3, sampling_rule="rejection"),
+}
+
+
+def main() -> None:
+    """One recording a race."""
+    bench = Workbench.open()
+    for name, spec in SPECS.items():
+        recording.save(list(bench.ask(QUESTION, spec)), Path(sys.argv[1]) / f"{name}.jsonl")
+
+
+if __name__ == "__main__":
+    main()
