@@ -40,8 +40,11 @@ def verify(tree: TokenTree, scores: Scores) -> Verdict:
     """
     if len(scores.targets) != len(tree):
         raise ValueError(f"{len(scores.targets)} target tokens for {len(tree)} nodes")
-    path = [0]
-    children = tree.children
-    while (child := children[path[-1]].get(scores.targets[path[-1]])) is not None:
-        path.append(child)
-    return Verdict(tuple(path), scores.targets[path[-1]], scores)
+    tokens, parents, targets = tree.tokens, tree.parents, scores.targets
+    path, last = [0], 0
+    # One look at each node is enough: a child comes after its parent, and no two siblings carry the same token.
+    for node in range(1, len(tokens)):
+        if parents[node] == last and tokens[node] == targets[last]:
+            path.append(node)
+            last = node
+    return Verdict(tuple(path), targets[last], scores)

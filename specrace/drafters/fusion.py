@@ -31,6 +31,7 @@ Candidate = tuple[float, int, int, int, float]
 # probability as first estimated.
 Top = tuple[int, int, float]
 NOTHING: Top = (0, -1, 0.0)
+NOWHERE: State = ()
 # Where the longer contexts leave less than this the shorter ones are not asked: most of the time of a long copy.
 ENOUGH = 0.1
 
@@ -150,19 +151,20 @@ class FusionDrafter:
 
         Earlier outputs go first where more of the last tokens stand in them, and last where fewer do.
         """
-        state, probs, rest, length = self._states[node], dict[int, float](), 1.0, 0
-        if state:
-            length = state[0][1]
-        if self.past is None:
-            rest = self.own.blend(state, probs, rest, ENOUGH)
-        else:
+        own, past, state, earlier = self.own, self.past, self._states[node], NOWHERE
+        probs: dict[int, float] = {}
+        rest, length = 1.0, state[0][1] if state else 0
+        if past is not None:
             earlier = self._past_states[node]
-            longer = sum(1 for context in earlier if context[1] > length)
-            if longer:
-                length = self.own.longest + earlier[0][1]
-                rest = self.past.blend(earlier[:longer], probs, rest, ENOUGH)
-            rest = self.own.blend(state, probs, rest, ENOUGH)
-            rest = self.past.blend(earlier[longer:], probs, rest, ENOUGH)
+            if earlier and earlier[0][1] > length:
+                longer = sum(1 for context in earlier if context[1] > length)
+                length = own.longest + earlier[0][1]
+                rest = past.blend(earlier[:longer], probs, rest, ENOUGH)
+                earlier = earlier[longer:]
+        if rest >= ENOUGH:
+            rest = own.blend(state, probs, rest, ENOUGH)
+        if past is not None and earlier and rest >= ENOUGH:
+            rest = past.blend(earlier, probs, rest, ENOUGH)
         if not probs:
             self._tops.append(NOTHING)
             return probs, rest
@@ -170,9 +172,7 @@ class FusionDrafter:
         top = probs[likeliest]
         self._tops.append((length, likeliest, top))
         factor = self.trust.factor(length, top)
-        for token in probs:
-            probs[token] *= factor
-        return probs, 1.0 - factor * (1.0 - rest)
+        return {token: prob * factor for token, prob in probs.items()}, 1.0 - factor * (1.0 - rest)
 
     def _position(self, node: int) -> int:
         """Where prompt or output has the node's token after its path; -1 for nowhere, and for the root."""

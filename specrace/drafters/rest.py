@@ -46,18 +46,18 @@ class RestDrafter:
         self._places = 0
         if budget < 1:
             return TokenTree.chain(context[-1])
+        text: Sequence[int]
         if self.index is None:
-            text = np.array(context, np.int64)
-            places = matches_in_itself(text, self.shortest, self.longest)
-            text = np.append(text, END)
+            places = matches_in_itself(np.array(context, np.int64), self.shortest, self.longest)
+            text = [*context, END]
         else:
-            text = self.index.text
             places = self.index.longest_match(context, self.shortest, self.longest, MOST_HITS)
+            text = self.index.tokens
         self._places = len(places)
         builder = TreeBuilder(context[-1])
         # A prefix's node and count, by its tokens.
         known: dict[tuple[int, ...], tuple[int, int]] = {(): (0, len(places))}
-        for found in count_continuations(text, places, self.length, min(self.branches, budget)):
+        for found in count_continuations(text, places.tolist(), self.length, min(self.branches, budget)):
             parent, count = known[found.tokens[:-1]]
             position = -1 if self.index is not None else found.first + len(found.tokens) - 1
             node = builder.add(parent, found.tokens[-1], found.count / count, position)

@@ -8,7 +8,8 @@ once is expected with 1/2.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from specrace.drafters.base import Bounds, Flag, Material
@@ -19,7 +20,10 @@ from specrace.note import Note
 from specrace.tree import TokenTree, TreeBuilder
 from specrace.verify import Verdict
 
-Draft = tuple[float, TreeBuilder]
+# (parent, token, probability given the parent, position)
+Guess = tuple[int, int, float, int]
+# The sum of the path probabilities, and the guesses.
+Draft = tuple[float, list[Guess]]
 
 
 class SuffixDrafter:
@@ -41,56 +45,76 @@ class SuffixDrafter:
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The better draft of the two tries, the request's own where they are equal."""
-        best: Draft = (0.0, TreeBuilder(context[-1]))
+        best: Draft = (0.0, [])
         self._matched = 0
         for trie in (self.own, self.past):
             # Ties go to the longer match. None shorter can win once the best scores what it might draft.
-            for match in reversed(self._matches(trie, context)):
+            for match in self._matches(trie, context):
                 limit = min(budget, match.length * self.factor)
                 if limit <= best[0]:
                     break
-                draft = self._draft(trie, match, context[-1], limit)
+                draft = (self._likeliest_tree if self.tree else self._likeliest_path)(trie, match, limit)
                 if draft[0] > best[0]:
                     best, self._matched = draft, match.length
-        return best[1].build()
+        builder = TreeBuilder(context[-1])
+        for guess in best[1]:
+            builder.add(*guess)
+        return builder.build()
 
-    def _matches(self, trie: NGramTrie, context: Sequence[int]) -> list[Match]:
-        """Where the last 1, 2, ... tokens lead, as long as the trie goes on there."""
-        found = []
-        for length in range(1, min(self.depth - 1, len(context)) + 1):
+    def _matches(self, trie: NGramTrie, context: Sequence[int]) -> Iterator[Match]:
+        """Where the last ..., 2, 1 tokens lead, from the most on after which the trie goes on."""
+
+        def find(length: int) -> Match | None:
             match = trie.find(context[-length:])
-            if match is None or not trie.children(match):
-                break
-            found.append(match)
-        return found
+            return match if match is not None and trie.goes_on(match) else None
 
-    def _draft(self, trie: NGramTrie, match: Match, root: int, limit: int) -> Draft:
-        """The likeliest nodes under `match`, at most `limit`, and the sum of their probabilities.
+        # Where the trie goes on after many tokens it does so after fewer: the lengths that match come first.
+        lengths = range(1, min(self.depth - 1, len(context)) + 1)
+        longest = bisect_left(lengths, True, key=lambda length: find(length) is None)
+        for length in range(longest, 0, -1):
+            match = find(length)
+            assert match is not None, "a longer one was found"
+            yield match
+
+    def _likeliest_path(self, trie: NGramTrie, match: Match, limit: int) -> Draft:
+        """The likeliest node under `match`, the likeliest under that, and so on, at most `limit`."""
+        guesses: list[Guess] = []
+        score, prob = 0.0, 1.0
+        while len(guesses) < limit and (found := trie.likeliest(match, END)) is not None:
+            token, place = found
+            share = trie.weight(place) / trie.weight(match)
+            prob *= share
+            if prob < self.least:
+                break
+            guesses.append((len(guesses), token, share, trie.position(place) if trie is self.own else -1))
+            score += prob
+            match = place
+        return score, guesses
+
+    def _likeliest_tree(self, trie: NGramTrie, match: Match, limit: int) -> Draft:
+        """The likeliest nodes under `match`, at most `limit`.
 
         Best first, so a parent comes before its child. Ties: the shallower, then the earlier in the text.
         """
-        builder, score = TreeBuilder(root), 0.0
+        guesses: list[Guess] = []
+        score = 0.0
         frontier: list[tuple[float, int, int, int, int, float, Match]] = []
 
         def push(place: Match, node: int, prob: float) -> None:
-            children = [(token, child) for token, child in trie.children(place).items() if token != END]
-            if not self.tree:
-                # The first among equals is the one that was seen first.
-                children = [max(children, key=lambda each: trie.weight(each[1]))] if children else []
-            for token, child in children:
+            for token, child in trie.children(place).items():
                 share = trie.weight(child) / trie.weight(place)
-                if prob * share >= self.least:
+                if token != END and prob * share >= self.least:
                     # (depth, position) is unique to a place, so places are never compared.
                     entry = (-prob * share, child.length, trie.position(child), node, token, share, child)
                     heapq.heappush(frontier, entry)
 
         push(match, 0, 1.0)
-        while frontier and len(builder) <= limit:
+        while frontier and len(guesses) < limit:
             negative, _, position, parent, token, share, place = heapq.heappop(frontier)
-            node = builder.add(parent, token, share, position if trie is self.own else -1)
+            guesses.append((parent, token, share, position if trie is self.own else -1))
             score -= negative
-            push(place, node, -negative)
-        return score, builder
+            push(place, len(guesses), -negative)
+        return score, guesses
 
     def note(self, tree: TokenTree) -> Note:
         """How many of the last tokens matched, and the sum of the nodes' path probabilities."""

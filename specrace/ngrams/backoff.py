@@ -9,7 +9,7 @@ context accounts for goes by how often a token stands in the text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import nlargest
+from operator import itemgetter
 
 from specrace.ngrams.trie import NGramTrie, Node
 
@@ -33,8 +33,11 @@ class BackoffModel:
     def __init__(self, longest: int, tokens: Sequence[int] = (), trie: NGramTrie | None = None) -> None:
         self.longest = longest
         self.trie = NGramTrie(longest + 1, tokens) if trie is None else trie
+        self._empty: State = ((self.trie.root, 0, 1),)
         self._common: list[tuple[int, float]] = []
-        self._common_at = -1
+        self._common_at = 0
+        # How often each token stands in the first `_common_at` tokens of the text, in the order of their first places.
+        self._counts: dict[int, int] = {}
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Append `tokens` to the text."""
@@ -50,7 +53,7 @@ class BackoffModel:
         text, deepest, size = self.trie.tokens, self.trie.n - 1, len(self.trie.tokens)
         found: list[tuple[Node | int, int, int]] = []
         single = -1
-        for place, depth, contexts in (*state, (self.trie.root, 0, 1)):
+        for place, depth, contexts in state + self._empty:
             if depth == deepest:
                 contexts -= 1
                 if not contexts:
@@ -87,17 +90,17 @@ class BackoffModel:
         Once that is less than `least` the shorter ones, which have the most successors, are not asked.
         """
         text, ends = self.trie.tokens, self.trie.ends
-        for place, _, contexts in state:
+        for place, depth, contexts in state:
             if rest < least:
                 break
             if isinstance(place, Node):
                 # The text's own end is a sighting that nothing followed yet.
-                count = place.count - (place in ends)
+                count = place.count - (depth <= len(ends) and ends[-depth] is place)
                 spread = ESCAPE * len(place.children)
                 share = rest / (count + spread)
                 for token, child in place.children.items():
-                    seen = child.count if isinstance(child, Node) else 1
-                    probs[token] = probs.get(token, 0.0) + share * seen
+                    seen = share * child.count if isinstance(child, Node) else share
+                    probs[token] = probs[token] + seen if token in probs else seen
                 rest = share * spread
             else:
                 token, left = text[place], rest * SINGLE[contexts]
@@ -107,13 +110,14 @@ class BackoffModel:
 
     def common(self) -> list[tuple[int, float]]:
         """The most frequent tokens of the text, each with its probability where no context is known."""
-        total = len(self.trie.tokens)
-        if self._common_at < 0 or total >= self._common_at + REFRESH:
+        text, counts = self.trie.tokens, self._counts
+        total = len(text)
+        if not self._common_at or total >= self._common_at + REFRESH:
+            for token in text[self._common_at :]:
+                counts[token] = counts.get(token, 0) + 1
             self._common_at = total
-            children = self.trie.root.children
-            counts = ((child.count if isinstance(child, Node) else 1, token) for token, child in children.items())
-            most = nlargest(NUM_COMMON, counts, key=lambda each: each[0])
-            self._common = [(token, count / (total + ESCAPE * len(children))) for count, token in most]
+            most = sorted(counts.items(), key=itemgetter(1), reverse=True)[:NUM_COMMON]
+            self._common = [(token, count / (total + ESCAPE * len(counts))) for token, count in most]
         return self._common
 
     def position(self, state: State, token: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ class SuffixIndex:
     def __init__(self, documents: Iterable[Sequence[int]]) -> None:
         self.text: Ints = np.fromiter((token for tokens in documents for token in (*tokens, END)), np.int64)
         self.order = _sorted_suffixes(self.text)
+        # A search looks at numbers one by one, and from these they come as Python's own.
+        self.tokens, self._starts = memoryview(self.text), memoryview(self.order)
 
     def __len__(self) -> int:
         return len(self.text)
@@ -38,18 +41,31 @@ class SuffixIndex:
         Places at a document's end, where nothing follows, are left out. Of too many, an even spread over the sorted
         ones is taken, so that no continuation is left out for its token numbers.
         """
-        size, text = len(query), self.text
-        first = bisect_left(self.order, [*query, END + 1], key=lambda start: text[start : start + size + 1].tolist())
-        end = bisect_right(self.order, list(query), first, key=lambda start: text[start : start + size].tolist())
+        size, text = len(query), self.tokens
+        first = self._first(query)
+        end = bisect_right(self._starts, list(query), first, key=lambda start: text[start : start + size].tolist())
         if end - first <= most:
             return self.order[first:end] + size
         return self.order[np.linspace(first, end - 1, most).astype(np.int64)] + size
+
+    def _first(self, query: Sequence[int]) -> int:
+        """Where in the order those that begin with `query` and go on begin, if there are any."""
+        size, text = len(query) + 1, self.tokens
+        return bisect_left(self._starts, [*query, END + 1], key=lambda start: text[start : start + size].tolist())
+
+    def _goes_on(self, query: Sequence[int]) -> bool:
+        """Whether anything follows `query` anywhere."""
+        first = self._first(query)
+        if first == len(self):
+            return False
+        start = self._starts[first]
+        return self.tokens[start : start + len(query)].tolist() == list(query)
 
     def longest_match(self, context: Sequence[int], shortest: int, longest: int, most: int) -> Ints:
         """The places after the longest end of `context`, `shortest` to `longest` tokens, that goes on somewhere."""
         lengths = range(shortest, min(longest, len(context)) + 1)
         # Where a longer end of the context stands, a shorter one stands too: the lengths that match come first.
-        matching = bisect_left(lengths, True, key=lambda length: not len(self.places(context[-length:], 1)))
+        matching = bisect_left(lengths, True, key=lambda length: not self._goes_on(context[-length:]))
         if not matching:
             return np.empty(0, np.int64)
         return self.places(context[-lengths[matching - 1] :], most)
@@ -99,30 +115,28 @@ class Continuation:
     first: int
 
 
-def count_continuations(text: Ints, places: Ints, length: int, most: int) -> list[Continuation]:
+def count_continuations(text: Sequence[int], places: Sequence[int], length: int, most: int) -> list[Continuation]:
     """The `most` most frequent prefixes of what follows at `places`, each at most `length` tokens, up to an END.
 
-    Ties: the shorter, then the one that stands first in the text. A prefix always comes after its own prefixes.
+    `text` ends in an END. Ties: the shorter, then the one that stands first in the text. A prefix always comes after
+    its own prefixes, and only those that come get to be extended: mostly one place is left after a token or two.
     """
-    windows = text[np.minimum(places[:, None] + np.arange(length), len(text) - 1)]
-    windows[np.logical_or.accumulate(windows == END, axis=1)] = END
-    rows = np.lexsort(windows.T[::-1])
-    windows, places = windows[rows], places[rows]
-    # [H - 1, length]: whether a row's first 1, 2, ... tokens differ from those of the row before.
-    differs = np.logical_or.accumulate(windows[1:] != windows[:-1], axis=1)
-    found = np.empty((4, 0), np.int64)  # -count, depth, first, row
-    for depth in range(1, length + 1 if len(places) else 1):
-        starts = np.concatenate(([0], np.flatnonzero(differs[:, depth - 1]) + 1))
-        counts = np.diff(starts, append=len(places))
-        firsts = np.minimum.reduceat(places, starts)
-        real = windows[starts, depth - 1] != END
-        if found.shape[1] == most:
-            # Those found so far are shorter: they win the ties.
-            real &= counts > -found[0, -1]
-        fresh = np.stack((-counts, np.full_like(counts, depth), firsts, starts))[:, real]
-        found = np.concatenate((found, fresh), axis=1)
-        found = found[:, np.lexsort(found[2::-1])][:, :most]
-    return [
-        Continuation(tuple(windows[row, :depth].tolist()), -negative, first)
-        for negative, depth, first, row in found.T.tolist()
-    ]
+    found: list[Continuation] = []
+    # (-count, depth, first) is unique to a prefix, so later fields are never compared.
+    frontier: list[tuple[int, int, int, tuple[int, ...], Sequence[int]]] = []
+
+    def push(tokens: tuple[int, ...], places: Sequence[int]) -> None:
+        depth, groups = len(tokens), dict[int, list[int]]()
+        for place in places:
+            groups.setdefault(text[place + depth], []).append(place)
+        groups.pop(END, None)
+        for token, group in groups.items():
+            heappush(frontier, (-len(group), depth + 1, min(group), (*tokens, token), group))
+
+    push((), places)
+    while frontier and len(found) < most:
+        negative, depth, first, tokens, group = heappop(frontier)
+        found.append(Continuation(tokens, -negative, first))
+        if depth < length:
+            push(tokens, group)
+    return found

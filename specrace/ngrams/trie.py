@@ -25,11 +25,11 @@ class Node:
 
     __slots__ = ("children", "count", "start")
 
-    def __init__(self, start: int, count: int) -> None:
+    def __init__(self, start: int, count: int, children: dict[int, Node | int]) -> None:
         self.start = start
         self.count = count
         # A child is a Node, or the start index of the only window that goes there.
-        self.children: dict[int, Node | int] = {}
+        self.children = children
 
 
 @dataclass(frozen=True)
@@ -52,42 +52,34 @@ class NGramTrie:
         self.copies = copies
         self.tokens: list[int] = []
         self._built = len(tokens)
-        self.root = Node(0, 0)
+        self.root = Node(0, 0, {})
         # Windows that reach the end of the text inside inner nodes, longest first: the next token extends them.
         self._open: list[Node] = []
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Append `tokens` to the text; every window that reaches its end grows."""
+        text, n, root, single = self.tokens, self.n, self.root, self.copies == 1
         for token in tokens:
-            self._append(token)
-
-    def _append(self, token: int) -> None:
-        """Extend each open window by `token`, and open the window that starts here.
-
-        `_open[k]` is the node of the window that started `len(_open) - k` tokens ago.
-        """
-        text, n = self.tokens, self.n
-        end = len(text)
-        text.append(token)
-        still_open = []
-        depth = len(self._open) + 1
-        for node in (*self._open, self.root):
-            start = end - depth + 1
-            child = node.children.get(token)
-            if child is None:
-                node.children[token] = start
-            else:
-                if isinstance(child, int):
-                    first, child = child, Node(child, self._weight(child, depth))
-                    node.children[token] = child
+            end = len(text)
+            text.append(token)
+            still_open = []
+            # `_open[k]` is the node of the window that started `len(_open) - k` tokens ago; one more starts here.
+            depth = len(self._open) + 1
+            for node in (*self._open, root):
+                child = node.children.get(token)
+                if child is None:
+                    node.children[token] = end - depth + 1
+                else:
+                    if isinstance(child, int):
+                        following: dict[int, Node | int] = {text[child + depth]: child} if depth < n else {}
+                        first = 1 if single else self._weight(child, depth)
+                        child = node.children[token] = Node(child, first, following)
+                    child.count += 1 if single else self._weight(end - depth + 1, depth)
                     if depth < n:
-                        child.children[text[first + depth]] = first
-                child.count += self._weight(start, depth)
-                if depth < n:
-                    still_open.append(child)
-            depth -= 1
-        self._open = still_open
+                        still_open.append(child)
+                depth -= 1
+            self._open = still_open
 
     @property
     def ends(self) -> Sequence[Node]:
@@ -98,7 +90,11 @@ class NGramTrie:
         """Where `path` (at least one token) leads, None when it is no n-gram of the text."""
         node: Node | int = self.root
         for depth, token in enumerate(path):
-            following = self._children(node, depth).get(token)
+            if not isinstance(node, Node):
+                # The rest of a single window is read from the text.
+                alike = len(path) <= self.n and self.tokens[node + depth : node + len(path)] == list(path[depth:])
+                return Match(node, len(path)) if alike else None
+            following = node.children.get(token)
             if following is None:
                 return None
             node = following
@@ -108,9 +104,13 @@ class NGramTrie:
         """The longest end of `suffix` that is in the trie *and goes on there*."""
         for cut in range(len(suffix)):
             found = self.find(suffix[cut:])
-            if found is not None and self._children(found.node, found.length):
+            if found is not None and self.goes_on(found):
                 return found
         return None
+
+    def goes_on(self, match: Match) -> bool:
+        """Whether the place has children."""
+        return bool(self._children(match.node, match.length))
 
     def children(self, match: Match) -> dict[int, Match]:
         """Token -> the place one token further, the first seen first."""
@@ -158,6 +158,16 @@ class NGramTrie:
             positions.append(start + depth - 1)
             push(node, depth, len(tokens) - 1)
         return TokenTree(tuple(tokens), tuple(parents), tuple(probs), tuple(positions))
+
+    def likeliest(self, match: Match, without: int) -> tuple[int, Match] | None:
+        """The most frequent child but the token `without`, of equals the first seen; None where there is none."""
+        depth = match.length + 1
+        children = self._children(match.node, match.length)
+        tokens = [token for token in children if token != without]
+        if not tokens:
+            return None
+        token = max(tokens, key=lambda each: self._count(children[each], depth)) if len(tokens) > 1 else tokens[0]
+        return token, Match(children[token], depth)
 
     def size(self) -> int:
         """Nodes of the trie, the leaves' further tokens included."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.ngrams.backoff import ESCAPE, NUM_COMMON, BackoffModel
+from specrace.ngrams.backoff import ESCAPE, NUM_COMMON, REFRESH, BackoffModel
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
@@ -37,6 +37,20 @@ def test_frequent_tokens_come_in_the_order_of_their_counts() -> None:
     model = BackoffModel(2, [7, 8, 8, 9, 8, 7])
     assert model.common() == [(8, pytest.approx(3 / 12)), (7, pytest.approx(2 / 12)), (9, pytest.approx(1 / 12))]
     assert len(BackoffModel(2, range(100)).common()) == NUM_COMMON
+
+
+@given(text=TOKENS, more=st.lists(TOKENS, max_size=6))
+def test_frequent_tokens_are_counted_anew_as_the_text_grows(text: list[int], more: list[list[int]]) -> None:
+    """Those of the last count, which is at most so many tokens old; ties in the order of their first places."""
+    model, at = BackoffModel(2, text), len(text)
+    for tokens in [[], *more]:
+        model.extend(tokens)
+        text = [*text, *tokens]
+        if len(text) >= at + REFRESH:
+            at = len(text)
+        counts = Counter(text[:at])
+        expected = [(token, count / (at + ESCAPE * len(counts))) for token, count in counts.most_common()]
+        assert model.common() == expected
 
 
 def counted(
