@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from specrace import cli, loading, shards
+from specrace import cli, loading, shards, workbench
 from specrace.draft_model import DraftModel
 from specrace.drafters import METHODS
 from specrace.errors import InputError
@@ -20,7 +19,6 @@ from specrace.loading import load_target, record
 from specrace.race import RaceSpec, generate, race
 from specrace.rule import SamplingRule
 from specrace.target import Target
-from specrace.tree import TokenTree
 from tests.core.parts import ARCHITECTURES, CopyingModel, random_prompt, random_tree, tiny_model, tiny_target
 from tests.core.placed import FIRST, SECOND, TwoDevices, spread_model
 
@@ -128,23 +126,6 @@ def test_a_model_whose_layers_are_not_found_is_refused() -> None:
         Target(model)
 
 
-# On GPUs that are not there.
-
-
-def test_between_two_gpus_no_operation_meets_tensors_of_both() -> None:
-    """torch's own stand-ins for tensors know the rules of devices; they hold no numbers."""
-    gpus = [torch.device("cuda", number) for number in (0, 1)]
-    with FakeTensorMode(), torch.inference_mode():
-        target = Target(spread_model(tiny_model("llama", num_hidden_layers=3), *gpus))
-        assert target.devices == tuple(gpus) and target.layer_devices == (gpus[0], gpus[1], gpus[1])
-        target._on_gpu = False  # there is nothing to wait for
-        session = target.session(target.prefill([3, 4, 5]), 20)
-        logits = session.logits(TokenTree((5, 6, 7), (-1, 0, 0)))
-        assert (logits.device, logits.shape) == (gpus[1], (3, 32))
-        session.keep((0, 2))
-        assert [block.device for block in session.store.blocks] == gpus and session.store.length == 4
-
-
 # The choice.
 
 
@@ -179,6 +160,19 @@ def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "count_accelerators", lambda: 0)
     target = load_target(device="auto")
     assert target.device.type == "cpu" and target.dtype == torch.float32 and target.engine.startswith("TorchScript")
+
+
+def test_another_model_is_loaded_on_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def load(_: Any, *, device: str, **__: Any) -> Target:
+        asked.append(device)
+        return tiny_target("llama")
+
+    monkeypatch.setattr(workbench, "load_target", load)
+    bench = workbench.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
+    bench.with_model("other").with_model("another")
+    assert asked == ["auto", "auto"]
 
 
 def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
@@ -218,14 +212,15 @@ def test_a_model_that_does_not_fit_the_gpus_is_refused(elsewhere: str) -> None:
     shards.settle_map(model, "large")
 
 
-def test_an_explicit_map_is_followed_by_transformers_itself() -> None:
+def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """With accelerate's own hooks: two names of one memory, which is all that a CPU has."""
-    pytest.importorskip("accelerate", reason="device maps need accelerate")
+    pytest.importorskip("accelerate", reason="device maps need accelerate, which the app does without")
+    monkeypatch.setattr("accelerate.utils.modeling.check_device_same", lambda one, other: one.type == other.type)
     places = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
     places |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}
     target, plain = load_target(device_map=places), load_target(graphs=False)
     assert target.model.hf_device_map == places and target.engine == "eager (on several devices)"
-    assert target.model._hf_hook.io_same_device is False
+    assert target.model._hf_hook.io_same_device is False and target.layer_devices == (FIRST,) * 3
     prompt = plain.tokenizer("What is the trie built from?")["input_ids"]
     for method in ("vanilla", "trie", "lookahead"):
         outputs = [
