@@ -24,6 +24,7 @@ CORPUS = HOME / "corpus"
 QUESTIONS = HOME / "assets" / "questions.jsonl"
 RECORDINGS = HOME / "assets" / "recordings"
 DTYPES = ("float32", "bfloat16", "float16")
+DEVICES = ("cpu", "cuda", "auto")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
     "Explain how Jacobi decoding works.",
@@ -49,7 +50,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument("--keep-outputs", action="store_true", help="suffix decoding also drafts from earlier answers")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--device", default="cpu", choices=DEVICES, help="auto: the GPU, or all of several")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
     options = parser.parse_args(arguments)
@@ -121,9 +122,10 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 
 
 def describe(bench: Workbench) -> str:
-    """The model and the documents in a few words."""
+    """The model, how it runs, and the documents in a few words."""
     about = bench.target.describe()
-    return f"Ready: {about['model']}, {about['dtype']}, {about['device']}, {bench.num_passages} passages"
+    names = ("model", "dtype", "device", "engine")
+    return f"Ready: {', '.join(about[name] for name in names)}, {bench.num_passages} passages"
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:

@@ -100,7 +100,8 @@ def markdown(found: Mapping[str, Any]) -> str:
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
     return (
         f"# Bench: {found['model']}, {found['dtype']}, {found['device']}\n\n{scripted}"
-        f"{found['date']}; {machine['processor']}, {machine['cores']} cores, {found['threads']} threads; "
+        f"{found['date']}; {machine['processor']}, {machine['cores']} cores, {found['threads']} threads, "
+        f"{found['engine']}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f".\n\n```\n{found['command']}\n```\n\n{len(found['prompts'])} prompts, "
         f"{found['settings']['repetitions']} repetitions; medians. {found['timed']}\n\n"
@@ -115,7 +116,8 @@ def show(found: Mapping[str, Any]) -> None:
     """The table on the terminal."""
     out = console()
     device = f"{clean(str(found['model']))}, {found['dtype']}, {clean(str(found['device']))}"
-    out.print(f"{device}, {found['threads']} threads; {len(found['prompts'])} prompts, medians", style="bold")
+    engine = f"{found['threads']} threads, {clean(found['engine'])}"
+    out.print(f"{device}, {engine}; {len(found['prompts'])} prompts, medians", style="bold")
     if "scripted" in found:
         out.print(f"Scripted: {found['scripted']}.", style="bold")
     table = Table(box=None, header_style="bold", pad_edge=False)

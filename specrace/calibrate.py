@@ -84,8 +84,10 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
     """The cached curve of a target that describes itself so; None where the user has no cache folder."""
-    names = ("model", "parameters", "dtype", "device", "threads", "engine")
-    key = json.dumps([*(about.get(name) for name in names), about.get("versions", {}).get("torch")])
+    names = ("model", "parameters", "dtype", "device", "threads")
+    # Of the engine without the reason that stands in brackets: it is no other engine for that.
+    engine = about["engine"].partition(" (")[0] if "engine" in about else None
+    key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch")])
     folder = user_cache_folder()
     return folder / f"cost-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json" if folder else None
 

@@ -1,12 +1,14 @@
 """The KV cache that we own: one storage for all layers of a lane, so that keeping a path is one gather.
 
 The model writes through transformers' own `Cache` interface; what it reads back are views of the used part. A prompt
-is appended; a tree is written to columns that a tensor names, so that a recorded forward can be aimed anew.
+is appended; a tree is written to columns that a tensor names, so that a recorded forward can be aimed anew. Of a model
+on several devices each layer's keys and values stay on its own: one storage for each run of layers on one device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -14,18 +16,21 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class KVStore:
-    """Keys and values of one lane: `data` is [L, 2, 1, H, T, D], of which the first `length` of T are settled.
+    """Keys and values of one lane: `blocks` of layers, each [l, 2, 1, H, T, D]; the first `length` of T are settled.
 
-    The storage is made at the first write, when the model's shapes are known; every layer must have the same.
+    The storage is made at the first write, when the model's shapes are known; every layer must have the same. `devices`
+    are the layers', in order, where the model lies on several; empty: all are where the first write is, in one block.
     """
 
-    def __init__(self, num_layers: int, capacity: int) -> None:
+    def __init__(self, num_layers: int, capacity: int, devices: Sequence[torch.device] = ()) -> None:
         self.num_layers = num_layers
         self.capacity = capacity
+        self.devices = tuple(devices)
         self.length = 0
-        self._data: Tensor | None = None
+        self._blocks: list[Tensor] = []
         self._layers: list[tuple[Tensor, Tensor]] = []
         self._slots: Tensor | None = None
+        self._placed_slots: dict[torch.device, Tensor] = {}
         self._end = 0
         self.cache = Cache(layers=[_Layer(self, number) for number in range(num_layers)])
 
@@ -33,44 +38,60 @@ class KVStore:
     def over(cls, data: Tensor) -> KVStore:
         """A store on storage that somebody else owns, [L, 2, 1, H, T, D], to be aimed at."""
         store = cls(data.shape[0], data.shape[4])
-        store.data = data
+        store.blocks = [data]
         return store
 
     @property
-    def data(self) -> Tensor | None:
-        """The storage, None before the first write."""
-        return self._data
+    def blocks(self) -> list[Tensor]:
+        """The storage, one for each run of layers on one device; empty before the first write."""
+        return self._blocks
 
-    @data.setter
-    def data(self, data: Tensor) -> None:
-        self._data = data
-        self._layers = [(layer[0], layer[1]) for layer in data]
+    @blocks.setter
+    def blocks(self, blocks: list[Tensor]) -> None:
+        self._blocks = blocks
+        self._layers = [(layer[0], layer[1]) for block in blocks for layer in block]
+
+    @property
+    def data(self) -> Tensor | None:
+        """The storage of all layers, [L, 2, 1, H, T, D]; None before the first write, and where it is not one."""
+        return self._blocks[0] if len(self._blocks) == 1 else None
 
     def aim(self, slots: Tensor | None, end: int = 0) -> None:
         """Let the next writes go to the columns `slots` [N] and read back the first `end`; None: append."""
         self._slots, self._end = slots, end
+        # Once a forward for each device, not once a layer.
+        self._placed_slots = {} if slots is None else {device: slots.to(device) for device in set(self.devices)}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Put [1, H, N, D] where it was aimed, else behind the settled part; returns all up to there, [1, H, end, D].
 
-        Raises ValueError where the model is not of one shape throughout, or the cache is full.
+        Raises ValueError where the model is not of one shape throughout, where a layer is not on its device, and where
+        the cache is full.
         """
-        if self._data is None:
-            whole = (self.num_layers, 2, 1, keys.shape[1], self.capacity, keys.shape[3])
-            self.data = torch.zeros(whole, dtype=keys.dtype, device=keys.device)
+        if not self._blocks:
+            self._make(keys)
         own_keys, own_values = self._layers[layer]
         shape = keys.shape
         if values.shape != shape or shape[1::2] != own_keys.shape[1::2] or keys.device != own_keys.device:
-            raise ValueError("the model's layers do not keep keys and values of one shape on one device")
+            raise ValueError("the model's layers do not keep keys and values of one shape, each on its own device")
         if self._slots is not None:
-            own_keys.index_copy_(2, self._slots, keys)
-            own_values.index_copy_(2, self._slots, values)
+            slots = self._placed_slots.get(keys.device, self._slots)
+            own_keys.index_copy_(2, slots, keys)
+            own_values.index_copy_(2, slots, values)
             return own_keys[:, :, : self._end], own_values[:, :, : self._end]
         end = self.length + shape[2]
         self.check_room(shape[2])
         own_keys[:, :, self.length : end] = keys
         own_values[:, :, self.length : end] = values
         return own_keys[:, :, :end], own_values[:, :, :end]
+
+    def _make(self, keys: Tensor) -> None:
+        """The storage for keys and values like the first, [1, H, N, D]."""
+        shape = (2, 1, keys.shape[1], self.capacity, keys.shape[3])
+        devices = self.devices or (keys.device,) * self.num_layers
+        self.blocks = [
+            torch.zeros((len(list(run)), *shape), dtype=keys.dtype, device=device) for device, run in groupby(devices)
+        ]
 
     def check_room(self, count: int) -> None:
         """Raises ValueError unless `count` tokens more fit."""
@@ -91,35 +112,32 @@ class KVStore:
 
     def keep(self, path: Sequence[int]) -> None:
         """Of the tokens written last, keep those at `path` (increasing, starting at 0), in that order."""
-        if path[-1] != len(path) - 1 and self.data is not None:
+        if path[-1] != len(path) - 1:
             self._move(path)
         self.length += len(path)
 
     @torch.inference_mode()
     def _move(self, path: Sequence[int]) -> None:
-        """Copy what is at `path` to where it follows the settled tokens."""
-        assert self.data is not None
-        index = torch.tensor(path[1:], device=self.data.device) + self.length
-        self.data[..., self.length + 1 : self.length + len(path), :] = self.data.index_select(4, index)
+        """Copy what is at `path` to where it follows the settled tokens: one gather for each block."""
+        for block in self._blocks:
+            index = torch.tensor(path[1:], device=block.device) + self.length
+            block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)
 
     def clone(self, capacity: int) -> KVStore:
         """A copy of the settled part with room for `capacity` tokens. Raises ValueError if that is too little."""
         if capacity < self.length:
             raise ValueError(f"{self.length} tokens do not fit into {capacity}")
-        copy = KVStore(self.num_layers, capacity)
+        copy = KVStore(self.num_layers, capacity, self.devices)
         copy.restore(self)
         return copy
 
     def restore(self, source: KVStore) -> None:
         """Hold what `source` has settled, and nothing else; the storage, once made, stays where it is in memory."""
         self.length = source.length
-        if source.data is None:
-            return
-        if self.data is None:
-            shape = (*source.data.shape[:4], self.capacity, source.data.shape[5])
-            self.data = torch.zeros(shape, dtype=source.data.dtype, device=source.data.device)
-        assert self.data is not None
-        self.data[..., : self.length, :] = source.data[..., : self.length, :]
+        if source.blocks and not self._blocks:
+            self._make(source.blocks[0][0, 0])
+        for own, other in zip(self._blocks, source.blocks, strict=False):
+            own[..., : self.length, :] = other[..., : self.length, :]
 
 
 class _Layer(CacheLayerMixin):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import re
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,14 @@ from specrace.forward import TracedForward, run_tree
 from specrace.graphs import CudaRecorder, GraphPool, Recorder
 from specrace.kv import KVStore
 from specrace.packed import fits_twice
+from specrace.shards import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.target import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL, DTYPES, Target
 from specrace.tree import TokenTree, TreeBuilder
 
 # Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
 _SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+_LONGEST_REASON = 80
+_log = logging.getLogger(__name__)
 
 
 def load_target(
@@ -34,22 +37,29 @@ def load_target(
     attention: str = "sdpa",
     draft_model: str | Path | None = None,
     graphs: bool = True,
+    device_map: DeviceMap | None = None,
 ) -> Target:
     """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
 
+    `device` is "cpu", "cuda", "cuda:1", or "auto": the GPU or CPU that there is, and of several GPUs all, with the
+    layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
     `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
     one for the lane draft-model; the bundled model has one of its own. Forwards are recorded and replayed where the
-    model allows it, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. Raises InputError when a
-    model is not there, is no causal language model, cannot verify trees, or drafts with another vocabulary.
+    model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. Raises
+    InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with another
+    vocabulary, and when a device map cannot be followed.
     """
     check_device(device, dtype)
+    device, device_map = one_device(device), device_map or spread(device)
+    if device_map is not None:
+        check_map(device_map)
     path = Path(name)
     label = path.name if path.exists() else str(name)
     if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
         raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
     try:
-        model, tokenizer = _load_parts(name, label, precision, attention)
+        model, tokenizer = _load_parts(name, label, precision, attention, device_map)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
@@ -58,7 +68,11 @@ def load_target(
             f"The model {name} could not be loaded ({reason[0] if reason else type(error).__name__}); "
             "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
         ) from error
-    target = Target(model.to(device), tokenizer, label)
+    if device_map is None:
+        model = model.to(device)
+    else:
+        settle_map(model, label)
+    target = Target(model, tokenizer, label)
     check_trees(target)
     if draft_model is not None:
         target.drafting = load_draft_model(draft_model, target)
@@ -70,7 +84,7 @@ def load_target(
 
 
 def load_draft_model(name: str | Path, target: Target) -> DraftModel:
-    """A Hugging Face model by path or hub id that drafts for `target`, on its device and in its dtype.
+    """A Hugging Face model by path or hub id that drafts for `target`, on its (first) device and in its dtype.
 
     Raises InputError when it cannot be loaded or has another vocabulary.
     """
@@ -83,13 +97,15 @@ def check_device(device: str, dtype: str | None) -> None:
     """Raises InputError for a device or a dtype that there is not."""
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise InputError(f"There is no device {device!r}; choose cpu or cuda.")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise InputError(f"There is no device {device!r}; choose cpu, cuda or auto.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("No CUDA device was found; use --device cpu.")
 
 
-def _load_parts(name: str | Path, label: str, precision: torch.dtype, attention: str) -> tuple[Any, Any]:
+def _load_parts(
+    name: str | Path, label: str, precision: torch.dtype, attention: str, device_map: DeviceMap | None
+) -> tuple[Any, Any]:
     """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
     local = {"local_files_only": Path(name).exists() or _is_cached(str(name))}
     if not local["local_files_only"]:
@@ -97,12 +113,19 @@ def _load_parts(name: str | Path, label: str, precision: torch.dtype, attention:
         HfApi().model_info(str(name), timeout=10)
     refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
     tokenizer = AutoTokenizer.from_pretrained(name, **local)
-    model = AutoModelForCausalLM.from_pretrained(name, dtype=precision, attn_implementation=attention, **local)
+    model = AutoModelForCausalLM.from_pretrained(
+        name, dtype=precision, attn_implementation=attention, device_map=device_map, **local
+    )
     return model, tokenizer
 
 
 def record(target: Target) -> None:
-    """Let the target replay recorded forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU."""
+    """Let the target replay recorded forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU.
+
+    Neither follows a model from one device to the next, so on several it stays eager.
+    """
+    if target.layer_devices:
+        return
     if target.device.type == "cuda":
         record_graphs(target, CudaRecorder(target.device))
     else:
@@ -110,8 +133,8 @@ def record(target: Target) -> None:
 
 
 def record_graphs(target: Target, recorder: Recorder) -> None:
-    """Let the target's sessions replay recorded forwards; leave it eager where the model cannot be recorded, or where
-    a replay does not score as the eager forward does.
+    """Let the target's sessions replay recorded forwards; leave it eager, and say why, where the model cannot be
+    recorded, or where a replay does not score as the eager forward does.
     """
     pool = GraphPool(target.forward, recorder, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
@@ -119,34 +142,56 @@ def record_graphs(target: Target, recorder: Recorder) -> None:
         lent = pool.lend(target.prefill([0, 0]).store, len(tree))
         replayed = lent.logits(tree)
         eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
-        same = replayed is not None and _gap(replayed, eager) <= _SELF_CHECK_TOLERANCE[target.dtype]
-    except (RuntimeError, ValueError):
+        gap = float("nan") if replayed is None else _gap(replayed, eager)
+        _check_gap(gap, target.dtype)
+    except (RuntimeError, ValueError) as error:
+        _stay_eager(target, "no graphs", error)
         return
-    if same:
-        lent.give_back()
-        target.graphs = pool
+    lent.give_back()
+    target.graphs = pool
 
 
 @torch.inference_mode()
 def trace_forwards(target: Target, packed: bool | None = None) -> None:
     """Let the target replay its forward as TorchScript, with weights packed for a few rows where there is memory for
-    that (`packed` None); leave it eager where the model cannot be traced or does not score so as it does eagerly.
+    that (`packed` None); leave it eager, and say why, where the model cannot be traced or does not score so as it does
+    eagerly.
     """
     store = target.prefill(_check_tokens(target, 9)).store.clone(64)
     ways = (True, False) if packed is None and fits_twice(target.model) else (bool(packed),)
     for way in ways:
-        # Tracing runs any model's own Python on stand-ins, so it may raise anything; then the model stays as it is.
-        with contextlib.suppress(Exception):
+        try:
             traced = TracedForward(target.model, store, target.dtype, packed=way)
-            if _replays(target, traced, store):
-                target.traced = traced
-                return
+            _check_gap(_replay_gap(target, traced, store), target.dtype)
+        # Tracing runs any model's own Python on stand-ins, so it may raise anything; then the model stays as it is.
+        except Exception as error:
+            _stay_eager(target, "not packed" if way else "not traced", error)
+        else:
+            target.traced, target.eager_because = traced, ""
+            return
 
 
-def _replays(target: Target, traced: TracedForward, store: KVStore) -> bool:
-    """Whether logits and cache come out as they do eagerly, for trees of several sizes behind several prefixes."""
+def _stay_eager(target: Target, what: str, error: Exception) -> None:
+    """Keep the reason in one short line: what is shown is no place for a library's whole message."""
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[: _LONGEST_REASON - 1].rstrip()}…"
+    target.eager_because = f"{what}: {reason}"
+    # No warning: a handler that nobody set up would print it, and `engine` tells.
+    _log.info("%s: %s", target.name, target.eager_because)
+
+
+def _check_gap(gap: float, dtype: torch.dtype) -> None:
+    """Raises ValueError where a replay is further from the eager forward than rounding explains."""
+    if not gap <= _SELF_CHECK_TOLERANCE[dtype]:
+        raise ValueError(f"a replay differs from the eager forward by {gap:.2g}")
+
+
+def _replay_gap(target: Target, traced: TracedForward, store: KVStore) -> float:
+    """How far logits and cache are from the eager ones at most, for trees of several sizes behind several prefixes."""
     tokens = _check_tokens(target, 12)
-    worst = 0.0
+    gaps = []
     for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
         tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
         eager, replayed = store.clone(64), store.clone(64)
@@ -156,8 +201,9 @@ def _replays(target: Target, traced: TracedForward, store: KVStore) -> bool:
         assert eager.data is not None and replayed.data is not None
         expected = run_tree(target.model, eager, inputs.tensors, length + rows)
         found = traced(inputs.tensors, replayed.data[..., : length + rows, :])
-        worst = max(worst, _gap(found, expected.float()), _gap(replayed.data, eager.data.float()))
-    return worst <= _SELF_CHECK_TOLERANCE[target.dtype]
+        gaps += [_gap(found, expected.float()), _gap(replayed.data, eager.data.float())]
+    # Unlike Python's own maximum it is not a number where one of them is not.
+    return float(torch.tensor(gaps).max())
 
 
 def _check_tokens(target: Target, count: int) -> list[int]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 LaneOptions = dict[str, dict[str, str]]
+DEVICES = ("cpu", "cuda", "auto")
+DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
 
 
 def lane_names(given: str) -> tuple[str, ...]:
@@ -45,7 +47,7 @@ def lane_options(given: Iterable[str]) -> LaneOptions:
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, and where it runs."""
     parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument("--dtype", help="float32, bfloat16 or float16")
 
 

@@ -44,7 +44,7 @@ def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """The product, without anything done to it. In TorchScript, for a trace cannot hold its empty list of numbers."""
     with warnings.catch_warnings():
         # TorchScript is said to be deprecated; where it is gone, nothing is traced and nothing packed.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         unit = torch.jit.CompilationUnit(_SOURCE)
     kernel: Callable[[Tensor, Tensor, Tensor | None], Tensor] = unit.product
     return kernel

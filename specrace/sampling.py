@@ -20,11 +20,10 @@ _CACHED_POSITIONS = 64
 
 
 class Sampler:
-    """Chooses tokens by a `SamplingRule`; keeps the noise of recent positions."""
+    """Chooses tokens by a `SamplingRule`, on the device of the logits; keeps the noise of recent positions."""
 
-    def __init__(self, rule: SamplingRule, device: torch.device) -> None:
+    def __init__(self, rule: SamplingRule) -> None:
         self.rule = rule
-        self.device = device
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
     def choose(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
@@ -33,15 +32,16 @@ class Sampler:
             # In 16 bits a CPU looks for the largest five times slower than it does after a cast.
             return logits.float().argmax(dim=-1)
         warped = warp(logits.float(), self.rule)
-        noise = torch.stack([self._noise_at(position, logits.shape[-1]) for position in positions])
+        noise = torch.stack([self._noise_at(position, logits) for position in positions])
         return (warped + noise).argmax(dim=-1)
 
-    def _noise_at(self, position: int, size: int) -> Tensor:
-        """Gumbel noise [V] of one position, the same whenever it is asked for."""
+    def _noise_at(self, position: int, logits: Tensor) -> Tensor:
+        """Gumbel noise [V] of one position, for logits [N, V]; the same whenever it is asked for."""
         noise = self._noise.get(position)
         if noise is None:
-            generator = torch.Generator(self.device).manual_seed(_mix(self.rule.seed, position))
-            uniform = torch.rand(size, generator=generator, device=self.device).clamp_(1e-20, 1 - 2**-24)
+            generator = torch.Generator(logits.device).manual_seed(_mix(self.rule.seed, position))
+            uniform = torch.rand(logits.shape[-1], generator=generator, device=logits.device)
+            uniform = uniform.clamp_(1e-20, 1 - 2**-24)
             noise = -torch.log(-torch.log(uniform))
             self._noise[position] = noise
             if len(self._noise) > _CACHED_POSITIONS:

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qw
 from specrace.errors import InputError
 from specrace.loading import check_device, record
 from specrace.rule import SamplingRule
+from specrace.shards import one_device
 from specrace.target import DTYPES, Prefix, Session, Target
 from specrace.tree import TokenTree
 from specrace.verify import Scores
@@ -125,8 +126,11 @@ def make_config(shape: str, vocab_size: int, **changes: Any) -> PreTrainedConfig
 def load_scripted(
     shape: str, scripts: Mapping[Tokens, Tokens], *, device: str = "cpu", dtype: str | None = None
 ) -> ScriptedTarget:
-    """A model of a shape with random weights, made on the device itself. Raises InputError where it does not fit."""
+    """A model of a shape with random weights, made on the device itself, on one alone. Raises InputError where it does
+    not fit, or for a device that there is not.
+    """
     check_device(device, dtype)
+    device = one_device(device)
     largest = max((max(*prompt, *output) for prompt, output in scripts.items()), default=0)
     config = make_config(shape, largest + 1)
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]

@@ -28,6 +28,7 @@ from specrace.kv import KVStore
 from specrace.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from specrace.rule import SamplingRule
 from specrace.sampling import Sampler, warp
+from specrace.shards import device_names, distinct, layer_devices
 from specrace.tree import TokenTree
 from specrace.verify import Scores
 
@@ -49,7 +50,10 @@ class Target:
     """A model, its tokenizer (None for a bare model), and the rules of its context.
 
     `drafting` is the smaller model that drafts for it, if any, or loads it when it is first needed. With `graphs`
-    (a GPU) or `traced` (a CPU) forwards are replayed without Python; `specrace.loading` sets and checks them.
+    (a GPU) or `traced` (a CPU) forwards are replayed without Python; `specrace.loading` sets and checks them, and says
+    in `eager_because` why they are not. A model may lie on several devices (`layer_devices`): tokens enter on the
+    first, `device`, keys and values stay where their layer is, logits are read where they come out. Raises InputError
+    for a model on several devices whose layers are not found.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
@@ -57,11 +61,13 @@ class Target:
         self.tokenizer = tokenizer
         self.name = name or str(model.config._name_or_path) or type(model).__name__
         self.config = model.config.get_text_config()
-        self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
-        self._on_gpu = self.device.type == "cuda"
         self.vocab_size: int = self.config.vocab_size
         self.num_layers: int = self.config.num_hidden_layers
+        self.layer_devices = layer_devices(model, self.num_layers)
+        self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device
+        self.devices = distinct((self.device, *self.layer_devices))
+        self._on_gpu = self.device.type == "cuda"
         self.max_context = _max_context(self.config)
         self.eos_ids = _eos_ids(model, tokenizer)
         accepted = inspect.signature(model.forward).parameters
@@ -72,6 +78,7 @@ class Target:
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
         self.traced: TracedForward | None = None
+        self.eager_because = "on several devices" if self.layer_devices else ""
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
@@ -84,7 +91,7 @@ class Target:
                 "the tokenizer belongs to another model."
             )
         began = time.perf_counter()
-        store = KVStore(self.num_layers, max(1, len(prompt) - 1))
+        store = KVStore(self.num_layers, max(1, len(prompt) - 1), self.layer_devices)
         if len(prompt) > 1:
             ids = torch.tensor([prompt[:-1]], device=self.device)
             positions = torch.arange(len(prompt) - 1, device=self.device)[None]
@@ -101,7 +108,7 @@ class Target:
 
         With graphs, those that it may need are recorded here, which is before any clock starts.
         """
-        sampler = Sampler(rule or SamplingRule(), self.device)
+        sampler = Sampler(rule or SamplingRule())
         if self.graphs is not None:
             return GraphedSession(self, self.graphs.lend(prefix.store, room), sampler, num_top)
         store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
@@ -140,13 +147,17 @@ class Target:
         return self.drafting
 
     def synchronize(self) -> None:
-        """Wait for the device, so that a clock that is read next has seen all the work."""
+        """Wait for the devices, so that a clock that is read next has seen all the work."""
         if self._on_gpu:
-            torch.cuda.synchronize(self.device)
+            for device in self.devices:
+                torch.cuda.synchronize(device)
 
     @cached_property
     def roofline(self) -> Roofline:
-        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth second)."""
+        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth second).
+
+        Of several devices on the first: a step passes through them in turn, so their bandwidths do not add up.
+        """
         kv = token_bytes(self.config, self.dtype.itemsize)
         return Roofline(weight_bytes(self.model), kv, copy_bandwidth(self.device))
 
@@ -157,16 +168,17 @@ class Target:
     def reset_peak_memory(self) -> None:
         """Let `peak_memory` begin anew."""
         if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
+            for device in self.devices:
+                torch.cuda.reset_peak_memory_stats(device)
         elif _CLEAR_PEAK.exists():
             with contextlib.suppress(OSError):
                 # 5: the peak of the resident set is now its size (proc(5)).
                 _CLEAR_PEAK.write_text("5")
 
     def peak_memory(self) -> int | None:
-        """Most bytes in use since the reset: of the device, on a CPU of the whole process; None where unknown."""
+        """Most bytes in use since the reset: of the devices, on a CPU of the whole process; None where unknown."""
         if self.device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(self.device))
+            return sum(int(torch.cuda.max_memory_allocated(device)) for device in self.devices)
         found = re.search(r"VmHWM:\s*(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
         return 1024 * int(found[1]) if found else None
 
@@ -191,10 +203,12 @@ class Target:
 
     @property
     def engine(self) -> str:
-        """How forwards run: "CUDA graphs", "TorchScript" (with or without packed weights), or "eager"."""
+        """How forwards run: "CUDA graphs", "TorchScript" (with or without packed weights), or "eager", and why that."""
         if self.graphs is not None:
             return "CUDA graphs"
-        return "eager" if self.traced is None else self.traced.name
+        if self.traced is not None:
+            return self.traced.name
+        return f"eager ({self.eager_because})" if self.eager_because else "eager"
 
     def describe(self) -> dict[str, Any]:
         """What a figure needs beside it: model, size, dtype, device, versions."""
@@ -202,7 +216,7 @@ class Target:
             "model": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "dtype": str(self.dtype).removeprefix("torch."),
-            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            "device": device_names(self.devices),
             "graphs": self.graphs is not None,
             "engine": self.engine,
             "threads": torch.get_num_threads(),

@@ -152,7 +152,8 @@ class Terminal:
         for number, passage in enumerate(about.get("passages", ()), 1):
             line = f"[{number}] {passage['score']:.2f}  {clean(passage['title'])}  ({clean(passage['document'])})"
             self.console.print(Text(line, style="dim"))
-        model = f"{about.get('model', '?')}, {about.get('dtype', '?')}, {about.get('device', '?')}"
+        names = ("model", "dtype", "device", "engine")
+        model = clean(", ".join(str(about.get(name, "?")) for name in names if name != "engine" or name in about))
         self.console.print(
             Text(f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms; {model}", style="dim")
         )

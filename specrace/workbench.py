@@ -50,6 +50,8 @@ class Workbench:
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
+    # As it was asked for: "auto" may spread another model otherwise.
+    device: str = "cpu"
 
     @classmethod
     def open(
@@ -74,7 +76,9 @@ class Workbench:
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
         curve = load_cached(target.describe())
-        return cls(target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs)
+        return cls(
+            target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
+        )
 
     def on(self, documents: list[Document]) -> Workbench:
         """A workbench with the same models and embedder on other documents, indexed in memory; it has no past."""
@@ -93,11 +97,12 @@ class Workbench:
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents with another model, on the same device. Raises InputError."""
-        return self.with_target(load_target(model, device=str(self.target.device), dtype=dtype))
+        return self.with_target(load_target(model, device=self.device, dtype=dtype))
 
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, which may have other tokens."""
-        return Workbench(target, self.documents, self.retriever, self.embedder, curve=load_cached(target.describe()))
+        curve = load_cached(target.describe())
+        return Workbench(target, self.documents, self.retriever, self.embedder, curve=curve, device=self.device)
 
     @property
     def num_passages(self) -> int:

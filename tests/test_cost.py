@@ -243,6 +243,12 @@ def test_another_machine_or_model_has_another_file(name: str) -> None:
     assert cache_file(about | {name: {"torch": "0"}}) != cache_file(about) == cache_file(dict(about))
 
 
+def test_another_engine_has_another_file_but_not_another_reason() -> None:
+    about = small_target(100).describe()
+    files = [cache_file(about | {"engine": each}) for each in ("eager", "eager (not traced: X)", "TorchScript")]
+    assert files[0] == files[1] != files[2]
+
+
 def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The bundled model, end to end: JSON alone on standard output, a file for `score`, and the cache for a race."""
     out = tmp_path / "out.json"

@@ -15,7 +15,19 @@ HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "t
 
 WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost", "note"}
 TEXT = {"retrieval", "ngrams", "transcripts"}
-MODEL = {"sampling", "inputs", "kv", "forward", "packed", "graphs", "target", "loading", "roofline", "scripted"}
+MODEL = {
+    "sampling",
+    "inputs",
+    "kv",
+    "forward",
+    "packed",
+    "graphs",
+    "target",
+    "loading",
+    "roofline",
+    "scripted",
+    "shards",
+}
 MODEL |= {"peers", "draft_model"}
 RACE = {"lane", "race", "recording", "bench", "score", "calibrate"}
 # Training the bundled model is a program of its own beside the house; nobody imports it.

@@ -27,7 +27,7 @@ def session_behind(target: Target, context: int) -> Session:
     """A session behind so many tokens, whose keys and values are random: prefill's cost is the model's own."""
     generator = torch.Generator().manual_seed(0)
     store = KVStore(target.num_layers, context)
-    store.data = torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)
+    store.blocks = [torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)]
     store.length = context
     return target.session(Prefix(store, 0.0), ROOM, SamplingRule())
 

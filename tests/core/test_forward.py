@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
+from app import describe
 from specrace import packed
 from specrace.drafters import METHODS
 from specrace.events import Finished
@@ -125,18 +129,87 @@ class _Refusing(LlamaForCausalLM):
         return super().forward(*given, **named)
 
 
-@pytest.mark.parametrize("kind", [_Moody, _Counting, _Refusing])
-def test_a_model_that_a_recording_would_not_follow_stays_eager(kind: Any) -> None:
+class _Broken(LlamaForCausalLM):
+    """Says nothing that is a number."""
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        output = super().forward(*given, **named)
+        output.logits = output.logits * float("nan")
+        return output
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (_Moody, "what the model does depends on its tokens"),
+        (_Counting, "a replay differs from the eager forward by"),
+        (_Refusing, "not traced: KeyError: 'no tracing here'"),
+        (_Broken, "a replay differs from the eager forward by nan"),
+    ],
+)
+def test_a_model_that_a_recording_would_not_follow_stays_eager(kind: Any, reason: str) -> None:
     model = tiny_model("llama")
     target = Target(kind(model.config).eval(), name="odd")
     trace_forwards(target)
-    assert target.traced is None and target.describe()["engine"] == "eager"
+    engine = target.describe()["engine"]
+    assert target.traced is None and engine.startswith("eager (not traced: ") and reason in engine
     assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2
 
 
 def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
     assert load_target().engine.startswith("TorchScript")
     assert load_target(graphs=False).engine == "eager"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("TorchScript is gone\nand will not come back"), "RuntimeError: TorchScript is gone"),
+        (AttributeError(), "AttributeError"),
+        (TypeError("x" * 300), "TypeError: " + "x" * 68 + "…"),
+    ],
+)
+def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
+    error: Exception,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def gone(*_: Any, **__: Any) -> Any:
+        warnings.warn(
+            "`torch.jit.trace` is not supported in Python 3.14+ and may break.", DeprecationWarning, stacklevel=2
+        )
+        raise error
+
+    monkeypatch.setattr(torch.jit, "trace", gone)
+    caplog.set_level(logging.INFO, "specrace")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        target = load_target(graphs=False)
+        capfd.readouterr()  # the library's own bar
+        trace_forwards(target)
+    assert target.engine == f"eager (not traced: {told})"
+    assert not warned and capfd.readouterr() == ("", "")
+    assert {record.levelname for record in caplog.records} == {"INFO"} and told in caplog.text
+    events = list(race(target, [3, 4, 5, 3, 4], RaceSpec(("trie",), max_new_tokens=6)))
+    assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
+    assert describe(SimpleNamespace(target=target, num_passages=3)).endswith(f"eager (not traced: {told}), 3 passages")  # type: ignore[arg-type]
+
+
+def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = torch.jit.CompilationUnit
+
+    def warning(source: str) -> Any:
+        warnings.warn("TorchScript is going", FutureWarning, stacklevel=2)
+        return made(source)
+
+    monkeypatch.setattr(torch.jit, "CompilationUnit", warning)
+    packed._kernel.cache_clear()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trace_forwards(target := tiny_target("llama"), packed=True)
+    assert not warned and target.engine == "TorchScript, packed weights"
 
 
 # Packed weights.

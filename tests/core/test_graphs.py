@@ -194,4 +194,5 @@ def test_a_model_that_cannot_be_recorded_stays_eager() -> None:
         target = tiny_target("llama")
         record_graphs(target, double)
         assert target.graphs is None and target.describe()["graphs"] is False
+        assert target.engine.startswith("eager (no graphs: ")
         assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2

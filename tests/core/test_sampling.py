@@ -15,12 +15,10 @@ from specrace.errors import InputError
 from specrace.rule import MAX_SEED, SamplingRule
 from specrace.sampling import Sampler, warp
 
-CPU = torch.device("cpu")
-
 
 def draw(logits: Tensor, positions: list[int], **rule: float) -> list[int]:
     """Tokens of a fresh sampler."""
-    tokens: list[int] = Sampler(SamplingRule(**rule), CPU).choose(logits, positions).tolist()  # type: ignore[arg-type]
+    tokens: list[int] = Sampler(SamplingRule(**rule)).choose(logits, positions).tolist()  # type: ignore[arg-type]
     return tokens
 
 
@@ -31,7 +29,7 @@ def random_logits(rows: int, vocab: int, seed: int = 0) -> Tensor:
 def total_variation(rule: SamplingRule, logits: Tensor, count: int) -> float:
     """Distance between the frequencies of `count` positions and the warped softmax."""
     tokens: list[int] = []
-    sampler = Sampler(rule, CPU)
+    sampler = Sampler(rule)
     for first in range(0, count, 1000):
         tokens += sampler.choose(logits.expand(1000, -1), range(first, first + 1000)).tolist()
     found = torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / count
@@ -64,7 +62,7 @@ def test_neighbouring_positions_and_seeds_are_independent() -> None:
 @given(st.integers(0, MAX_SEED), st.lists(st.integers(0, 5000), min_size=1, max_size=80))
 def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list[int]) -> None:
     logits = torch.zeros(1, 50)
-    sampler = Sampler(SamplingRule(1.0, seed=seed), CPU)
+    sampler = Sampler(SamplingRule(1.0, seed=seed))
     together = sampler.choose(logits.expand(len(positions), -1), positions).tolist()
     apart = [draw(logits, [position], temperature=1.0, seed=seed)[0] for position in positions]
     assert together == apart == [sampler.choose(logits, [position]).item() for position in positions]
@@ -72,7 +70,7 @@ def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list
 
 def test_noise_survives_more_positions_than_are_remembered() -> None:
     logits = random_logits(1, 40)
-    sampler = Sampler(SamplingRule(1.0, seed=3), CPU)
+    sampler = Sampler(SamplingRule(1.0, seed=3))
     first = [sampler.choose(logits, [position]).item() for position in range(300)]
     assert [sampler.choose(logits, [position]).item() for position in range(300)] == first
 

@@ -58,6 +58,10 @@ def test_unknown_devices_dtypes_and_hosts(model: str, capsys: pytest.CaptureFixt
     assert "cannot be served on" in refusal(["--model", model, "--host", "203.0.113.7"], capsys)
 
 
+def test_auto_is_a_device(model: str) -> None:
+    assert app.parse(["--model", model, "--device", "auto"]).device == "auto"
+
+
 def test_examples_are_questions_that_our_documents_answer(model: str, tmp_path: Path) -> None:
     questions = app.example_questions(app.parse(["--model", model]))
     assert questions[: len(app.FIRST_QUESTIONS)] == list(app.FIRST_QUESTIONS)
