@@ -354,7 +354,18 @@ def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
 def describe_race(started: Started) -> Frame:
     """What a keyframe says of the whole race: the lanes, the model, the passages."""
     about = started.about
-    names = ("question", "date", "model", "parameters", "dtype", "device", "threads", "retrieve_ms", "settings")
+    names = (
+        "question",
+        "date",
+        "model",
+        "parameters",
+        "dtype",
+        "device",
+        "engine",
+        "threads",
+        "retrieve_ms",
+        "settings",
+    )
     return {
         **{name: about.get(name) for name in names},
         "prompt_tokens": started.prompt_tokens,

@@ -8,7 +8,8 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import QUESTION, SHORT, ask, texts
+from tests.browser.conftest import RECORDING
+from tests.browser.parts import QUESTION, SHORT, ask, mode, open_race, texts
 
 pytestmark = pytest.mark.browser
 
@@ -78,6 +79,22 @@ def test_an_example_and_the_enter_key_race_too(app: Any, open_page: Any) -> None
     page.locator("#question").locator("textarea, input").press("Enter")
     page.wait_for_function("race => document.querySelector('.stage').dataset.race > race", arg=before)
     wait_for_phase(page, "finished")
+
+
+def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, open_page: Any) -> None:
+    page = open_page(f"{app.url}?tokens=40", calm=True)
+    open_race(page, RECORDING)
+    assert all(texts(page))
+    held: list[Any] = []
+    page.route("**/gradio_api/race/**", lambda route: held.append(route))
+    ask(page)
+    mode(page, "live")
+    assert not any(texts(page)) and set(page.locator(".speedup").all_text_contents()) == {"–"}
+    expect(page.locator(".podium")).to_be_hidden()
+    page.wait_for_function("!document.querySelector('.passage mark.drafted')")
+    held[0].continue_()
+    mode(page, "result")
+    assert all(texts(page))
 
 
 def test_stop_ends_a_race_and_another_can_start(app: Any, open_page: Any) -> None:

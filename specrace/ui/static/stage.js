@@ -89,6 +89,7 @@ function drawHead(head) {
   setLanes(head.lanes, head.settings?.max_new_tokens ?? 160);
   passages.show(head.passages, panes.map((pane) => pane.method));
   find(".machine").textContent = find(".machine").title = describeRecording({ ...head, date: undefined });
+  if (head.engine) find(".machine").title += ` · ${head.engine}`;
   find(".machine").title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.open = "false";
