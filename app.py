@@ -122,10 +122,9 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 
 
 def describe(bench: Workbench) -> str:
-    """The model, how it runs, and the documents in a few words."""
+    """The model and the documents in a few words."""
     about = bench.target.describe()
-    names = ("model", "dtype", "device", "engine")
-    return f"Ready: {', '.join(about[name] for name in names)}, {bench.num_passages} passages"
+    return f"Ready: {about['model']}, {about['dtype']}, {about['device']}, {bench.num_passages} passages"
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
