@@ -82,8 +82,7 @@ class FusionDrafter:
         self._tops, self._past_states = [], []
         if budget < 1 or self.account.rests():
             return TokenTree.chain(context[-1])
-        if budget >= len(self.prices.costs):
-            self.prices = Prices(self.curve, budget)
+        self._price(budget)
         state, common = self.own.state(), self.own.common()
         if common is not self._common:
             self._common, self._frequent = common, dict(common)
@@ -98,6 +97,11 @@ class FusionDrafter:
         tokens, parents = self._tokens[:size], self._parents[:size]
         positions = [self._position(node) for node in range(size)]
         return TokenTree(tuple(tokens), tuple(parents), tuple(self._probs[:size]), tuple(positions))
+
+    def _price(self, most: int) -> None:
+        """See to it that steps with up to `most` guesses have a price."""
+        if most >= len(self.prices.costs):
+            self.prices = Prices(self.curve, most)
 
     def _grow(self, previous: int, budget: int) -> int:
         """Add the likeliest guesses one by one while more may pay; returns how many of them bring the most."""
@@ -185,11 +189,10 @@ class FusionDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Judge the estimates along the accepted path, book the draft, and take in what was said."""
         said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
-        for node, token in zip(verdict.path, said, strict=True):
-            if node < len(self._tops):
-                self._judge(self._tops[node], token)
+        self._judge(verdict.path, said)
         if tree.num_draft:
-            self.account.book(len(said), self.curve.at(len(tree)))
+            self._price(tree.num_draft)
+            self.account.book(len(said), self.prices.measured[tree.num_draft])
         self.own.extend(said)
         if self.past is not None:
             last = verdict.path[-1]
@@ -200,13 +203,20 @@ class FusionDrafter:
         if self.recycled is not None:
             self.recycled.learn(tree, verdict)
 
-    def _judge(self, top: Top, token: int) -> None:
-        """What was thought likeliest at a node, if anything, against the `token` that came; else the frequent ones."""
-        length, likeliest, prob = top
-        if length:
-            self.trust.judge(length, prob, token == likeliest)
-        if token != likeliest:
-            self.trust.judge(0, self._mass, token in self._frequent)
+    def _judge(self, path: Sequence[int], said: Sequence[int]) -> None:
+        """What was thought likeliest at each node of the path, if anything, against what came; else the frequent ones.
+
+        Nodes grow in order, so those that nothing was asked about are the last ones.
+        """
+        tops, judge = self._tops, self.trust.judge
+        for node, token in zip(path, said, strict=True):
+            if node >= len(tops):
+                break
+            length, likeliest, prob = tops[node]
+            if length:
+                judge(length, prob, token == likeliest)
+            if token != likeliest:
+                judge(0, self._mass, token in self._frequent)
 
 
 def _merge(probs: dict[int, float], rest: float, estimate: Estimate) -> float:

@@ -9,7 +9,8 @@ class Prices:
     """What a step with 0, 1, ... guesses costs, in steps without any, up to a number of guesses.
 
     A lane runs a few rows more where that is cheaper, so the cost never falls; and a guess takes time to make.
-    `floor` is the price of a guess where they are cheapest: one that is less likely than that never pays.
+    `floor` is the price of a guess where they are cheapest: one that is less likely than that never pays. `measured`
+    are the rows alone, as the curve has them.
     """
 
     # On a curve that is flat, or falls by a noise, what is hardly ever right is left out all the same.
@@ -19,7 +20,8 @@ class Prices:
 
     def __init__(self, curve: CostCurve, most: int) -> None:
         price = self.GUESS_MS / curve.row_ms if curve.row_ms else 0.0
-        rows = [curve.at(1 + count) for count in range(most + 1)]
+        self.measured = [curve.at(1 + count) for count in range(most + 1)]
+        rows = self.measured.copy()
         for count in range(most - 1, -1, -1):
             rows[count] = min(rows[count], rows[count + 1])
         self.costs = [cost / rows[0] + price * count for count, cost in enumerate(rows)]

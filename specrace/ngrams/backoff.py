@@ -18,8 +18,9 @@ from specrace.ngrams.trie import NGramTrie, Node
 ESCAPE = 2.0
 # What so many contexts leave open of which each was seen once, all with one successor.
 SINGLE = tuple((ESCAPE / (1.0 + ESCAPE)) ** count for count in range(65))
-# The most frequent tokens, which are guessed where nothing else is known; they are counted anew now and then.
-NUM_COMMON, REFRESH = 32, 16
+# The most frequent tokens, which are guessed where nothing else is known; they are looked up anew when the text has
+# grown by so many tokens and by such a part, which changes their order.
+NUM_COMMON, REFRESH, GROWTH = 32, 16, 1 / 8
 
 # Contexts that end at one place, the longest first, each (what follows, its tokens, contexts): a node of the trie; or
 # the index of the only token that ever followed, and how many contexts, each a token shorter, were seen just there.
@@ -112,7 +113,7 @@ class BackoffModel:
         """The most frequent tokens of the text, each with its probability where no context is known."""
         text, counts = self.trie.tokens, self._counts
         total = len(text)
-        if not self._common_at or total >= self._common_at + REFRESH:
+        if not self._common_at or total >= self._common_at + max(REFRESH, GROWTH * self._common_at):
             for token in text[self._common_at :]:
                 counts[token] = counts.get(token, 0) + 1
             self._common_at = total

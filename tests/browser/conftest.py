@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import socket
 import subprocess
@@ -92,13 +93,18 @@ def wait_for_answer(url: str, process: subprocess.Popen[bytes], log: Path) -> No
 
 
 @pytest.fixture(scope="session")
-def races(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Recordings of two real races with the bundled model: one greedy, one with sampled drafts."""
-    folder = tmp_path_factory.mktemp("races")
-    command = [sys.executable, "-m", "tests.browser.races", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return {name: folder / f"{name}.jsonl" for name in ("greedy", "sampled")}
+def races(own_cache_folder: Path) -> dict[str, Path]:
+    """Recordings of two real races with the bundled model, one greedy, one with sampled drafts; made once a run."""
+    folder = own_cache_folder / "races"
+    folder.mkdir(exist_ok=True)
+    found = {name: folder / f"{name}.jsonl" for name in ("greedy", "sampled")}
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all(path.exists() for path in found.values()):
+            command = [sys.executable, "-m", "tests.browser.races", str(folder)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+    return found
 
 
 def find_chromium() -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.ngrams.backoff import ESCAPE, NUM_COMMON, REFRESH, BackoffModel
+from specrace.ngrams.backoff import ESCAPE, GROWTH, NUM_COMMON, REFRESH, BackoffModel
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
@@ -46,7 +46,7 @@ def test_frequent_tokens_are_counted_anew_as_the_text_grows(text: list[int], mor
     for tokens in [[], *more]:
         model.extend(tokens)
         text = [*text, *tokens]
-        if len(text) >= at + REFRESH:
+        if len(text) >= at + max(REFRESH, GROWTH * at):
             at = len(text)
         counts = Counter(text[:at])
         expected = [(token, count / (at + ESCAPE * len(counts))) for token, count in counts.most_common()]
