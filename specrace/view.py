@@ -329,7 +329,8 @@ def headline(started: Started, finished: Finished) -> str:
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla."
+    by = f", with {fastest.tau:.1f} tokens for each run of the model" if fastest.tau > 1 else ""
+    won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla{by}."
     if fastest.lane == "vanilla":
         won = "No lane was faster than vanilla."
     said = f"{won} {_comparison(finished, titles)}"

@@ -30,12 +30,14 @@ class Explainer {
     this.said = new Map();
     this.through = new Set();
     this.until = 0;
+    this.why = "";
   }
 
   turn(on) {
     this.node.hidden = !on;
     this.stage.dataset.explain = String(on);
-    if (on) this.say("hello", "Each pane is one way of writing the same answer. Watch how many words land at once.");
+    if (on && this.why) this.say("why", this.why);
+    else if (on) this.say("hello", "Each pane is one way of writing the same answer. Watch how many words land at once.");
     return on;
   }
 
@@ -43,6 +45,8 @@ class Explainer {
   begin(live) {
     this.said.clear();
     this.through.clear();
+    this.why = "";
+    if (this.node.dataset.about === "why") this.until = 0;
     if (live) this.say("start", "Every lane has the same model and the same question. A lane's clock counts only its own work.");
   }
 
@@ -63,6 +67,15 @@ class Explainer {
     // What was never said comes first, then what was said longest ago.
     found.sort((a, b) => (a[0] === b[0] ? 0 : a[0] - b[0]));
     if (found.length) this.say(found[0][1], found[0][2]);
+  }
+
+  // The race is over: who won, and by what.
+  conclude(rows) {
+    const best = findBest(rows);
+    if (!best) return;
+    const cost = (best.tau / best.speedup).toFixed(2);
+    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens for each run of the model, and a step took ${cost} times as long as vanilla's.`;
+    this.say("why", this.why);
   }
 
   say(key, words) {

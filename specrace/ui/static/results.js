@@ -95,10 +95,16 @@ class Track {
   }
 }
 
+// The fastest lane, where that is one that drafts.
+function findBest(rows) {
+  const best = rows.reduce((best, row) => (row.speedup > best.speedup ? row : best), { speedup: 0 });
+  return rows.length > 1 && best.drafted ? best : undefined;
+}
+
 // Who is fastest, and by what: tokens for each run of the model.
 function tellWhy(rows) {
-  const best = rows.reduce((best, row) => (row.speedup > best.speedup ? row : best));
-  if (rows.length < 2 || !best.drafted || !best.speedup) return "";
+  const best = findBest(rows);
+  if (!best) return "";
   const share = Math.round((100 * best.accepted) / best.drafted);
   return `Why ${best.title} is fastest: it wrote ${best.tau.toFixed(1)} tokens for each run of the model, where vanilla writes 1. The model agreed with ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }

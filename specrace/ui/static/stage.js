@@ -1,7 +1,7 @@
 // The stage: takes a live race's frames in, in order, or a reel, and hands each lane its part. Text from outside goes
 // through textContent only. On the .stage element it tells others "begun" (a live race, or a replay, starts), "step"
-// (the latest one of the lane that was asked for, live), "reel" (a race that can be replayed) and "cursor" (the step
-// that is shown: {lane, step}); they may ask for a step with "seek" (the same).
+// (the latest one of the lane that was asked for, live), "reel" (a race that can be replayed), "cursor" (the step that
+// is shown: {lane, step}) and "result" (the rows of a race that ran to its end); they may ask for a step with "seek".
 const REPLAY_AFTER_MS = 2500, LOADING_MS = 700;
 // A picture costs the browser far more than what is new in it, and a race on the same machine pays for that: frames
 // that come faster are drawn together.
@@ -79,6 +79,7 @@ function beginRace(number) {
   find(".results").hidden = true;
   panes.forEach((pane) => pane.clear());
   setTrack(panes.map((pane) => pane.method), 0, 0);
+  find(".clock b").textContent = seconds(0);
   passages.dim();
   setMode("live");
   // From here on the space bar is the replay's, not the button's that was pressed.
@@ -103,23 +104,27 @@ function showHead(head) {
   setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
 }
 
-function showResult(rows) {
+// One that was stopped has no winner.
+function showResult(rows, phase = reel.phase) {
+  const stopped = phase === "stopped";
   const best = Math.max(...rows.map((row) => row.speedup));
   rows.forEach((row, index) => {
     panes[index].settle();
     panes[index].setBadge(...row.badge);
     panes[index].setSpeedup(row.speedup);
     panes[index].node.dataset.done ||= row.end;
-    panes[index].node.classList.toggle("winner", rows.length > 1 && row.speedup === best);
+    panes[index].node.classList.toggle("winner", !stopped && rows.length > 1 && row.speedup === best);
   });
   showResults(find(".results"), rows);
-  showPodium(find(".podium"), rows.map((row) => ({ ...row, ...methods.get(row.lane) })));
+  showPodium(find(".podium"), stopped ? [] : rows.map((row) => ({ ...row, ...methods.get(row.lane) })));
   setMode("result");
+  if (stopped) find(".mode").textContent = "Stopped";
+  stage.dispatchEvent(new CustomEvent("result", { detail: stopped ? [] : rows }));
 }
 
 function showEnd(frame) {
   setPhase(frame.phase, frame.headline);
-  showResult(frame.results);
+  showResult(frame.results, frame.phase);
 }
 
 // The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.

@@ -4,10 +4,11 @@ const inspector = new Inspector(stage), plots = new Plots(stage), explainer = ne
 // On stage the inspector lies over the panes and is shut at first; on the bench it stands open.
 function toggleInspector() {
   const { node } = inspector, overlay = document.body.dataset.view === "stage", kind = overlay ? "overlay" : "open";
-  const shows = node.dataset[kind] !== "true";
+  // One that is open below the fold is not to be shut by who looks for it.
+  const shows = node.dataset[kind] !== "true" || (!overlay && !inspector.seen);
   node.dataset[kind] = String(shows);
   document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(shows));
-  if (shows && !overlay) node.scrollIntoView({ block: "nearest", behavior: CALM.matches ? "auto" : "smooth" });
+  if (shows && !overlay) node.scrollIntoView({ block: "start", behavior: CALM.matches ? "auto" : "smooth" });
 }
 
 function toggleExplain() {
@@ -21,6 +22,7 @@ const settingsPanel = document.getElementById("settings");
 if (settingsPanel) settingsPanel.dataset.lanes ??= props.lanes.join(" ");
 stage.addEventListener("moved", ({ detail }) => explainer.take(detail, panes[detail.lane].method));
 stage.addEventListener("begun", ({ detail }) => explainer.begin(detail.live));
+stage.addEventListener("result", ({ detail }) => explainer.conclude(detail));
 stage.addEventListener("cursor", ({ detail }) => player.playing || lightStep(detail));
 passages.watch(find(".panes"));
 
