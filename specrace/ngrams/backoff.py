@@ -8,6 +8,7 @@ context accounts for goes by how often a token stands in the text.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
@@ -38,7 +39,7 @@ class BackoffModel:
         self._common: list[tuple[int, float]] = []
         self._common_at = 0
         # How often each token stands in the first `_common_at` tokens of the text, in the order of their first places.
-        self._counts: dict[int, int] = {}
+        self._counts = Counter[int]()
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Append `tokens` to the text."""
@@ -114,8 +115,7 @@ class BackoffModel:
         text, counts = self.trie.tokens, self._counts
         total = len(text)
         if not self._common_at or total >= self._common_at + max(REFRESH, GROWTH * self._common_at):
-            for token in text[self._common_at :]:
-                counts[token] = counts.get(token, 0) + 1
+            counts.update(text[self._common_at :])
             self._common_at = total
             most = sorted(counts.items(), key=itemgetter(1), reverse=True)[:NUM_COMMON]
             self._common = [(token, count / (total + ESCAPE * len(counts))) for token, count in most]
