@@ -6,7 +6,6 @@ import logging
 import random
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
-from app import describe
 from specrace import packed
 from specrace.drafters import METHODS
 from specrace.events import Finished
@@ -194,7 +192,6 @@ def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
     assert {record.levelname for record in caplog.records} == {"INFO"} and told in caplog.text
     events = list(race(target, [3, 4, 5, 3, 4], RaceSpec(("trie",), max_new_tokens=6)))
     assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
-    assert describe(SimpleNamespace(target=target, num_passages=3)).endswith(f"eager (not traced: {told}), 3 passages")  # type: ignore[arg-type]
 
 
 def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
