@@ -16,7 +16,7 @@ from specrace.ui.gallery import Gallery
 from specrace.ui.page import build_page, launch_options
 from specrace.ui.worker import Worker
 from specrace.workbench import Workbench
-from tests.browser.parts import PATIENCE_MS, QUESTION, mode, race, texts
+from tests.browser.parts import PATIENCE_MS, QUESTION, mode, open_race, race, texts
 
 pytestmark = pytest.mark.browser
 
@@ -144,7 +144,7 @@ def test_what_an_opened_file_says_is_only_text(without_model: str, open_page: An
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
     page = open_page(without_model, ready=False)
-    open_file(page, write(tmp_path / "${x}<b>hostile{{y}}.jsonl", events))
+    open_race(page, write(tmp_path / "${x}<b>hostile{{y}}.jsonl", events))
     mode(page, "replay")
     mode(page, "result")
     for place in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):

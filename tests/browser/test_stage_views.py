@@ -151,6 +151,8 @@ def test_keys_steer_the_page_but_not_while_typing(app: Any, open_page: Any) -> N
         expect(page.locator("dialog.help dt").get_by_text(name, exact=True)).to_have_count(1)
     page.keyboard.press("Escape")
     expect(page.locator("dialog.help")).to_be_hidden()
+    page.locator(".inspector").scroll_into_view_if_needed()
+    expect(page.locator(".inspector")).to_be_in_viewport()
     page.keyboard.press("t")
     expect(page.locator("#inspector-toggle")).to_have_attribute("aria-expanded", "false")
     page.keyboard.press("t")
