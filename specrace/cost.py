@@ -34,7 +34,7 @@ class CostCurve:
     rows: tuple[int, ...]
     ratio: tuple[float, ...]
     contexts: tuple[ContextCost, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if len(self.rows) != len(self.ratio) or self.rows[:1] != (1,) or sorted(set(self.rows)) != list(self.rows):

@@ -16,9 +16,10 @@ from typing import Annotated, ClassVar
 
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.drafters.fusion_note import tell
-from specrace.drafters.payoff import Account, Prices, Trust
+from specrace.drafters.payoff import Account, Trust, prices_of
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
-from specrace.ngrams.backoff import BackoffModel, Estimate, State
+from specrace.ngrams.automaton import NOWHERE, Run
+from specrace.ngrams.backoff import BackoffModel, Estimate
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 from specrace.note import Note
@@ -31,7 +32,6 @@ Candidate = tuple[float, int, int, int, float]
 # probability as first estimated.
 Top = tuple[int, int, float]
 NOTHING: Top = (0, -1, 0.0)
-NOWHERE: State = ()
 # Where the longer contexts leave less than this the shorter ones are not asked: most of the time of a long copy.
 ENOUGH = 0.1
 
@@ -55,53 +55,57 @@ class FusionDrafter:
         self.trust = Trust(longest)
         self.account = Account()
         self.curve = material.curve
-        self.prices = Prices(material.curve, 0)
+        self.prices = prices_of(material.curve, 0)
         self.corpus = CorpusRows(material.corpus) if corpus and material.corpus is not None else None
         self.recycled = Recycled() if recycling else None
         self.num_top = NUM_TOP if recycling else 0
         self.past: BackoffModel | None = None
-        self._past_state: State = ()
+        self._past_end = NOWHERE
         if past and material.past:
-            self.past = BackoffModel(longest, trie=PastOutputs.of(material.past).trie(longest + 1))
+            self.past = BackoffModel(longest, known=PastOutputs.of(material.past).automaton(longest + 1))
             for token in material.prompt[-longest:]:
-                self._past_state = self.past.follow(self._past_state, token)
+                self._past_end = self.past.known.follow(self._past_end, token)
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
-        self._common: list[tuple[int, float]] = []
-        self._frequent: dict[int, float] = {}
-        self._mass = 0.0
+        self._look_up_common()
         # The tree in the making: of each node its contexts, and what was judged likeliest after it.
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._probs: list[float] = []
-        self._states: list[State] = []
-        self._past_states: list[State] = []
+        self._contexts: list[Run] = []
+        self._past_contexts: list[Run] = []
         self._tops: list[Top] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """At most `budget` guesses, as many as pay; the bare root where none does, and while drafts are put off."""
-        self._tops, self._past_states = [], []
+        self._tops, self._past_contexts = [], []
         if budget < 1 or self.account.rests():
             return TokenTree.chain(context[-1])
         self._price(budget)
-        state, common = self.own.state(), self.own.common()
-        if common is not self._common:
-            self._common, self._frequent = common, dict(common)
-            self._mass = sum(self._frequent.values())
-        if not state and not self._has_others and self._common[0][1] < self.prices.floor:
+        end = self.own.known.end()
+        if self.own.common() is not self._common:
+            self._look_up_common()
+        if end == NOWHERE and not self._has_others and self._common[0][1] < self.prices.floor:
             return TokenTree.chain(context[-1])
         self._tokens, self._parents, self._probs = [context[-1]], [-1], [1.0]
-        self._states, self._past_states = [state], [self._past_state]
+        self._contexts, self._past_contexts = [end], [self._past_end]
         size = 1 + self._grow(context[-2] if len(context) > 1 else -1, budget)
         if size == 1:
             return TokenTree.chain(context[-1])
         tokens, parents = self._tokens[:size], self._parents[:size]
-        positions = [self._position(node) for node in range(size)]
-        return TokenTree(tuple(tokens), tuple(parents), tuple(self._probs[:size]), tuple(positions))
+        place, contexts = self.own.known.place, self._contexts
+        places = [place(contexts[parents[node]], tokens[node]) for node in range(1, size)]
+        return TokenTree(tuple(tokens), tuple(parents), tuple(self._probs[:size]), (-1, *places))
+
+    def _look_up_common(self) -> None:
+        """The frequent tokens, which of them are any, and how likely it is that one of them comes."""
+        self._common = self.own.common()
+        self._frequent = dict(self._common)
+        self._mass = sum(self._frequent.values())
 
     def _price(self, most: int) -> None:
         """See to it that steps with up to `most` guesses have a price."""
         if most >= len(self.prices.costs):
-            self.prices = Prices(self.curve, most)
+            self.prices = prices_of(self.curve, most)
 
     def _grow(self, previous: int, budget: int) -> int:
         """Add the likeliest guesses one by one while more may pay; returns how many of them bring the most."""
@@ -114,7 +118,8 @@ class FusionDrafter:
                 break
             negative, parent, _, token, share = heappop(heap)
             prob = -negative
-            if not self.prices.may_pay(node, tokens, prob, best):
+            # One that pays by itself needs no look at those after it.
+            if tokens + prob <= best * costs[node + 1] and not self.prices.may_pay(node, tokens, prob, best):
                 break
             self._add(parent, token, share)
             node += 1
@@ -127,9 +132,9 @@ class FusionDrafter:
         self._tokens.append(token)
         self._parents.append(parent)
         self._probs.append(share)
-        self._states.append(self.own.follow(self._states[parent], token))
+        self._contexts.append(self.own.known.follow(self._contexts[parent], token))
         if self.past is not None:
-            self._past_states.append(self.past.follow(self._past_states[parent], token))
+            self._past_contexts.append(self.past.known.follow(self._past_contexts[parent], token))
 
     def _push(self, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
         """Add to the candidates what may pay of the children of a node of path probability `prob`, from all sources."""
@@ -155,32 +160,29 @@ class FusionDrafter:
 
         Earlier outputs go first where more of the last tokens stand in them, and last where fewer do.
         """
-        own, past, state, earlier = self.own, self.past, self._states[node], NOWHERE
+        own, past, context = self.own, self.past, self._contexts[node]
         probs: dict[int, float] = {}
-        rest, length = 1.0, state[0][1] if state else 0
+        rest, length = 1.0, context[1]
+        earlier, longer = NOWHERE, length
         if past is not None:
-            earlier = self._past_states[node]
-            if earlier and earlier[0][1] > length:
-                longer = sum(1 for context in earlier if context[1] > length)
-                length = own.longest + earlier[0][1]
-                rest = past.blend(earlier[:longer], probs, rest, ENOUGH)
-                earlier = earlier[longer:]
+            earlier = self._past_contexts[node]
+            if earlier[1] > length:
+                rest = past.blend(earlier, probs, rest, ENOUGH, length)
+                longer = own.longest + earlier[1]
         if rest >= ENOUGH:
-            rest = own.blend(state, probs, rest, ENOUGH)
-        if past is not None and earlier and rest >= ENOUGH:
-            rest = past.blend(earlier, probs, rest, ENOUGH)
+            rest = own.blend(context, probs, rest, ENOUGH)
+        if past is not None and rest >= ENOUGH:
+            rest = past.blend(past.known.shortened(earlier, length), probs, rest, ENOUGH)
         if not probs:
             self._tops.append(NOTHING)
             return probs, rest
-        likeliest = max(probs, key=probs.__getitem__)
+        likeliest = max(probs, key=probs.__getitem__) if len(probs) > 1 else next(iter(probs))
         top = probs[likeliest]
-        self._tops.append((length, likeliest, top))
-        factor = self.trust.factor(length, top)
-        return {token: prob * factor for token, prob in probs.items()}, 1.0 - factor * (1.0 - rest)
-
-    def _position(self, node: int) -> int:
-        """Where prompt or output has the node's token after its path; -1 for nowhere, and for the root."""
-        return self.own.position(self._states[self._parents[node]], self._tokens[node]) if node else -1
+        factor = self.trust.factor(longer, top)
+        for token in probs:
+            probs[token] *= factor
+        self._tops.append((longer, likeliest, top))
+        return probs, 1.0 - factor * (1.0 - rest)
 
     def note(self, tree: TokenTree) -> Note:
         """The source of each guess, and why there are no more."""
@@ -193,13 +195,13 @@ class FusionDrafter:
         if tree.num_draft:
             self._price(tree.num_draft)
             self.account.book(len(said), self.prices.measured[tree.num_draft])
-        self.own.extend(said)
+        self.own.known.extend(said)
         if self.past is not None:
             last = verdict.path[-1]
-            if last < len(self._past_states):
-                self._past_state, said = self._past_states[last], said[-1:]
+            if last < len(self._past_contexts):
+                self._past_end, said = self._past_contexts[last], said[-1:]
             for token in said:
-                self._past_state = self.past.follow(self._past_state, token)
+                self._past_end = self.past.known.follow(self._past_end, token)
         if self.recycled is not None:
             self.recycled.learn(tree, verdict)
 

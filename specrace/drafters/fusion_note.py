@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specrace.ngrams.backoff import BackoffModel, State
+from specrace.ngrams.automaton import Run
+from specrace.ngrams.backoff import BackoffModel
 from specrace.note import Fact, Note, NoteRow
 from specrace.tree import TokenTree
 
@@ -64,13 +65,13 @@ def path_probs(drafter: FusionDrafter) -> list[float]:
 def name_source(drafter: FusionDrafter, tree: TokenTree, node: int) -> str:
     """Where a guess is from: of the text and earlier outputs the one with the longer context, else the first other."""
     parent, token = tree.parents[node], tree.tokens[node]
-    own = matched(drafter.own, drafter._states[parent], token)
-    past = 0 if drafter.past is None else matched(drafter.past, drafter._past_states[parent], token)
+    own = matched(drafter.own, drafter._contexts[parent], token)
+    past = 0 if drafter.past is None else matched(drafter.past, drafter._past_contexts[parent], token)
     if max(own, past):
         length = max(own, past)
         place = "prompt and output" if own == length else "earlier outputs"
         return f"{place}, {length} {'token' if length == 1 else 'tokens'} matched"
-    text = drafter.own.trie.tokens
+    text = drafter.own.known.tokens
     before = tree.tokens[tree.parents[parent]] if parent else text[-2] if len(text) > 1 else -1
     if drafter.corpus is not None and token in drafter.corpus.successors(before, tree.tokens[parent])[0]:
         return "the corpus"
@@ -79,6 +80,10 @@ def name_source(drafter: FusionDrafter, tree: TokenTree, node: int) -> str:
     return "frequent in the text"
 
 
-def matched(model: BackoffModel, state: State, token: int) -> int:
-    """How many tokens the longest context has that the token once followed; 0 for none."""
-    return next((context[1] for context in state if model.position((context,), token) >= 0), 0)
+def matched(model: BackoffModel, context: Run, token: int) -> int:
+    """How many tokens the longest end of a context has that the token once followed; 0 for none."""
+    known, (state, length) = model.known, context
+    while length and known.after(state, token) < 0:
+        state = known.links[state]
+        length = known.lengths[state]
+    return length

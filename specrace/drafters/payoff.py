@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from specrace.cost import CostCurve
 
 
@@ -40,6 +42,12 @@ class Prices:
             if corner > count and tokens + prob * (corner - count) > best * costs[corner]:
                 return True
         return False
+
+
+@lru_cache(maxsize=32)
+def prices_of(curve: CostCurve, most: int) -> Prices:
+    """The prices of a machine's rows, worked out once and not for every drafter."""
+    return Prices(curve, most)
 
 
 class Trust:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
 from specrace.ngrams.trie import NGramTrie
 
@@ -25,6 +26,7 @@ class PastOutputs:
         self._outputs: list[tuple[int, ...]] = []
         self._prompts: list[tuple[int, ...]] = []
         self._tries: dict[int, NGramTrie] = {}
+        self._automata: dict[int, SuffixAutomaton] = {}
         for output in outputs:
             self.add(output)
 
@@ -46,8 +48,11 @@ class PastOutputs:
         if len(self._outputs) > self.most:
             self._outputs, self._prompts = self._outputs[self.most // 2 :], self._prompts[self.most // 2 :]
             self._tries.clear()
+            self._automata.clear()
         for trie in self._tries.values():
             trie.extend(_text(prompt, output))
+        for known in self._automata.values():
+            known.extend(_text(prompt, output))
 
     def of_others(self, prompt: Sequence[int]) -> PastOutputs:
         """Those that answered another prompt: these very ones where all did."""
@@ -66,6 +71,14 @@ class PastOutputs:
             for prompt, output in zip(self._prompts, self._outputs, strict=True):
                 trie.extend(_text(prompt, output))
         return self._tries[depth]
+
+    def automaton(self, n: int) -> SuffixAutomaton:
+        """Their n-grams of up to `n` tokens; an END follows each output. Only to be read."""
+        if n not in self._automata:
+            known = self._automata[n] = SuffixAutomaton(n)
+            for prompt, output in zip(self._prompts, self._outputs, strict=True):
+                known.extend(_text(prompt, output))
+        return self._automata[n]
 
 
 def _text(prompt: Sequence[int], output: Sequence[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specrace.ngrams.automaton import NOWHERE
 from specrace.ngrams.backoff import ESCAPE, GROWTH, NUM_COMMON, REFRESH, BackoffModel
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
@@ -19,18 +20,18 @@ TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 def test_the_estimate_by_hand() -> None:
     """After 1 2: 3 once. After 2: 3 twice, 4 once. A context of C sightings and D successors keeps C / (C + 2 D)."""
     model = BackoffModel(2, [1, 2, 3, 5, 2, 3, 6, 2, 4, 1, 2])
-    probs, rest = model.successors(model.state())
+    probs, rest = model.successors(model.known.end())
     longer, shorter = 1 / 3, 2 / 3 * 3 / 7
     assert probs == pytest.approx({3: longer + shorter * 2 / 3, 4: shorter / 3})
     assert rest == pytest.approx(2 / 3 * 4 / 7)
 
 
-def test_what_stands_nowhere_else_has_no_state() -> None:
+def test_what_stands_nowhere_else_says_nothing() -> None:
     model = BackoffModel(4, [1, 2, 3])
-    assert model.state() == ()
-    assert model.successors(()) == ({}, 1.0)
-    model.extend([1])
-    assert model.successors(model.state()) == (pytest.approx({2: 1 / 3}), pytest.approx(2 / 3))
+    assert model.known.end() == NOWHERE
+    assert model.successors(NOWHERE) == ({}, 1.0)
+    model.known.extend([1])
+    assert model.successors(model.known.end()) == (pytest.approx({2: 1 / 3}), pytest.approx(2 / 3))
 
 
 def test_frequent_tokens_come_in_the_order_of_their_counts() -> None:
@@ -44,7 +45,7 @@ def test_frequent_tokens_are_counted_anew_as_the_text_grows(text: list[int], mor
     """Those of the last count, which is at most so many tokens old; ties in the order of their first places."""
     model, at = BackoffModel(2, text), len(text)
     for tokens in [[], *more]:
-        model.extend(tokens)
+        model.known.extend(tokens)
         text = [*text, *tokens]
         if len(text) >= at + max(REFRESH, GROWTH * at):
             at = len(text)
@@ -53,12 +54,9 @@ def test_frequent_tokens_are_counted_anew_as_the_text_grows(text: list[int], mor
         assert model.common() == expected
 
 
-def counted(
-    text: Sequence[int], context: Sequence[int], longest: int
-) -> tuple[dict[int, float], float, dict[int, int]]:
-    """By the formula: estimates, what is left, and where each token stands first after the longest context."""
+def counted(text: Sequence[int], context: Sequence[int], longest: int) -> tuple[dict[int, float], float]:
+    """By the formula: estimates, and what is left."""
     probs: dict[int, float] = {}
-    places: dict[int, int] = {}
     rest = 1.0
     for length in range(min(longest, len(context)), 0, -1):
         ends = [i for i in range(length, len(text)) if list(text[i - length : i]) == list(context[-length:])]
@@ -67,36 +65,34 @@ def counted(
             continue
         for token, count in row.items():
             probs[token] = probs.get(token, 0.0) + rest * count / (len(ends) + ESCAPE * len(row))
-            places.setdefault(token, next(i for i in ends if text[i] == token))
         rest *= ESCAPE * len(row) / (len(ends) + ESCAPE * len(row))
-    return probs, rest, places
+    return probs, rest
 
 
 @given(text=TOKENS, path=st.lists(st.integers(0, 3), max_size=5), longest=st.integers(1, 6), split=st.integers(0, 30))
 def test_estimates_are_those_of_lists(text: list[int], path: list[int], longest: int, split: int) -> None:
     """However the text came to be, and along any path after it."""
     model = BackoffModel(longest, text[:split])
-    model.extend(text[split:])
-    state, context = model.state(), list(text)
+    model.known.extend(text[split:])
+    state, context = model.known.end(), list(text)
     for token in [*path, None]:
         probs, rest = model.successors(state)
-        expected, left, places = counted(text, context, longest)
+        expected, left = counted(text, context, longest)
         assert probs == pytest.approx(expected) and rest == pytest.approx(left)
         assert sum(probs.values()) + rest == pytest.approx(1.0)
-        assert {each: model.position(state, each) for each in probs} == places
         if token is not None:
-            state, context = model.follow(state, token), [*context, token]
+            state, context = model.known.follow(state, token), [*context, token]
 
 
 @given(text=TOKENS, other=TOKENS, longest=st.integers(1, 6))
 def test_a_text_of_another_model_is_followed_token_by_token(text: list[int], other: list[int], longest: int) -> None:
     """Contexts of a text that the model was not built from: as many of its last tokens as stand in the model's."""
     model = BackoffModel(longest, text)
-    state: tuple = ()
+    state = NOWHERE
     for token in other:
-        state = model.follow(state, token)
+        state = model.known.follow(state, token)
     probs, rest = model.successors(state)
-    expected, left, _ = counted(text, other, longest)
+    expected, left = counted(text, other, longest)
     assert probs == pytest.approx(expected) and rest == pytest.approx(left)
 
 
