@@ -45,11 +45,16 @@ def run(command: Callable[[Followers], int]) -> int:
     dist.init_process_group(timeout=_PATIENCE)
     size = dist.get_world_size()
     if dist.get_rank():
-        # Ctrl-C reaches every process; the leader's end is the followers'.
+        # torchrun hands Ctrl-C to every process; the leader's end is the followers'.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return Follower(size).follow()
-    with Followers(size) as followers:
-        return command(followers)
+        code = Follower(size).follow()
+    else:
+        with Followers(size) as followers:
+            code = command(followers)
+    if not code:
+        # After a failure others may be waiting in here; a process that ends lets go by itself.
+        dist.destroy_process_group()
+    return code
 
 
 class Followers:
@@ -76,18 +81,18 @@ class Followers:
 
     def send(self, name: str, *arguments: Any) -> None:
         """Let every follower call its method of this name; `arguments` are what JSON has."""
+        with self.joining(name, *arguments):
+            pass
+
+    @contextmanager
+    def joining(self, name: str, *arguments: Any) -> Iterator[None]:
+        """Send an order and do the same within, where the processes exchange sums."""
         dropped = [self._dropped.pop() for _ in range(len(self._dropped))]
         words = json.dumps([name, arguments, dropped]).encode()
         with self._within():
             _broadcast(_SIZE_DIGITS + _ROOM, f"{len(words):{_SIZE_DIGITS}}".encode() + words[:_ROOM])
             if len(words) > _ROOM:
                 _broadcast(len(words) - _ROOM, words[_ROOM:])
-
-    @contextmanager
-    def joining(self, name: str, *arguments: Any) -> Iterator[None]:
-        """Send an order and do the same within, where the processes exchange sums."""
-        self.send(name, *arguments)
-        with self._within():
             yield
 
     @contextmanager
@@ -135,7 +140,8 @@ class Follower:
     def obey(self, name: str, arguments: Sequence[Any], dropped: Sequence[int]) -> bool:
         """Drop stores, then do what an order says; whether there will be another one."""
         for number in dropped:
-            self.stores.pop(number, None)
+            # A store and its layers point to each other: without its storage it may wait for the collector.
+            self.stores.pop(number).blocks = []
         if name == "end":
             return False
         getattr(self, name)(*arguments)
@@ -143,7 +149,7 @@ class Follower:
 
     def load(self, *arguments: Any) -> None:
         """Take a part of the model."""
-        self.target, self.stores = Target(load_part(*arguments)), {}
+        self.target = Target(load_part(*arguments))
 
     def make(self, number: int, capacity: int) -> None:
         """An empty store."""
@@ -238,9 +244,9 @@ class LeadingTarget(Target):
         return replace(super().roofline, token_bytes=sum(each.numel() * each.element_size() for each in columns))
 
     def describe(self) -> dict[str, Any]:
-        """The same, with the devices of all processes."""
+        """The same, with the devices of all processes: a model spread by layers over as many is another thing."""
         about = super().describe()
-        return about | {"device": f"{self.followers.size} x {about['device']}"}
+        return about | {"device": f"split over {self.followers.size} x {about['device']}"}
 
 
 def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> Any:

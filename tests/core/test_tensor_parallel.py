@@ -37,9 +37,9 @@ class Wire:
     follower: Follower
     sent: list[bytes]
 
-    def obey(self) -> None:
-        """Let the follower do what was ordered since."""
-        while self.sent:
+    def obey(self, but: int = 0) -> None:
+        """Let the follower do what was ordered since, but for so many of the last messages."""
+        while len(self.sent) > but:
             assert self.follower.obey(*tensor_parallel._receive())
 
 
@@ -85,13 +85,14 @@ def test_a_follower_drops_what_its_leader_drops(wire: Wire) -> None:
     stores = [wire.leader.prefill([1, 2, 3]).store for _ in range(3)]
     kept = stores[1]
     wire.obey()
-    assert len(wire.follower.stores) == 3
+    theirs = list(wire.follower.stores.values())
+    assert len(theirs) == 3
     del stores
     gc.collect()
     wire.leader.logits(kept.clone(8), TokenTree((1,), (-1,)))
     wire.obey()
-    gc.collect()
     assert [store.length for store in wire.follower.stores.values()] == [2, 2]
+    assert [len(store.blocks) for store in theirs] == [0, 1, 0]
 
 
 def test_a_forward_that_does_not_fit_is_not_ordered(wire: Wire) -> None:
@@ -100,6 +101,43 @@ def test_a_forward_that_does_not_fit_is_not_ordered(wire: Wire) -> None:
     with pytest.raises(ValueError, match="holds 2 tokens"):
         wire.leader.logits(store, TokenTree((1,), (-1,)))
     assert not wire.sent
+
+
+def test_followers_are_dismissed_unless_they_were_left_within_a_forward(wire: Wire) -> None:
+    """Between two orders they hear the end; within one they would not, and an order to them could wait for ever."""
+    with wire.leader.followers:
+        wire.leader.prefill([1, 2, 3])
+    wire.obey(but=1)
+    assert not wire.follower.obey(*tensor_parallel._receive())
+    wire.leader.model.register_forward_pre_hook(split_race.fail)
+    with pytest.raises(KeyError), wire.leader.followers:
+        wire.leader.prefill([1, 2, 3])
+    wire.obey()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(ValueError("no memory\nat 0x7f"), "Process 1 of 2 failed: no memory\n"), (RuntimeError("Connection closed"), "")],
+)
+def test_a_follower_ends_with_one_sentence_or_silently_after_its_leader(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str
+) -> None:
+    def receive() -> None:
+        raise error
+
+    monkeypatch.setattr(tensor_parallel, "_receive", receive)
+    monkeypatch.setattr(tensor_parallel.dist, "get_rank", lambda: 1)
+    assert Follower(2).follow() == 1
+    assert capsys.readouterr().err == said
+
+
+def test_a_leader_without_its_followers_says_so(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broadcast(*_: Any) -> None:
+        raise RuntimeError("[pair.cc:553] Connection closed by peer")
+
+    monkeypatch.setattr(tensor_parallel, "_broadcast", broadcast)
+    with pytest.raises(RuntimeError, match="one of the 2 processes that hold the model has ended"):
+        wire.leader.prefill([1, 2, 3])
 
 
 @pytest.mark.parametrize(("device", "size", "said"), [("cpu", 2, "--device cuda"), ("auto", 3, "there are 2 GPUs")])
@@ -123,7 +161,12 @@ def save_model(folder: Path, name: str, **changes: Any) -> None:
 def launch(folder: Path) -> subprocess.CompletedProcess[str]:
     """Two processes on the CPU; both are gone before this returns."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", split_race.__file__]
-    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    surroundings = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
     return subprocess.run(
         [*command, str(folder)], env=surroundings, capture_output=True, text=True, timeout=120, check=False
     )
@@ -149,7 +192,7 @@ def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None
     assert 1.9 < limits["weight_bytes"] / found["roofline"]["weight_bytes"] < 2.0
     assert "no plan to split no-plan" in found["refused"][0]
     assert "3 heads, which 2 processes cannot share" in found["refused"][1]
-    assert found["about"]["device"] == "2 x cpu" and found["about"]["engine"] == "eager (tensor parallel)"
+    assert found["about"]["device"] == "split over 2 x cpu" and found["about"]["engine"] == "eager (tensor parallel)"
     assert found["about"]["parameters"] == whole.describe()["parameters"]
 
 
