@@ -91,6 +91,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in _peer_names(options):
         if name not in COUNTERPARTS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
+    if options.followers is not None and (options.peers or options.scripted):
+        raise InputError("Under torchrun there are no peers and no scripted model: leave out --peers and --scripted.")
     if options.scripted and (options.peers or options.model or options.temperature):
         raise InputError("A scripted model follows its transcripts: leave out --peers, --model and --temperature.")
 
@@ -202,11 +204,13 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
     """What the figures need beside them: model, machine, versions, settings, command, date."""
     target, spec = bench.target, bench.spec
     about = target.describe()
+    followers = options.followers
+    start = "python" if followers is None else f"torchrun --nproc-per-node {followers.size}"
     return {
         **about,
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
         "versions": {**about["versions"], "specrace": specrace.__version__},
-        "command": "python -m specrace " + shlex.join(sys.argv[1:] if sys.argv[1:] else ["bench"]),
+        "command": f"{start} -m specrace " + shlex.join(sys.argv[1:] if sys.argv[1:] else ["bench"]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": {
             **settings(spec),

@@ -40,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
     from specrace.loading import load_target
     from specrace.target import BUNDLED_MODEL
 
-    target = load_target(options.model or BUNDLED_MODEL, device=options.device, dtype=options.dtype)
+    model = options.model or BUNDLED_MODEL
+    target = load_target(model, device=options.device, dtype=options.dtype, followers=options.followers)
     curve = calibrate(
         target,
         refresh=options.refresh,

@@ -12,17 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from specrace import bench_cli, calibrate_cli, recording, score_cli
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, Step
-from specrace.options import add_race_arguments, open_workbench, race_spec
+from specrace.options import add_race_arguments, open_workbench, race_spec, under_torchrun
 from specrace.race import DEFAULT_LANES
-from specrace.terminal import Terminal, clean, console
+from specrace.terminal import Terminal, clean, console, quiet_model_library
 from specrace.view import report
+
+if TYPE_CHECKING:
+    from specrace.tensor_parallel import Followers
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,8 +61,19 @@ def _add_race(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code. Of torchrun's processes the first does; the others hold model parts."""
+    if not under_torchrun():
+        return run_command(arguments)
+    from specrace.tensor_parallel import run
+
+    quiet_model_library()
+    return run(lambda followers: run_command(arguments, followers))
+
+
+def run_command(arguments: Sequence[str] | None, followers: Followers | None = None) -> int:
+    """Run one command in this process, on a model that is split among it and the `followers`, if there are any."""
     options = build_parser().parse_args(arguments)
+    options.followers = followers
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "race": run_race,
         "replay": run_replay,

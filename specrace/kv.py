@@ -113,11 +113,11 @@ class KVStore:
     def keep(self, path: Sequence[int]) -> None:
         """Of the tokens written last, keep those at `path` (increasing, starting at 0), in that order."""
         if path[-1] != len(path) - 1:
-            self._move(path)
+            self.move(path)
         self.length += len(path)
 
     @torch.inference_mode()
-    def _move(self, path: Sequence[int]) -> None:
+    def move(self, path: Sequence[int]) -> None:
         """Copy what is at `path` to where it follows the settled tokens: one gather for each block."""
         for block in self._blocks:
             index = torch.tensor(path[1:], device=block.device) + self.length
@@ -127,9 +127,13 @@ class KVStore:
         """A copy of the settled part with room for `capacity` tokens. Raises ValueError if that is too little."""
         if capacity < self.length:
             raise ValueError(f"{self.length} tokens do not fit into {capacity}")
-        copy = KVStore(self.num_layers, capacity, self.devices)
+        copy = self.empty(capacity)
         copy.restore(self)
         return copy
+
+    def empty(self, capacity: int) -> KVStore:
+        """Another store for the same model, with nothing in it."""
+        return KVStore(self.num_layers, capacity, self.devices)
 
     def restore(self, source: KVStore) -> None:
         """Hold what `source` has settled, and nothing else; the storage, once made, stays where it is in memory."""

@@ -21,6 +21,7 @@ from specrace.kv import KVStore
 from specrace.packed import fits_twice
 from specrace.shards import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.target import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL, DTYPES, Target
+from specrace.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
 from specrace.tree import TokenTree, TreeBuilder
 
 # Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
@@ -38,6 +39,7 @@ def load_target(
     draft_model: str | Path | None = None,
     graphs: bool = True,
     device_map: DeviceMap | None = None,
+    followers: Followers | None = None,
 ) -> Target:
     """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
 
@@ -45,21 +47,24 @@ def load_target(
     layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
     `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
     one for the lane draft-model; the bundled model has one of its own. Forwards are recorded and replayed where the
-    model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. Raises
+    model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
+    `followers` (`specrace.tensor_parallel.run`) their processes and this one hold a part of the model each. Raises
     InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with another
-    vocabulary, and when a device map cannot be followed.
+    vocabulary, and when it cannot be spread or split as was asked for.
     """
     check_device(device, dtype)
-    device, device_map = one_device(device), device_map or spread(device)
+    if followers is not None:
+        check_places(device, followers.size)
+    device, device_map = one_device(device), None if followers else device_map or spread(device)
     if device_map is not None:
         check_map(device_map)
     path = Path(name)
     label = path.name if path.exists() else str(name)
     if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
         raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
-    precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
+    dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
     try:
-        model, tokenizer = _load_parts(name, label, precision, attention, device_map)
+        model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
@@ -68,19 +73,26 @@ def load_target(
             f"The model {name} could not be loaded ({reason[0] if reason else type(error).__name__}); "
             "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
         ) from error
-    if device_map is None:
-        model = model.to(device)
+    if followers is not None:
+        target: Target = LeadingTarget(model, tokenizer, label, followers)
     else:
-        settle_map(model, label)
-    target = Target(model, tokenizer, label)
+        target = Target(_placed(model, label, device, device_map), tokenizer, label)
     check_trees(target)
     if draft_model is not None:
         target.drafting = load_draft_model(draft_model, target)
     elif path.resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
-    if graphs:
+    if graphs and followers is None:
         record(target)
     return target
+
+
+def _placed(model: Any, label: str, device: str, device_map: DeviceMap | None) -> Any:
+    """The model where it is to run. Raises InputError where a device map could not put all of it on GPUs."""
+    if device_map is None:
+        return model.to(device)
+    settle_map(model, label)
+    return model
 
 
 def load_draft_model(name: str | Path, target: Target) -> DraftModel:
@@ -104,17 +116,32 @@ def check_device(device: str, dtype: str | None) -> None:
 
 
 def _load_parts(
-    name: str | Path, label: str, precision: torch.dtype, attention: str, device_map: DeviceMap | None
+    name: str | Path,
+    label: str,
+    dtype: str,
+    attention: str,
+    device_map: DeviceMap | None,
+    followers: Followers | None,
 ) -> tuple[Any, Any]:
     """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
-    local = {"local_files_only": Path(name).exists() or _is_cached(str(name))}
-    if not local["local_files_only"]:
+    local = Path(name).exists() or _is_cached(str(name))
+    if not local:
         # One short question to the hub: the loaders below would retry for half a minute.
         HfApi().model_info(str(name), timeout=10)
-    refuse_unsupported(AutoConfig.from_pretrained(name, **local), label)
-    tokenizer = AutoTokenizer.from_pretrained(name, **local)
+    config = AutoConfig.from_pretrained(name, local_files_only=local)
+    refuse_unsupported(config, label)
+    tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
+    if followers is not None:
+        check_splits(config, label, followers.size)
+        part = (str(name), dtype, attention, local)
+        with followers.joining("load", *part):
+            return load_part(*part), tokenizer
     model = AutoModelForCausalLM.from_pretrained(
-        name, dtype=precision, attn_implementation=attention, device_map=device_map, **local
+        name,
+        dtype=DTYPES[dtype],
+        attn_implementation=attention,
+        device_map=device_map,
+        local_files_only=local,
     )
     return model, tokenizer
 
@@ -251,8 +278,7 @@ def check_trees(target: Target) -> None:
         store.keep(tree.path_to(branch[-1]))
         second = target.logits(store, TokenTree.chain(tokens[8]))[0]
         path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
-        with torch.inference_mode():
-            plain = target.model(input_ids=torch.tensor([[*path, tokens[8]]], device=target.device)).logits[0].float()
+        plain = target.plain_logits([*path, tokens[8]]).float()
         worst = max(_gap(first, plain[-2]), _gap(second, plain[-1]))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
         raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,11 @@ def lane_options(given: Iterable[str]) -> LaneOptions:
         find_method(lane)
         found.setdefault(lane, {})[name] = value
     return found
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun started this process as one of several: then they hold a model together."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,5 +108,6 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         device=options.device,
         dtype=options.dtype,
         draft_model=options.draft_model,
+        followers=options.followers,
         report=lambda message: notes.print(f"{message} ...", style="dim"),
     )

@@ -47,13 +47,19 @@ class Roofline:
 def weight_bytes(model: Any) -> int:
     """Bytes of the parameters that a step reads whole: all but an input embedding that is not the output's, too.
 
-    Of a mixture of experts that is an upper bound, for a step runs only some of them.
+    Of a mixture of experts that is an upper bound, for a step runs only some of them. Of a model that several processes
+    hold it is this one's part.
     """
     tables, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = head is not None and head.weight is tables.weight
-    looked_up = 0 if tied else tables.weight.numel() * tables.weight.element_size()
-    whole: int = sum(each.numel() * each.element_size() for each in model.parameters())
-    return whole - looked_up
+    looked_up = 0 if tied else _own_bytes(tables.weight)
+    return sum(_own_bytes(each) for each in model.parameters()) - looked_up
+
+
+def _own_bytes(parameter: Any) -> int:
+    """Bytes that lie in this process; a DTensor, whose module takes a second to import, counts all there are."""
+    own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    return int(own.numel() * own.element_size())
 
 
 def token_bytes(config: Any, itemsize: int) -> int:

@@ -2,9 +2,8 @@
 
 `--device auto` with several GPUs hands the model to transformers' `device_map="auto"`, which lays whole layers out over
 them and needs the package accelerate. All of it stays in one process: a step passes through the devices one after the
-other, which makes room for a larger model and no step faster. Tensor parallelism, which splits every layer, is another
-matter in transformers (`tp_plan="auto"`, from 5.18 on a `DistributedConfig`): it wants torchrun with one process for
-each GPU, so a race, which is one process with one clock, cannot use it.
+other, which makes room for a larger model and no step faster. To split every layer over several processes instead is
+`specrace.tensor_parallel`.
 """
 
 from __future__ import annotations

@@ -91,16 +91,30 @@ class Target:
                 "the tokenizer belongs to another model."
             )
         began = time.perf_counter()
-        store = KVStore(self.num_layers, max(1, len(prompt) - 1), self.layer_devices)
+        store = self.new_store(max(1, len(prompt) - 1))
         if len(prompt) > 1:
-            ids = torch.tensor([prompt[:-1]], device=self.device)
-            positions = torch.arange(len(prompt) - 1, device=self.device)[None]
-            self.model(
-                input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
-            )
-            store.settle(len(prompt) - 1)
+            self.read(store, prompt[:-1])
         self.synchronize()
         return Prefix(store, 1000.0 * (time.perf_counter() - began))
+
+    def new_store(self, capacity: int) -> KVStore:
+        """An empty store for `capacity` tokens."""
+        return KVStore(self.num_layers, capacity, self.layer_devices)
+
+    def read(self, store: KVStore, tokens: Sequence[int]) -> None:
+        """One forward that fills an empty `store` with `tokens`, which are settled; for callers in inference mode."""
+        ids = torch.tensor([tokens], device=self.device)
+        positions = torch.arange(len(tokens), device=self.device)[None]
+        self.model(
+            input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
+        )
+        store.settle(len(tokens))
+
+    @torch.inference_mode()
+    def plain_logits(self, tokens: Sequence[int]) -> Tensor:
+        """[N, V] as the model by itself has them, without a store of ours: what trees are checked against."""
+        logits: Tensor = self.model(input_ids=torch.tensor([tokens], device=self.device)).logits[0]
+        return logits
 
     @torch.inference_mode()
     def session(self, prefix: Prefix, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:

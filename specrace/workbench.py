@@ -25,6 +25,7 @@ from specrace.retrieval.index import PassageIndex, embedded_text, open_index
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.target import BUNDLED_MODEL, Target
+from specrace.tensor_parallel import Followers
 from specrace.text import Narrator
 
 DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
@@ -64,13 +65,17 @@ class Workbench:
         draft_model: str | Path | None = None,
         keep_outputs: bool = False,
         cache_dir: Path | None = None,
+        followers: Followers | None = None,
         report: Callable[[str], object] = str,
     ) -> Workbench:
-        """Load everything, telling `report` what is being done. Raises InputError for what cannot be used."""
+        """Load everything, telling `report` what is being done; with `followers` the model is split among processes.
+
+        Raises InputError for what cannot be used.
+        """
         report("Reading the documents")
         texts = read_documents(documents)
         report("Loading the model")
-        target = load_target(model, device=device, dtype=dtype, draft_model=draft_model)
+        target = load_target(model, device=device, dtype=dtype, draft_model=draft_model, followers=followers)
         report("Loading the embedder")
         embedder = load_embedder()
         report("Indexing the documents")

@@ -28,7 +28,7 @@ MODEL = {
     "scripted",
     "shards",
 }
-MODEL |= {"peers", "draft_model"}
+MODEL |= {"peers", "draft_model", "tensor_parallel"}
 RACE = {"lane", "race", "recording", "bench", "score", "calibrate"}
 # Training the bundled model is a program of its own beside the house; nobody imports it.
 APART = {"tiny"}
