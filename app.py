@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from specrace.errors import InputError
+from specrace.options import under_torchrun
 from specrace.retrieval.documents import read_documents
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
     options = parser.parse_args(arguments)
+    if under_torchrun():
+        raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
     if options.replay is not None:
         check_port(options.host, options.port)
         return options

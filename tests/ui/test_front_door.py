@@ -73,3 +73,11 @@ def test_a_recording_that_cannot_be_played(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "odd.jsonl").write_text("hello")
     assert "line 1 is no event" in refusal(["--replay", str(tmp_path / "odd.jsonl")], capsys)
     assert "cannot be read" in refusal(["--replay", str(tmp_path / "nothing.jsonl")], capsys)
+
+
+def test_the_page_is_not_for_several_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "without torchrun" in refusal([], capsys)
