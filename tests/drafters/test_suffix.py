@@ -40,8 +40,10 @@ def test_a_match_may_draft_as_many_tokens_as_factor_times_its_length() -> None:
     assert SuffixDrafter(material(prompt)).propose(prompt, 9).tokens == (2, 3, 4)
     assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 9).tokens == (2, 3, 4, 5, 6)
     assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 3).tokens == (2, 3, 4, 5)
-    # A depth of 4 has a match of 2 and 2 tokens more, or a match of 1 and 3 more; the first wins.
-    assert SuffixDrafter(material(prompt), factor=8, depth=4).propose(prompt, 9).tokens == (2, 3, 4, 5)
+    # A depth of 4 has a match of 2 and 2 tokens more, or a match of 1 and 3 more; the second drafts more and wins.
+    for tree in (False, True):
+        drafter = SuffixDrafter(material(prompt), factor=8, depth=4, tree=tree)
+        assert drafter.propose(prompt, 9).tokens == (2, 3, 4, 5)
 
 
 def test_unlikely_paths_are_not_drafted() -> None:
