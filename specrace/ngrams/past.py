@@ -1,4 +1,4 @@
-"""Outputs of earlier requests, and the tries of them that drafters share."""
+"""Outputs of earlier requests, and the automata of them that drafters share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
-from specrace.ngrams.trie import NGramTrie
 
 # Of its prompt an output remembers the last few tokens, those of the chat template, so that drafters learn how outputs
 # begin.
@@ -16,23 +15,22 @@ PROMPT_TAIL = 4
 class PastOutputs:
     """The latest outputs, the oldest first: of more than `most` the older half is forgotten.
 
-    A trie of them is built when a drafter first asks for its depth, on that lane's clock, and shared from then on. What
-    is added later extends it between two requests, as a server would do it once an answer is out; nothing changes it
-    while a race runs.
+    An automaton of them is built when a drafter first asks for its n, on that lane's clock, and shared from then on.
+    What is added later extends it between two requests, as a server would do it once an answer is out; nothing changes
+    it while a race runs.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
         self.most = most
         self._outputs: list[tuple[int, ...]] = []
         self._prompts: list[tuple[int, ...]] = []
-        self._tries: dict[int, NGramTrie] = {}
         self._automata: dict[int, SuffixAutomaton] = {}
         for output in outputs:
             self.add(output)
 
     @classmethod
     def of(cls, outputs: Iterable[Sequence[int]]) -> PastOutputs:
-        """`outputs` themselves, with the tries they have, or made of plain tokens."""
+        """`outputs` themselves, with the automata they have, or made of plain tokens."""
         return outputs if isinstance(outputs, PastOutputs) else cls(outputs)
 
     def __len__(self) -> int:
@@ -47,10 +45,7 @@ class PastOutputs:
         self._prompts.append(tuple(prompt))
         if len(self._outputs) > self.most:
             self._outputs, self._prompts = self._outputs[self.most // 2 :], self._prompts[self.most // 2 :]
-            self._tries.clear()
             self._automata.clear()
-        for trie in self._tries.values():
-            trie.extend(_text(prompt, output))
         for known in self._automata.values():
             known.extend(_text(prompt, output))
 
@@ -63,14 +58,6 @@ class PastOutputs:
             if other != tuple(prompt):
                 others.add(output, other)
         return others
-
-    def trie(self, depth: int) -> NGramTrie:
-        """Their n-grams of up to `depth` tokens; an END follows each output. Only to be read."""
-        if depth not in self._tries:
-            trie = self._tries[depth] = NGramTrie(depth)
-            for prompt, output in zip(self._prompts, self._outputs, strict=True):
-                trie.extend(_text(prompt, output))
-        return self._tries[depth]
 
     def automaton(self, n: int) -> SuffixAutomaton:
         """Their n-grams of up to `n` tokens; an END follows each output. Only to be read."""

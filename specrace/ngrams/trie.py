@@ -81,11 +81,6 @@ class NGramTrie:
                 depth -= 1
             self._open = still_open
 
-    @property
-    def ends(self) -> Sequence[Node]:
-        """The inner nodes that the text's end leads to, the longest window's first, depths down to 1."""
-        return self._open
-
     def find(self, path: Sequence[int]) -> Match | None:
         """Where `path` (at least one token) leads, None when it is no n-gram of the text."""
         node: Node | int = self.root
@@ -104,13 +99,9 @@ class NGramTrie:
         """The longest end of `suffix` that is in the trie *and goes on there*."""
         for cut in range(len(suffix)):
             found = self.find(suffix[cut:])
-            if found is not None and self.goes_on(found):
+            if found is not None and self._children(found.node, found.length):
                 return found
         return None
-
-    def goes_on(self, match: Match) -> bool:
-        """Whether the place has children."""
-        return bool(self._children(match.node, match.length))
 
     def children(self, match: Match) -> dict[int, Match]:
         """Token -> the place one token further, the first seen first."""
@@ -120,10 +111,6 @@ class NGramTrie:
     def weight(self, match: Match) -> int:
         """What the windows that pass a place weigh; with one copy, how many there are."""
         return self._count(match.node, match.length)
-
-    def position(self, match: Match) -> int:
-        """The index in the text where the place's last token stands first."""
-        return self._start(match.node) + match.length - 1
 
     def count(self, path: Sequence[int]) -> int:
         """What the windows that begin with `path` weigh; with one copy, how many there are."""
@@ -158,16 +145,6 @@ class NGramTrie:
             positions.append(start + depth - 1)
             push(node, depth, len(tokens) - 1)
         return TokenTree(tuple(tokens), tuple(parents), tuple(probs), tuple(positions))
-
-    def likeliest(self, match: Match, without: int) -> tuple[int, Match] | None:
-        """The most frequent child but the token `without`, of equals the first seen; None where there is none."""
-        depth = match.length + 1
-        children = self._children(match.node, match.length)
-        tokens = [token for token in children if token != without]
-        if not tokens:
-            return None
-        token = max(tokens, key=lambda each: self._count(children[each], depth)) if len(tokens) > 1 else tokens[0]
-        return token, Match(children[token], depth)
 
     def size(self) -> int:
         """Nodes of the trie, the leaves' further tokens included."""

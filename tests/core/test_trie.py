@@ -52,6 +52,17 @@ def test_counts_and_size_are_those_of_all_windows(text: list[int], n: int) -> No
     assert all(trie.count(path) == count for path, count in brute.counts.items())
 
 
+@given(TEXTS, DEPTHS)
+def test_places_weigh_what_their_windows_count_and_lead_one_token_further(text: list[int], n: int) -> None:
+    trie, brute = NGramTrie(n, text), BruteForce(n, text)
+    for path, count in brute.counts.items():
+        place = trie.find(path)
+        assert place is not None and trie.weight(place) == count
+        following = {other[-1] for other in brute.counts if other[:-1] == path}
+        assert set(trie.children(place)) == following
+        assert all(child == trie.find((*path, token)) for token, child in trie.children(place).items())
+
+
 @given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20))
 def test_copies_count_the_sub_prefixes_of_what_it_was_built_from(
     text: list[int], n: int, copies: int, added: list[int]

@@ -15,6 +15,7 @@ from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.payoff import Account, Prices, Trust
 from specrace.events import Started
+from specrace.ngrams.automaton import NOTHING, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.race import RaceSpec, make_lane, race
@@ -236,14 +237,14 @@ def test_how_outputs_begin_is_remembered_after_how_their_prompts_end() -> None:
     assert list(past) == [(8, 9)], "a prompt is no output"
 
 
-def test_tries_of_earlier_outputs_are_shared_and_grow() -> None:
+def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
     past = PastOutputs([(1, 2)], most=4)
-    trie = past.trie(5)
+    known = past.automaton(5)
     past.add((1, 3))
-    assert past.trie(5) is trie and trie.count((1,)) == 2
+    assert past.automaton(5) is known and known.counts[known.after(ROOT, 1)] == 2
     for token in range(10, 13):
         past.add((token,))
-    assert [output[0] for output in past] == [10, 11, 12] and past.trie(5).count((1,)) == 0
+    assert [output[0] for output in past] == [10, 11, 12] and past.automaton(5).after(ROOT, 1) == NOTHING
 
 
 def test_what_the_target_thought_likely_is_recycled() -> None:

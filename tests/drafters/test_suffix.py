@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specrace.drafters.suffix import SuffixDrafter
-from specrace.ngrams.trie import NGramTrie
 from specrace.tree import TokenTree
 from tests.core.parts import material, step_verdict
 
@@ -41,8 +40,10 @@ def test_a_match_may_draft_as_many_tokens_as_factor_times_its_length() -> None:
     assert SuffixDrafter(material(prompt)).propose(prompt, 9).tokens == (2, 3, 4)
     assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 9).tokens == (2, 3, 4, 5, 6)
     assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 3).tokens == (2, 3, 4, 5)
-    # A trie of depth 4 has a match of 2 and 2 tokens more, or a match of 1 and 3 more; the first wins.
-    assert SuffixDrafter(material(prompt), factor=8, depth=4).propose(prompt, 9).tokens == (2, 3, 4, 5)
+    # A depth of 4 has a match of 2 and 2 tokens more, or a match of 1 and 3 more; the second drafts more and wins.
+    for tree in (False, True):
+        drafter = SuffixDrafter(material(prompt), factor=8, depth=4, tree=tree)
+        assert drafter.propose(prompt, 9).tokens == (2, 3, 4, 5)
 
 
 def test_unlikely_paths_are_not_drafted() -> None:
@@ -59,7 +60,7 @@ def test_the_score_chooses_the_match_length() -> None:
     assert SuffixDrafter(material(prompt)).propose(prompt, 2).tokens == (2, 9, 2)
 
 
-def test_past_outputs_are_a_second_trie() -> None:
+def test_past_outputs_are_a_second_text() -> None:
     prompt, past = (1, 2), ((1, 2, 3, 4), (2, 5))
     drafter = SuffixDrafter(material(prompt, past=past))
     tree = drafter.propose(prompt, 4)
@@ -84,20 +85,6 @@ def test_the_output_is_learned() -> None:
     assert tree.tokens == (1, 2)
     drafter.observe(tree, step_verdict(tree, [2, 5]))
     assert drafter.own.tokens == [1, 2, 3, 1, 2, 5]
-
-
-@given(TOKENS, st.integers(1, 6))
-def test_places_of_the_trie(text: list[int], n: int) -> None:
-    trie = NGramTrie(n, text)
-    ngrams = {tuple(text[at : at + size]) for at in range(len(text)) for size in range(1, n + 1)}
-    for ngram in ngrams:
-        place = trie.find(ngram)
-        assert place is not None
-        assert trie.weight(place) == count(text, ngram)
-        assert trie.position(place) == next(at for at in range(len(text)) if stands(text, ngram, at)) + len(ngram) - 1
-        following = {other[-1] for other in ngrams if other[:-1] == ngram}
-        assert set(trie.children(place)) == following
-        assert all(child == trie.find((*ngram, token)) for token, child in trie.children(place).items())
 
 
 def stands(text: Sequence[int], ngram: Path, at: int) -> bool:
@@ -157,14 +144,20 @@ def brute_force(
     depth=st.integers(2, 8),
     factor=st.integers(1, 4),
     percent=st.sampled_from([1, 10, 30, 60]),
+    said=st.integers(0, 25),
 )
 @settings(max_examples=150, deadline=None)
 def test_the_draft_is_the_brute_force_one(
-    wide: bool, prompt: list[int], past: list[list[int]], budget: int, depth: int, factor: int, percent: int
+    wide: bool, prompt: list[int], past: list[list[int]], budget: int, depth: int, factor: int, percent: int, said: int
 ) -> None:
+    """Whatever part of the text is the output."""
     prompt = [0, *prompt]
-    shared = material(prompt, past=tuple(map(tuple, past)))
+    split = max(1, len(prompt) - said)
+    shared = material(prompt[:split], past=tuple(map(tuple, past)))
     drafter = SuffixDrafter(shared, depth=depth, factor=factor, min_percent=percent, tree=wide)
+    for at in range(split, len(prompt)):
+        bare = TokenTree.chain(prompt[at - 1])
+        drafter.observe(bare, step_verdict(bare, [prompt[at]]))
     tree = drafter.propose(prompt, budget)
     options = (budget, depth, factor, percent / 100, wide)
     own, old = brute_force([prompt], prompt, *options), brute_force(past, prompt, *options)
