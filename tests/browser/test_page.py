@@ -58,7 +58,7 @@ def test_a_question_is_raced_to_the_end(app: Any, open_page: Any) -> None:
 
 
 def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(app: Any, share_page: Any) -> None:
-    page = share_page(app.url)
+    page = share_page(app.url + SHORT)
     ask(page)
     wait_for_phase(page, "finished")
     expect(page.locator(".passage")).to_have_count(4)
@@ -205,7 +205,7 @@ def test_six_lanes_keep_their_badges_in_sight(app: Any, open_page: Any) -> None:
 
 
 def test_a_program_gets_the_final_figures(app: Any, share_page: Any) -> None:
-    share_page(app.url)
+    share_page(app.url + SHORT)
     client = Client(app.url, verbose=False)
     answer = client.predict(QUESTION, ["vanilla", "trie"], 40, api_name="/race_result")
     assert [(lane["lane"], lane["identical"]) for lane in answer["lanes"]] == [("vanilla", True), ("trie", True)]

@@ -246,7 +246,7 @@ def test_a_slow_machine_still_replays_in_race_time(replay_app: Any, open_page: A
 
 
 def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
+    page = open_page(app.url + SHORT)
     page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
     race(page)
     final, rows = texts(page), page.locator(".results tbody").inner_text()
