@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -249,14 +247,11 @@ def test_another_engine_has_another_file_but_not_another_reason() -> None:
     assert files[0] == files[1] != files[2]
 
 
-def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The bundled model, end to end: JSON alone on standard output, a file for `score`, and the cache for a race."""
     out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "specrace", "calibrate", "--rounds", "1", "--json", "--out", str(out)]
-    root = Path(__file__).resolve().parent.parent
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    assert main(["calibrate", "--rounds", "1", "--json", "--out", str(out)]) == 0
+    result = json.loads(capfd.readouterr().out)
     assert result["rows"] == list(ROWS) and [each["context"] for each in result["contexts"]] == [32, 256, 1024]
     assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == dict.fromkeys(
         ("32", "256", "1024"), 0
@@ -268,7 +263,7 @@ def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capsys: p
     line = json.dumps({"id": 1, "category": "c", "prompt_ids": [1, 2, 3], "output_ids": [1, 2, 3]})
     (tmp_path / "t.jsonl").write_text(line + "\n")
     assert main(["score", str(tmp_path / "t.jsonl"), "--lanes", "trie", "--cost-curve", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["groups"][0]["expected_speedup"] > 0
+    assert json.loads(capfd.readouterr().out)["groups"][0]["expected_speedup"] > 0
 
 
 @pytest.mark.usefixtures("folder")

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from specrace.drafters import METHODS
 from specrace.events import Finished, LaneResult
 from specrace.race import RaceSpec
@@ -36,11 +38,15 @@ MORE = (
 )
 
 
-def test_every_lane_equals_vanilla_at_a_temperature() -> None:
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return Workbench.open(dtype="float32")
+
+
+def test_every_lane_equals_vanilla_at_a_temperature(bench: Workbench) -> None:
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     questions += MORE
     assert len(set(questions)) == 50
-    bench = Workbench.open(dtype="float32")
     results: list[LaneResult] = []
     for seed, question in enumerate(questions):
         spec = RaceSpec(tuple(METHODS), max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
@@ -56,9 +62,8 @@ def test_every_lane_equals_vanilla_at_a_temperature() -> None:
     assert sum(lane.tokens for lane in results if lane.lane == "vanilla") > 50 * 11
 
 
-def test_so_does_every_lane_where_the_draw_decides() -> None:
+def test_so_does_every_lane_where_the_draw_decides(bench: Workbench) -> None:
     """At 0.8 this model hardly ever wavers; at 4 each seed is another text, and drafts have to follow it."""
-    bench = Workbench.open(dtype="float32")
     texts = set()
     for seed in range(3):
         spec = RaceSpec(tuple(METHODS), max_new_tokens=14, num_draft=4, temperature=4.0, top_p=0.9, seed=seed)

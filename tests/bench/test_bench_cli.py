@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from specrace.cache import write_whole
 from specrace.cli import main
 from specrace.target import BUNDLED_MODEL
 
@@ -22,13 +23,20 @@ NAMES = {
 @pytest.fixture(autouse=True)
 def own_cache(
     tmp_path_factory: pytest.TempPathFactory, own_cache_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder whose cost curves set nobody else's draft sizes, with the passages that were embedded before."""
+) -> Iterator[None]:
+    """A folder whose cost curves set nobody else's draft sizes; passages that were embedded before are everybody's."""
     folder = tmp_path_factory.getbasetemp() / "cache"
-    (folder / "specrace").mkdir(parents=True, exist_ok=True)
-    for file in (own_cache_folder / "specrace").glob("passages-*"):
-        shutil.copy(file, folder / "specrace")
+    own, shared = folder / "specrace", own_cache_folder / "specrace"
+    copy_passages(shared, own)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    yield
+    copy_passages(own, shared)
+
+
+def copy_passages(source: Path, to: Path) -> None:
+    for file in source.glob("passages-*"):
+        if not (to / file.name).exists():
+            write_whole(to / file.name, file.read_bytes())
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

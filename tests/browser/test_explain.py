@@ -81,13 +81,17 @@ def test_there_is_one_live_region_and_captions_are_not_in_it(app: Any, open_page
     expect(page.locator(".caption")).to_be_hidden()
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_captions_move_nothing(app: Any, open_page: Any, width: int, height: int) -> None:
-    page = open_page(app.url, width, height, calm=True)
+def test_captions_move_nothing(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
     page.keyboard.press("e")
     tops = "[...document.querySelectorAll('.pane')].map(pane => pane.getBoundingClientRect().top)"
-    before = page.evaluate(tops)
+    short = page.locator(".caption").inner_text()
     longest = "N-gram trie proposed 16 tokens and the model agreed with every one: 17 tokens for the price of one run."
-    page.evaluate("words => { document.querySelector('.caption').textContent = words; }", longest)
-    assert page.evaluate(tops) == before
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    say = "words => { document.querySelector('.caption').textContent = words; }"
+    for width, height in ((1280, 720), (1920, 1080), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(say, short)
+        before = page.evaluate(tops)
+        page.evaluate(say, longest)
+        assert page.evaluate(tops) == before, width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -57,8 +57,8 @@ def test_a_question_is_raced_to_the_end(app: Any, open_page: Any) -> None:
     expect(page.locator(".announcer")).to_contain_text("vanilla")
 
 
-def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
+def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(app: Any, share_page: Any) -> None:
+    page = share_page(app.url + SHORT)
     ask(page)
     wait_for_phase(page, "finished")
     expect(page.locator(".passage")).to_have_count(4)
@@ -127,7 +127,7 @@ def test_keys_stop_and_race_but_not_while_typing(app: Any, open_page: Any) -> No
 def test_hostile_documents_and_questions_are_only_text(app: Any, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "hostile.md"
     file.write_text(f"# Owls {HOSTILE}\n\nThe owl hears a mouse under the snow. The sign says {HOSTILE} and no more.")
-    page = open_page(app.url)
+    page = open_page(app.url + SHORT)
     page.locator("#settings-button").click()
     page.locator("#files input[type=file]").set_input_files(str(file))
     expect(page.locator("#files")).to_contain_text("hostile")
@@ -204,8 +204,8 @@ def test_six_lanes_keep_their_badges_in_sight(app: Any, open_page: Any) -> None:
         assert frame and badge and badge["width"] > 40 and badge["x"] + badge["width"] <= frame["x"] + frame["width"]
 
 
-def test_a_program_gets_the_final_figures(app: Any, open_page: Any) -> None:
-    open_page(app.url)
+def test_a_program_gets_the_final_figures(app: Any, share_page: Any) -> None:
+    share_page(app.url + SHORT)
     client = Client(app.url, verbose=False)
     answer = client.predict(QUESTION, ["vanilla", "trie"], 40, api_name="/race_result")
     assert [(lane["lane"], lane["identical"]) for lane in answer["lanes"]] == [("vanilla", True), ("trie", True)]

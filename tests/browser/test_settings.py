@@ -8,9 +8,9 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Locator, Page, expect
 
-pytestmark = pytest.mark.browser
+from tests.browser.parts import QUESTION, SHORT
 
-QUESTION = "What is the n-gram trie built from?"
+pytestmark = pytest.mark.browser
 
 
 def race(page: Page) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def open_settings(page: Page) -> None:
 
 
 def test_options_of_the_lanes_reach_the_race(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     open_settings(page)
     page.locator("#lane-options > button").click()
     trie = page.locator("#options-trie")
@@ -72,7 +72,7 @@ def test_presets_fill_the_settings_and_empty_the_rest(app: Any, open_page: Any) 
 
 
 def test_another_model_and_dtype(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     open_settings(page)
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()
@@ -128,19 +128,20 @@ def test_programs_get_a_sentence_for_what_cannot_be(client: Client, changes: dic
         client.predict(QUESTION, ["vanilla", "trie"], 10, api_name="/race_result", **changes)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_the_panel_fits(app: Any, open_page: Any, width: int, height: int) -> None:
-    page = open_page(app.url, width, height, calm=True)
+def test_the_panel_fits(app: Any, open_page: Any) -> None:
+    page = open_page(app.url, calm=True)
     open_settings(page)
     for lane in ("Bigram", "Suffix decoding"):
         page.get_by_role("checkbox", name=lane).check()
     page.locator("#lane-options > button").click()
-    page.wait_for_timeout(400)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    outside = page.evaluate(
-        """() => [...document.querySelectorAll('#settings :is(input, button, span, label)')].filter((node) => {
-          const box = node.getBoundingClientRect();
-          return box.width && (box.right > innerWidth + 1 || box.left < -1);
-        }).length"""
-    )
-    assert outside == 0
+    for width, height in ((1280, 720), (1920, 1080), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(400)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        outside = page.evaluate(
+            """() => [...document.querySelectorAll('#settings :is(input, button, span, label)')].filter((node) => {
+              const box = node.getBoundingClientRect();
+              return box.width && (box.right > innerWidth + 1 || box.left < -1);
+            }).length"""
+        )
+        assert outside == 0, width

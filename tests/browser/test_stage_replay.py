@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import PATIENCE_MS, mode, race, texts
+from tests.browser.parts import PATIENCE_MS, SHORT, mode, race, texts
 
 pytestmark = pytest.mark.browser
 
@@ -155,9 +155,18 @@ def test_slow_motion_takes_its_time_and_a_pause_holds_it(replay_app: Any, open_p
     assert texts(page) == [said(lane) for lane in LANES]
 
 
-def test_a_lane_alone_is_stepped_alone(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
+@pytest.fixture
+def at_rest(replay_app: Any, share_page: Any) -> Page:
+    """A page that shows the recording's result, and moves nothing by itself."""
+    page: Page = share_page(replay_app[0].url, ready=False, calm=True)
+    if page.locator(".stage").get_attribute("data-mode") != "result":
+        page.locator("[data-do=result]").click()
     mode(page, "result")
+    return page
+
+
+def test_a_lane_alone_is_stepped_alone(at_rest: Page) -> None:
+    page = at_rest
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.keyboard.press("4")
     expect(page.locator(".pane:visible")).to_have_count(1)
@@ -173,9 +182,8 @@ def test_a_lane_alone_is_stepped_alone(replay_app: Any, open_page: Any) -> None:
     expect(page.locator(".pane:visible")).to_have_count(4)
 
 
-def test_others_follow_the_cursor_and_may_move_it(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    mode(page, "result")
+def test_others_follow_the_cursor_and_may_move_it(at_rest: Page) -> None:
+    page = at_rest
     page.evaluate("document.querySelector('.stage').addEventListener('cursor', e => (window.at = e.detail))")
     page.evaluate(
         "document.querySelector('.stage').dispatchEvent(new CustomEvent('seek', {detail: {lane: 1, step: 20}}))"
@@ -238,7 +246,7 @@ def test_a_slow_machine_still_replays_in_race_time(replay_app: Any, open_page: A
 
 
 def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None:
-    page = open_page(app.url)
+    page = open_page(app.url + SHORT)
     page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
     race(page)
     final, rows = texts(page), page.locator(".results tbody").inner_text()
@@ -252,7 +260,7 @@ def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None
 
 
 def test_the_reel_reaches_a_hidden_tab(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
     page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
     race(page)
@@ -263,16 +271,15 @@ def test_the_reel_reaches_a_hidden_tab(app: Any, open_page: Any) -> None:
 
 
 def test_no_replay_follows_a_live_race_where_motion_is_unwanted(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     page.clock.install()
     race(page)
     page.clock.fast_forward(60_000)
     assert page.locator(".stage").get_attribute("data-mode") == "result"
 
 
-def test_the_track_s_axis_is_race_time(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    mode(page, "result")
+def test_the_track_s_axis_is_race_time(at_rest: Page) -> None:
+    page = at_rest
     set_time(page, LENGTH_MS / 2)
     bars = page.locator(".track .bar i").evaluate_all(
         "bars => bars.map((bar) => bar.getBoundingClientRect().width / bar.parentNode.getBoundingClientRect().width)"

@@ -16,7 +16,7 @@ from specrace.ui.gallery import Gallery
 from specrace.ui.page import build_page, launch_options
 from specrace.ui.worker import Worker
 from specrace.workbench import Workbench
-from tests.browser.parts import PATIENCE_MS, QUESTION, mode, open_race, race, texts
+from tests.browser.parts import PATIENCE_MS, QUESTION, SHORT, mode, open_race, race, texts
 
 pytestmark = pytest.mark.browser
 
@@ -63,7 +63,7 @@ def write(path: Path, events: list[dict[str, Any]]) -> Path:
 def test_a_saved_race_opens_in_another_browser_without_a_model(
     app: Any, without_model: str, open_page: Any, tmp_path: Path
 ) -> None:
-    page = open_page(app.url, calm=True)
+    page = open_page(app.url + SHORT, calm=True)
     race(page)
     with page.expect_download() as download:
         page.locator("[data-do=save]").click()

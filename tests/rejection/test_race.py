@@ -14,6 +14,7 @@ from specrace.drafters import METHODS, Material
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, Step, from_json, to_json
 from specrace.lane import Lane
+from specrace.loading import trace_forwards
 from specrace.race import RaceSpec, generate, race
 from specrace.rejection import NOTE, Coins
 from specrace.rule import SamplingRule
@@ -169,11 +170,14 @@ def first_two(
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.samples])
 def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> None:
     small = tiny_target("llama", vocab_size=8, num_hidden_layers=1, initializer_range=0.4)
+    trace_forwards(small, packed=False)
     rule, count = SamplingRule(0.7, top_p=0.95), 4000
     prefix = small.prefill(PROMPT)
     law = joint_law(small, PROMPT, rule)
-    smaller = DraftModel(tiny_target("gpt2", seed=1, vocab_size=8, num_hidden_layers=1, initializer_range=0.4))
-    texts = [first_two(small, name, seed, rule, prefix, smaller) for seed in range(count)]
+    smaller = tiny_target("gpt2", seed=1, vocab_size=8, num_hidden_layers=1, initializer_range=0.4)
+    trace_forwards(smaller, packed=False)
+    assert small.traced is not None and smaller.traced is not None
+    texts = [first_two(small, name, seed, rule, prefix, DraftModel(smaller)) for seed in range(count)]
     found = np.zeros_like(law)
     np.add.at(found, tuple(np.array(texts).T), 1 / count)
     fair = np.sqrt(2 * law * (1 - law) / np.pi / count).sum() / 2
