@@ -87,7 +87,7 @@ def check_step(step: Step, index: int, before: float) -> None:
     require(len(step.tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
     seen = (*step.tree.tokens, *step.emitted, *step.verdict.scores.targets)
     require(all(0 <= token <= MAX_TOKEN for token in seen), f"{where} has an impossible token")
-    said = (*(step.tree.tokens[node] for node in step.verdict.path[1:]), step.verdict.bonus)
+    said = tuple(step.verdict.said(step.tree))
     require(
         len(step.emitted) > 0 and step.emitted == said[: len(step.emitted)], f"{where} emits what it did not accept"
     )

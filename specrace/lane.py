@@ -84,7 +84,7 @@ class Lane:
         said = self._score(tree)
         scored = time.perf_counter()
         verdict, checks = self._verify(tree, said)
-        emitted = self._emit([*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus])
+        emitted = self._emit(verdict.said(tree))
         self.session.keep(verdict.path)
         kept = time.perf_counter()
         self.drafter.observe(tree, verdict)
@@ -129,13 +129,12 @@ class Lane:
 
     def _emit(self, tokens: list[int]) -> tuple[int, ...]:
         """Append the step's tokens, cut at the end-of-text token and at the length limit: the only place for either."""
-        tokens = tokens[: self.remaining]
+        remaining = self.remaining
+        if len(tokens) >= remaining:
+            tokens, self.end = tokens[:remaining], "length"
         for index, token in enumerate(tokens):
             if token in self.eos_ids:
-                tokens = tokens[: index + 1]
-                self.end = "eos"
+                tokens, self.end = tokens[: index + 1], "eos"
                 break
         self.context += tokens
-        if not self.end and not self.remaining:
-            self.end = "length"
         return tuple(tokens)

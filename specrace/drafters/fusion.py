@@ -71,6 +71,7 @@ class FusionDrafter:
         self._tokens: list[int] = []
         self._parents: list[int] = []
         self._probs: list[float] = []
+        self._places: list[int] = []
         self._contexts: list[Run] = []
         self._past_contexts: list[Run] = []
         self._tops: list[Top] = []
@@ -86,15 +87,13 @@ class FusionDrafter:
             self._look_up_common()
         if end == NOWHERE and not self._has_others and self._common[0][1] < self.prices.floor:
             return TokenTree.chain(context[-1])
-        self._tokens, self._parents, self._probs = [context[-1]], [-1], [1.0]
+        self._tokens, self._parents, self._probs, self._places = [context[-1]], [-1], [1.0], [-1]
         self._contexts, self._past_contexts = [end], [self._past_end]
         size = 1 + self._grow(context[-2] if len(context) > 1 else -1, budget)
         if size == 1:
             return TokenTree.chain(context[-1])
-        tokens, parents = self._tokens[:size], self._parents[:size]
-        place, contexts = self.own.known.place, self._contexts
-        places = [place(contexts[parents[node]], tokens[node]) for node in range(1, size)]
-        return TokenTree(tuple(tokens), tuple(parents), tuple(self._probs[:size]), (-1, *places))
+        tokens, parents, probs = tuple(self._tokens[:size]), tuple(self._parents[:size]), tuple(self._probs[:size])
+        return TokenTree(tokens, parents, probs, tuple(self._places[:size]))
 
     def _look_up_common(self) -> None:
         """The frequent tokens, which of them are any, and how likely it is that one of them comes."""
@@ -132,7 +131,9 @@ class FusionDrafter:
         self._tokens.append(token)
         self._parents.append(parent)
         self._probs.append(share)
-        self._contexts.append(self.own.known.follow(self._contexts[parent], token))
+        context, place = self.own.known.trace(self._contexts[parent], token)
+        self._contexts.append(context)
+        self._places.append(place)
         if self.past is not None:
             self._past_contexts.append(self.past.known.follow(self._past_contexts[parent], token))
 
@@ -190,7 +191,7 @@ class FusionDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Judge the estimates along the accepted path, book the draft, and take in what was said."""
-        said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        said = verdict.said(tree)
         self._judge(verdict.path, said)
         if tree.num_draft:
             self._price(tree.num_draft)

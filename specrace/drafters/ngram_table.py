@@ -92,7 +92,7 @@ class _TableDrafter(ABC):
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Count what was really said: the accepted tokens and the bonus."""
-        said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        said = verdict.said(tree)
         self.counts.extend(said)
         if self.rows is not None:
             self.rows.extend(said)

@@ -49,5 +49,4 @@ class PromptLookupDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append what was said, where it may be copied from."""
         if not self.llma:
-            self.text.extend(tree.tokens[node] for node in verdict.path[1:])
-            self.text.extend((verdict.bonus,))
+            self.text.extend(verdict.said(tree))

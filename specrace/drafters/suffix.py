@@ -133,7 +133,7 @@ class SuffixDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Take in what was said."""
-        said = [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
+        said = verdict.said(tree)
         self.own.extend(said)
         self._follow_past(said)
 

@@ -56,5 +56,4 @@ class TrieDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Grow the trie by what was said, unless it is static."""
         if not self.static:
-            self.trie.extend(tree.tokens[node] for node in verdict.path[1:])
-            self.trie.extend((verdict.bonus,))
+            self.trie.extend(verdict.said(tree))

@@ -126,29 +126,24 @@ class SuffixAutomaton:
 
     def follow(self, run: Run, token: int) -> Run:
         """The longest end of `run` and `token` that stands in the text and goes on there; `NOWHERE` for none."""
+        return self.trace(run, token)[0]
+
+    def trace(self, run: Run, token: int) -> tuple[Run, int]:
+        """As `follow`; and where `token` stands first after the longest end of `run` it follows, or -1."""
         state, length = run
         after = self.after(state, token)
         while after < 0:
             state = self.links[state]
             if state < 0:
-                return NOWHERE
+                return NOWHERE, -1
             length = self.lengths[state]
             after = self.after(state, token)
+        place = self.firsts[after] if state else -1
         if length < self.n - 1:
             length += 1
         elif self.lengths[self.links[after]] == length:
             after = self.links[after]
-        return (after, length) if self.nexts[after] != NOTHING else self._going_on(after, length)
-
-    def place(self, run: Run, token: int) -> int:
-        """Where in the text `token` stands first after the longest end of `run` that it follows; -1 for nowhere."""
-        state, _ = run
-        while state:
-            after = self.after(state, token)
-            if after >= 0:
-                return self.firsts[after]
-            state = self.links[state]
-        return -1
+        return ((after, length) if self.nexts[after] != NOTHING else self._going_on(after, length)), place
 
     def shortened(self, run: Run, length: int) -> Run:
         """The end of `run` that has no more than `length` tokens."""
