@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import lt
 
 import numpy as np
 
@@ -32,12 +31,15 @@ class TokenTree:
         for extra in (self.probs, self.positions):
             if extra is not None and len(extra) != size:
                 raise ValueError("probs and positions need one entry a node")
-        # Whole rows at once: a tree is made in every step.
-        parents = self.parents[1:]
-        if not all(map(lt, parents, range(1, size))) or min(parents, default=0) < 0:
-            node = next(node for node, parent in enumerate(parents, 1) if not 0 <= parent < node)
-            raise ValueError(f"node {node} comes before its parent {self.parents[node]}")
-        if len(set(zip(parents, self.tokens[1:], strict=True))) != size - 1:
+        if size == 1:
+            return
+        seen = set()
+        for node in range(1, size):
+            parent = self.parents[node]
+            if not 0 <= parent < node:
+                raise ValueError(f"node {node} comes before its parent {parent}")
+            seen.add((parent, self.tokens[node]))
+        if len(seen) != size - 1:
             raise ValueError("two siblings carry the same token")
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -81,6 +82,7 @@ class Workbench:
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
         curve = load_cached(target.describe())
+        _settle()
         return cls(
             target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
         )
@@ -107,6 +109,7 @@ class Workbench:
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, which may have other tokens."""
         curve = load_cached(target.describe())
+        _settle()
         return Workbench(target, self.documents, self.retriever, self.embedder, curve=curve, device=self.device)
 
     @property
@@ -208,6 +211,16 @@ class Workbench:
         if self._suffixes is None:
             self._suffixes = SuffixIndex(self.document_tokens())
         return self._suffixes
+
+
+def _settle() -> None:
+    """Let the garbage collector pass over what is loaded: its rounds fall into the steps of lanes.
+
+    What it passed over before is looked at once more, for a model may be among it that nobody uses any longer.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+"""What a workbench does to the process that it lives in."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from specrace import workbench
+from tests.core.parts import tiny_target
+
+
+def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "load_target", lambda *_, **__: tiny_target("llama"))
+    bench = workbench.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    bench = bench.with_model("second")
+    second = weakref.ref(bench.target)
+    # In a circle, as a model's parts and its hooks often are: only the collector can let go of it.
+    bench.target.model.circle = bench.target
+    assert gc.get_freeze_count() > 10_000
+    bench = bench.with_model("third")
+    bench = bench.with_model("fourth")
+    assert second() is None
