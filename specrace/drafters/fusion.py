@@ -140,21 +140,37 @@ class FusionDrafter:
     def _push(self, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
         """Add to the candidates what may pay of the children of a node of path probability `prob`, from all sources."""
         floor = self.prices.floor / prob
-        probs, rest = self._copied(node)
+        context = self._contexts[node]
+        sure = self.own.sure(context, ENOUGH) if self._is_own(node) else None
+        if sure is None:
+            probs, rest = self._copied(node)
+        else:
+            # Most of a copy: what `_copied` would find, without its tables.
+            token, rest = sure
+            share = (1.0 - rest) * self.trust.factor(context[1], 1.0 - rest)
+            self._tops.append((context[1], token, 1.0 - rest))
+            probs, rest = {token: share}, 1.0 - share
         if rest >= floor:
-            current = self._tokens[node]
-            if self.corpus is not None:
-                rest = _merge(probs, rest, self.corpus.successors(previous, current))
-            if self.recycled is not None:
-                rest = _merge(probs, rest, self.recycled.successors(current))
-            left = rest * self.trust.factor(0, 1.0)
-            for token, share in self._common:
-                if left * share < floor:
-                    break
-                probs.setdefault(token, left * share)
+            self._guess(probs, rest, floor, previous, self._tokens[node])
         for rank, (token, share) in enumerate(probs.items()):
             if share >= floor and token != END:
                 heappush(heap, (-prob * share, node, rank, token, share))
+
+    def _is_own(self, node: int) -> bool:
+        """Whether no earlier output has more of the last tokens than the text."""
+        return self.past is None or self._past_contexts[node][1] <= self._contexts[node][1]
+
+    def _guess(self, probs: dict[int, float], rest: float, floor: float, previous: int, current: int) -> None:
+        """Add what the sources say that copy nothing, of the `rest`, if it may pay."""
+        if self.corpus is not None:
+            rest = _merge(probs, rest, self.corpus.successors(previous, current))
+        if self.recycled is not None:
+            rest = _merge(probs, rest, self.recycled.successors(current))
+        left = rest * self.trust.factor(0, 1.0)
+        for token, share in self._common:
+            if left * share < floor:
+                break
+            probs.setdefault(token, left * share)
 
     def _copied(self, node: int) -> tuple[dict[int, float], float]:
         """What the text and earlier outputs say after a node, as far as that came true before, and what is left.

@@ -41,6 +41,15 @@ class BackoffModel:
         probs: dict[int, float] = {}
         return probs, self.blend(context, probs, 1.0)
 
+    def sure(self, context: Run, least: float) -> tuple[int, float] | None:
+        """The only token that ever followed a context, and what that leaves, where it is less than `least`."""
+        known, (state, length) = self.known, context
+        after = known.nexts[state]
+        if after < 0 or not length:
+            return None
+        rest: float = (ESCAPE / (known.counts[after] + ESCAPE)) ** (length - known.lengths[known.links[state]])
+        return (known.tokens[known.firsts[after]], rest) if rest < least else None
+
     def blend(self, context: Run, probs: dict[int, float], rest: float, least: float = 0.0, above: int = 0) -> float:
         """Add to `probs` what a context and its ends, one after the other, make of the `rest`; returns what they leave.
 
