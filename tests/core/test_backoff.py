@@ -84,6 +84,25 @@ def test_estimates_are_those_of_lists(text: list[int], path: list[int], longest:
             state, context = model.known.follow(state, token), [*context, token]
 
 
+@given(text=TOKENS, path=TOKENS, longest=st.integers(1, 6), least=st.sampled_from([0.1, 0.3, 0.7, 1.0]))
+def test_what_is_sure_is_what_the_estimate_says(text: list[int], path: list[int], longest: int, least: float) -> None:
+    model = BackoffModel(longest, text)
+    context = model.known.end()
+    for token in [*path, None]:
+        probs: dict[int, float] = {}
+        rest = model.blend(context, probs, 1.0, least)
+        sure = model.sure(context, least)
+        if sure is not None:
+            assert probs == pytest.approx({sure[0]: 1.0 - sure[1]}) and rest == pytest.approx(sure[1])
+        else:
+            state, length = context
+            shorter = model.known.lengths[model.known.links[state]] if length else 0
+            first: dict[int, float] = {}
+            assert not length or model.blend(context, first, 1.0, least, above=shorter) >= least or len(first) > 1
+        if token is not None:
+            context = model.known.follow(context, token)
+
+
 @given(text=TOKENS, other=TOKENS, longest=st.integers(1, 6))
 def test_a_text_of_another_model_is_followed_token_by_token(text: list[int], other: list[int], longest: int) -> None:
     """Contexts of a text that the model was not built from: as many of its last tokens as stand in the model's."""
