@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from specrace.errors import InputError
-from specrace.events import Event, Finished, LaneResult, Started, Step
+from specrace.events import Event, Finished, LaneResult, Pace, Started, Step
 from specrace.metrics import LaneMetrics, first_difference
 from specrace.recording import parse
 from specrace.rejection import MATCH
@@ -64,6 +64,7 @@ def check(events: Sequence[Event]) -> None:
         metrics[step.lane].add(step)
         tokens[step.lane] += step.emitted
         ended |= {step.lane} if step.end else set()
+    check_pace(finished.pace)
     for info, result in zip(started.lanes, finished.lanes, strict=True):
         check_figures(result, metrics[info.lane], metrics["vanilla"])
         if info.rule == MATCH:
@@ -94,6 +95,14 @@ def check_step(step: Step, index: int, before: float) -> None:
     require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
     require(len(step.pieces) in (0, len(step.tree)), f"{where} has not one text a node")
     require(all(len(text) <= MAX_TEXT for text in (*step.texts, *step.pieces)), f"{where} has a text that is too long")
+
+
+def check_pace(pace: Pace | None) -> None:
+    """What is said of the machine's pace: numbers, and a sentence."""
+    if pace is not None:
+        numbers = (pace.probes, pace.probe_ms, pace.low, pace.high, pace.jumps, pace.waited_ms, pace.threads)
+        require(all(0 <= number < math.inf for number in numbers), "its pace is no number")
+        require(len(pace.note) <= MAX_TEXT, "what it says of its pace is too long")
 
 
 def check_about(about: Mapping[str, Any]) -> None:

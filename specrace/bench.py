@@ -23,7 +23,6 @@ from statistics import median
 from typing import Any, Protocol
 
 from specrace.cost import CostCurve, assumed_curve
-from specrace.drafters import find_method
 from specrace.errors import InputError
 from specrace.events import Difference
 from specrace.lane import Lane
@@ -193,8 +192,8 @@ class Bench:
     def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
         """Every shape of this prompt, and before the first one a whole run of everything."""
         report(f"{prompt.id}: warming up")
-        num_top = max(find_method(name).num_top for name in self.spec.lanes)
-        warm_up(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1], self._budgets(prompt), num_top)
+        prefix = self.target.prefill(prompt.tokens)
+        warm_up(self.target, prefix, prompt.tokens, self._spec_of(prompt), self._near(prompt))
         if not self._warm:
             for name in self.spec.lanes:
                 self._run_lane(name, prompt)

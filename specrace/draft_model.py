@@ -16,7 +16,7 @@ from specrace.sampling import warp
 from specrace.tree import TokenTree
 
 if TYPE_CHECKING:
-    from specrace.target import Target
+    from specrace.target import Prefix, Target
 
 # Tokens that a cache grows by when it is full.
 GROWTH = 256
@@ -29,14 +29,27 @@ class DraftModel:
         self.model = model
         self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
 
-    def session(self, prompt: Sequence[int], rule: SamplingRule) -> DraftSession:
-        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit."""
+    def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
+        """The model behind all of `prompt` but its last token. Raises InputError where that does not fit."""
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
                 f"{self.model.max_context}: use fewer or shorter documents, or leave out the lane draft-model."
             )
-        return DraftSession(self, self.model.prefill(prompt).store, rule)
+        return PromptedDraftModel(self, self.model.prefill(prompt))
+
+
+class PromptedDraftModel:
+    """A draft model with a prompt in its cache; `prefill_ms` is what that took, on no lane's clock."""
+
+    def __init__(self, drafting: DraftModel, prefix: Prefix) -> None:
+        self.drafting, self.prefix = drafting, prefix
+        self.prefill_ms = prefix.ms
+
+    def session(self, rule: SamplingRule) -> DraftSession:
+        """A session on a clone of the cache."""
+        store = self.prefix.store
+        return DraftSession(self.drafting, store.clone(store.length + GROWTH), rule)
 
 
 class DraftSession:

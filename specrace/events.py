@@ -12,7 +12,7 @@ from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict
 
 FORMAT = 1
-_PLAIN: dict[Any, Any] = {"str": str, "int": int, "float": float}
+_PLAIN: dict[Any, Any] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class LaneInfo:
-    """A lane as it starts: its name, its title, its options, what it paid before the first step, and its verifier's
-    rule ("match", or "rejection" where only the distribution is vanilla's).
+    """A lane as it starts: its name, its title, its options, and its verifier's rule ("match", or "rejection" where
+    only the distribution is vanilla's).
+
+    `build_ms`: what its drafter took to build its tables, which is on the lane's clock. `prefill_ms`: what a draft
+    model took to read the prompt, which is not, for the target's own prefill is on no clock either.
     """
 
     lane: str
@@ -41,6 +44,7 @@ class LaneInfo:
     options: Mapping[str, Any] = field(default_factory=dict)
     build_ms: float = 0.0
     rule: str = MATCH
+    prefill_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,11 @@ class Step:
     checks: tuple[Check, ...] | None = None
     note: Note | None = None
 
+    @property
+    def accepted(self) -> int:
+        """Accepted draft tokens that were printed; those behind the answer's end count nowhere."""
+        return min(self.verdict.accepted, len(self.emitted))
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -109,11 +118,33 @@ class LaneResult:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How steady the machine was, and what was done about it (`specrace.pace`).
+
+    `probes` forwards were timed beside the race, `probe_ms` is what one took before the first step. In units of that
+    `low` and `high` are the least and the most during the race, by which steps were corrected; `jumps` is the share of
+    probes that fit no pace. Lanes waited `waited_ms` for a processor that others had, which is on no clock. `threads`:
+    how many a forward used at the end. `disturbed`: the figures do not count. `note` says it in a sentence.
+    """
+
+    probes: int
+    probe_ms: float
+    low: float
+    high: float
+    jumps: float
+    waited_ms: float
+    threads: int
+    disturbed: bool
+    note: str
+
+
+@dataclass(frozen=True)
 class Finished:
-    """The race is over: every lane ended, or somebody stopped it (`stopped`)."""
+    """The race is over: every lane ended, or somebody stopped it (`stopped`). `pace` is None in older recordings."""
 
     lanes: tuple[LaneResult, ...]
     stopped: bool = False
+    pace: Pace | None = None
 
 
 Event = Started | Step | Finished
@@ -141,7 +172,7 @@ def from_json(row: Mapping[str, Any]) -> Event:
         if kind == "step":
             return _step(row)
         if kind == "finished":
-            return Finished(tuple(_result(lane) for lane in row["lanes"]), bool(row["stopped"]))
+            return Finished(tuple(_result(lane) for lane in row["lanes"]), bool(row["stopped"]), _pace(row.get("pace")))
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"not an event: {error!r}") from error
     raise ValueError(f"no event is called {kind!r}")
@@ -156,8 +187,9 @@ def _started(row: Mapping[str, Any]) -> Started:
 
 def _info(row: Mapping[str, Any]) -> LaneInfo:
     # A recording of before there was a second rule does not name it.
-    rule, build_ms = str(row.get("rule", MATCH)), float(row["build_ms"])
-    return LaneInfo(str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), build_ms, rule)
+    rule, prefill_ms = str(row.get("rule", MATCH)), float(row.get("prefill_ms", 0.0))
+    plain = str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), float(row["build_ms"])
+    return LaneInfo(*plain, rule, prefill_ms)
 
 
 def _ints(values: Iterable[Any]) -> tuple[int, ...]:
@@ -216,6 +248,13 @@ def _verdict(row: Mapping[str, Any], tree: TokenTree) -> Verdict:
     if len(scores.targets) != len(tree) or not path or not 0 <= path[-1] < len(tree) or tree.path_to(path[-1]) != path:
         raise ValueError("a verdict does not fit its tree")
     return Verdict(path, bonus, scores)
+
+
+def _pace(row: Mapping[str, Any] | None) -> Pace | None:
+    if row is None:
+        return None
+    plain = {each.name: _PLAIN[each.type](row[each.name]) for each in fields(Pace)}
+    return Pace(**plain)
 
 
 def _result(row: Mapping[str, Any]) -> LaneResult:

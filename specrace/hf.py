@@ -99,6 +99,7 @@ def custom_generate(
             corpus=corpus,
             corpus_index=corpus_index,
             past=past,
+            curve=curve,
             **asdict(rule),
             **given,
         )

@@ -8,10 +8,12 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from specrace.clock import waited_ms
 from specrace.cost import CostCurve, pad_rows
 from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter
 from specrace.events import Step, Timing
 from specrace.note import Note
+from specrace.pace import PaceKeeper, running_share
 from specrace.rejection import Check, Coins, verify_sampled
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict, verify
@@ -33,6 +35,8 @@ class TargetSession(Protocol):
 class Lane:
     """One method's run. Its clock counts its own work only: draft, target, keep.
 
+    Time in which the thread waited for a processor is not on it, and with a `pace` it runs as if the machine were as
+    fast all the time as before the first step.
     With `coins` a draft is verified by rejection sampling, and the drafter must be a `SamplingDrafter`. With a `curve`
     a tree whose rows cost more than a few rows more (in float32 a CPU takes longer over two or three than over four)
     is scored with so many, as far as the lane's own `num_draft` allows.
@@ -51,6 +55,7 @@ class Lane:
         build_ms: float = 0.0,
         coins: Coins | None = None,
         curve: CostCurve | None = None,
+        pace: PaceKeeper | None = None,
     ) -> None:
         self.name = name
         self.drafter = drafter
@@ -63,6 +68,7 @@ class Lane:
         self.at_ms = build_ms
         self.coins = coins
         self.curve = curve
+        self.pace = pace
         self._teller = drafter if isinstance(drafter, TellingDrafter) else None
         self.num_steps = 0
         self.end = "" if max_new_tokens > 0 else "length"
@@ -74,7 +80,7 @@ class Lane:
 
     def step(self) -> Step:
         """One turn: propose, score, verify, keep, observe. Must not be called once `end` is set."""
-        started = time.perf_counter()
+        started, waited = time.perf_counter(), waited_ms()
         # A draft longer than what may still be said would be thrown away.
         budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
         tree = self.drafter.propose(self.context, budget).cut(budget)
@@ -89,16 +95,23 @@ class Lane:
         kept = time.perf_counter()
         self.drafter.observe(tree, verdict)
         done = time.perf_counter()
+        scale = 1000 * self._correction(1000 * (done - started), waited_ms() - waited)
         timing = Timing(
-            draft_ms=1000 * (drafted - started + done - kept),
-            target_ms=1000 * (scored - asked),
-            keep_ms=1000 * (kept - scored),
+            draft_ms=scale * (drafted - started + done - kept),
+            target_ms=scale * (scored - asked),
+            keep_ms=scale * (kept - scored),
         )
+        if self.pace is not None:
+            self.pace.book(self.name, len(tree), timing.target_ms)
         self.at_ms += timing.total_ms
         at = (self.name, self.num_steps, self.at_ms)
         step = Step(*at, tree, verdict, emitted, timing, self.end, checks=checks, note=note)
         self.num_steps += 1
         return step
+
+    def _correction(self, wall_ms: float, waited: float) -> float:
+        """What to multiply a step's times with: waiting is left out, and the machine's pace, where it is known."""
+        return running_share(wall_ms, waited) if self.pace is None else self.pace.correct(wall_ms, waited)
 
     def _score(self, tree: TokenTree) -> Scores | np.ndarray:
         """What the target says at every node; rows that only fill up are run and forgotten."""

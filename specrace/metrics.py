@@ -33,7 +33,7 @@ class LaneMetrics:
         self.tokens += len(step.emitted)
         self.steps += 1
         self.drafted += step.tree.num_draft
-        self.accepted += step.verdict.accepted
+        self.accepted += step.accepted
         self.draft_ms += step.timing.draft_ms
         self.target_ms += step.timing.target_ms
         self.keep_ms += step.timing.keep_ms

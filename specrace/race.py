@@ -18,6 +18,7 @@ from specrace.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.pace import PaceKeeper, timed
 from specrace.rejection import MATCH, NOTE, REJECTION, SAMPLING_RULES, Coins
 from specrace.rule import SamplingRule
 from specrace.tree import TokenTree
@@ -25,6 +26,7 @@ from specrace.tree import TokenTree
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie")
 MAX_NEW_TOKENS = 4096
 MAX_NUM_DRAFT = 1024
+WARM_UP_S = 2.0
 
 
 class Prefix(Protocol):
@@ -49,6 +51,13 @@ class RaceTarget(Protocol):
     @property
     def eos_ids(self) -> frozenset[int]:
         """Tokens that end a text."""
+
+    @property
+    def threads(self) -> int:
+        """The most threads that a forward may use; 1 where there is no choice."""
+
+    def use_threads(self, count: int) -> None:
+        """Let forwards use so many threads."""
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
         """Raises InputError where that does not fit."""
@@ -160,45 +169,61 @@ def race(
     prompt = tuple(prompt)
     device = target.device_type
     near = None if curve is None else curve.near(len(prompt))
-    budgets = sorted({spec.lane_budget(name, device, near) for name in spec.lanes})
-    target.check_length(len(prompt), spec.max_new_tokens, budgets[-1])
-    prefix = target.prefill(prompt)
-    num_top = max(find_method(name).num_top for name in spec.lanes)
-    warm_up(target, prefix, prompt[-1], budgets, num_top)
-    prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
-    material = gather(target, prompt, spec, near or assumed_curve(device), corpus, corpus_index, past)
-    lanes = [make_lane(target, name, prefix, material, spec, near) for name in spec.lanes]
-    infos = tuple(
-        LaneInfo(
-            lane.name,
-            find_method(lane.name).title,
-            lane.num_draft,
-            spec.lane_options(lane.name, device),
-            lane.at_ms,
-            spec.lane_rule(lane.name, device),
-        )
-        for lane in lanes
-    )
-    described = target.describe() | {"settings": settings(spec), "cost_curve": curve and curve.as_json()}
-    yield Started(infos, len(prompt), prefix.ms, described | dict(about or {}))
-    metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
-    for step in in_race_time(lanes, stop):
-        metrics[step.lane].add(step)
-        yield step
+    target.check_length(len(prompt), spec.max_new_tokens, max(lane_budgets(spec, device, near)))
+    pace = PaceKeeper.on(target, target.prefill(prompt), prompt[-1])
+    try:
+        pace.choose_threads()
+        prefix = target.prefill(prompt)  # measured now: the first run of a shape pays for more than the prompt
+        warm_up(target, prefix, prompt, spec, near)
+        material = gather(target, prompt, spec, near or assumed_curve(device), corpus, corpus_index, past)
+        lanes = [make_lane(target, name, prefix, material, spec, near, pace) for name in spec.lanes]
+        described = target.describe() | {"settings": settings(spec), "cost_curve": curve and curve.as_json()}
+        infos = tuple(lane_info(lane, spec, device, material) for lane in lanes)
+        yield Started(infos, len(prompt), prefix.ms, described | dict(about or {}))
+        metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
+        pace.start()
+        for step in in_race_time(lanes, stop, pace.look):
+            metrics[step.lane].add(step)
+            yield step
+    finally:
+        pace.release()
     results = tuple(result(target, lane, lanes[0], metrics) for lane in lanes)
-    yield Finished(results, stopped=any(not lane.end for lane in lanes))
+    yield Finished(results, any(not lane.end for lane in lanes), pace.summary())
 
 
-def in_race_time(lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+def lane_budgets(spec: RaceSpec, device: str, curve: CostCurve | None) -> list[int]:
+    """The most draft nodes in one step of each lane."""
+    return [spec.lane_budget(name, device, curve) for name in spec.lanes]
+
+
+def lane_info(lane: Lane, spec: RaceSpec, device: str, material: Material) -> LaneInfo:
+    """What a race says of a lane before its first step."""
+    method, drafting = find_method(lane.name), material.draft_model
+    return LaneInfo(
+        lane.name,
+        method.title,
+        lane.num_draft,
+        spec.lane_options(lane.name, device),
+        lane.at_ms,
+        spec.lane_rule(lane.name, device),
+        drafting.prefill_ms if method.needs_draft_model and drafting is not None else 0.0,
+    )
+
+
+def in_race_time(
+    lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False, between: Callable[[], object] = lambda: None
+) -> Iterator[Step]:
     """Steps of all lanes in the order in which as many private devices would show them.
 
-    A step waits until no lane that still runs is behind its end; a stop shows those that wait.
+    A step waits until no lane that still runs is behind its end; a stop shows those that wait. `between` is called
+    before each turn.
     """
     queue = [(lane.at_ms, number) for number, lane in enumerate(lanes) if not lane.end]
     heapq.heapify(queue)
     # (at_ms, lane, index) is unique, so steps themselves are never compared.
     waiting: list[tuple[float, int, int, Step]] = []
     while queue and not stop():
+        between()
         _, number = heapq.heappop(queue)
         lane = lanes[number]
         step = lane.step()
@@ -220,8 +245,11 @@ def gather(
     corpus_index: SuffixIndex | None,
     past: Iterable[Sequence[int]],
 ) -> Material:
-    """All that the lanes' drafters may know; the target's draft model only where one of them drafts with it."""
+    """All that the lanes' drafters may know; the target's draft model, which has read the prompt, only where one of
+    them drafts with it.
+    """
     needed = any(find_method(name).needs_draft_model for name in spec.lanes)
+    drafting = target.draft_model() if needed else None
     return Material(
         tuple(prompt),
         target.vocab_size,
@@ -230,7 +258,7 @@ def gather(
         corpus_index,
         PastOutputs.of(past),
         spec.rule(),
-        target.draft_model() if needed else None,
+        None if drafting is None else drafting.after(prompt),
         curve,
     )
 
@@ -242,14 +270,14 @@ def make_lane(
     material: Material,
     spec: RaceSpec,
     curve: CostCurve | None = None,
+    pace: PaceKeeper | None = None,
 ) -> Lane:
     """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
     device = target.device_type
     options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device, curve)
-    began = time.perf_counter()
-    method = find_method(name)
-    drafter: Drafter = method.build(material, **options)
-    build_ms = 1000.0 * (time.perf_counter() - began)
+    built: list[Drafter] = []
+    _, build_ms = timed(lambda: built.append(find_method(name).build(material, **options)))
+    drafter = built[0]
     num_top: int = getattr(drafter, "num_top", 0)
     session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), num_top)
     coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
@@ -264,16 +292,52 @@ def make_lane(
         build_ms=build_ms,
         coins=coins,
         curve=curve,
+        pace=pace,
     )
 
 
-def warm_up(target: RaceTarget, prefix: Prefix, root: int, budgets: Sequence[int], num_top: int) -> None:
-    """Run every tree size once or twice before a clock starts, so that no lane pays for being the first."""
-    for budget in budgets:
-        session = target.session(prefix, 2 * budget + 2, num_top=num_top)
+def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None) -> None:
+    """Run all that the lanes will run before a clock starts, so that no lane pays for being the first.
+
+    Every number of rows up to the largest tree is scored, drawn from and kept as the lanes do it, and read by the draft
+    model if there is one: whatever is made at the first use of a shape is made here. Of a model so slow that this takes
+    more than `WARM_UP_S` the smaller trees stay cold, for the first use is a small part of such a step.
+    """
+    device, num_top = target.device_type, max(find_method(name).num_top for name in spec.lanes)
+    budgets = lane_budgets(spec, device, curve)
+    session = target.session(prefix, max(budgets) + 2, spec.rule(), num_top)
+    rejects = any(spec.lane_rule(name, device) == REJECTION for name in spec.lanes)
+    until = time.monotonic() + WARM_UP_S
+    for rows in warm_up_rows(budgets):
+        tree = TokenTree.chain(prompt[-1], [prompt[-1]] * (rows - 1))
         for _ in range(2):
-            session.score(TokenTree.chain(root, [root] * budget))
-        session.keep((0,))
+            session.score(tree)
+            if rejects:
+                session.score_distributions(tree)
+        if time.monotonic() > until and rows - 1 not in budgets:
+            break
+    session.keep((0,))
+    if any(find_method(name).needs_draft_model for name in spec.lanes):
+        warm_up_draft_model(target, prompt, spec, device)
+
+
+def warm_up_rows(budgets: Sequence[int]) -> list[int]:
+    """The sizes of the lanes' largest trees, then all that are smaller, the largest first: first steps draft little."""
+    largest = {budget + 1 for budget in budgets}
+    return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
+
+
+def warm_up_draft_model(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, device: str) -> None:
+    """Let the draft model, if there is one, read the prompt, and then as many tokens as it may ever read at once."""
+    drafting = target.draft_model()
+    if drafting is None:
+        return
+    session = drafting.after(prompt).session(spec.rule())
+    for count in range(spec.lane_budget("draft-model", device) + 1, 0, -1):
+        read = session.likeliest if spec.lane_rule("draft-model", device) == MATCH else session.distribution
+        if count <= session.room:
+            read([prompt[-1]] * count)
+            session.rewind(len(prompt) - 1)
 
 
 def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
@@ -331,20 +395,21 @@ def generate(
     corpus: NGramCounts | None = None,
     corpus_index: SuffixIndex | None = None,
     past: Iterable[Sequence[int]] = (),
+    curve: CostCurve | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Decode with one method: its Steps, whose `emitted` tokens in a row are the output.
 
-    What it may draft from beside the prompt is given as in `race`.
+    What it may draft from beside the prompt, and the machine's cost `curve`, are given as in `race`.
 
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
     spec = RaceSpec(
         (method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, sampling_rule
     )
-    target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type))
-    curve = assumed_curve(target.device_type)
-    material = gather(target, prompt, spec, curve, corpus, corpus_index, past)
-    lane = make_lane(target, method, target.prefill(prompt), material, spec)
+    near = None if curve is None else curve.near(len(prompt))
+    target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type, near))
+    material = gather(target, prompt, spec, near or assumed_curve(target.device_type), corpus, corpus_index, past)
+    lane = make_lane(target, method, target.prefill(prompt), material, spec, near)
     while not lane.end:
         yield lane.step()

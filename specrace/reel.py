@@ -9,6 +9,7 @@ A reel is one JSON object:
                 step's number in its lane, race time in ms, the lane's delta frame for this one step, the Step as JSON
     headline    the race in a sentence or two
     results     the lines of the results table
+    pace        whether the machine was disturbed, and what that means for the figures; null where that is not known
     started, finished   the race's first and last event as JSON
 
 The events in it are those of the recording, so the page can save the file without asking anybody.
@@ -44,7 +45,7 @@ def make_reel(events: Sequence[Event], race: int = 0) -> Frame:
                 }
             )
     last = view.keyframe()
-    kept = {name: last[name] for name in ("race", "phase", "head", "headline", "results")}
+    kept = {name: last[name] for name in ("race", "phase", "head", "headline", "results", "pace")}
     return {**kept, "steps": steps, "started": to_json(started), "finished": to_json(finished)}
 
 

@@ -79,6 +79,7 @@ class Target:
         self.graphs: GraphPool | None = None
         self.traced: TracedForward | None = None
         self.eager_because = "on several devices" if self.layer_devices else ""
+        self.threads = 1 if self._on_gpu else torch.get_num_threads()
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
@@ -153,6 +154,11 @@ class Target:
         if self.traced is not None and store.data is not None:
             return self.traced(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end)
+
+    def use_threads(self, count: int) -> None:
+        """Let the forwards of this thread use so many processors; nothing on a GPU, and where there is no choice."""
+        if self.threads > 1:
+            torch.set_num_threads(count)
 
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any. Raises InputError where it cannot be used."""

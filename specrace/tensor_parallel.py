@@ -215,6 +215,8 @@ class LeadingTarget(Target):
         super().__init__(model, tokenizer, name)
         self.followers = followers
         self.eager_because = "tensor parallel"
+        # The followers' are theirs to choose, and all wait for the slowest.
+        self.threads = 1
 
     def new_store(self, capacity: int) -> KVStore:
         """An empty store, here and there."""

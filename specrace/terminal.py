@@ -51,9 +51,8 @@ class Row:
     def add(self, step: Step) -> None:
         """Append what a step emitted: accepted draft tokens marked, the bonus plain, what was rejected behind it."""
         self.metrics.add(step)
-        accepted = min(step.verdict.accepted, len(step.emitted))
-        self.words.append(clean("".join(step.texts[:accepted])), ACCEPTED)
-        self.words.append(clean("".join(step.texts[accepted:])), PLAIN)
+        self.words.append(clean("".join(step.texts[: step.accepted])), ACCEPTED)
+        self.words.append(clean("".join(step.texts[step.accepted :])), PLAIN)
         self.rejected = "" if step.end else clean(rejected_text(step))
         self.end = step.end
 
@@ -154,9 +153,9 @@ class Terminal:
             self.console.print(Text(line, style="dim"))
         names = ("model", "dtype", "device", "engine")
         model = clean(", ".join(str(about.get(name, "?")) for name in names if name != "engine" or name in about))
-        self.console.print(
-            Text(f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms; {model}", style="dim")
-        )
+        drafting = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)
+        prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{drafting}"
+        self.console.print(Text(f"{prompt}; {model}", style="dim"))
 
     def _print_result(self, event: Finished) -> None:
         table = Table(box=None, header_style="bold", pad_edge=False)
@@ -187,6 +186,8 @@ class Terminal:
             self.console.print(Text(clean(event.lanes[0].text)))
         self.console.print()
         self.console.print(table)
+        if event.pace is not None:
+            self.console.print(Text(clean(event.pace.note), style="bold" if event.pace.disturbed else "dim"))
         if event.stopped:
             self.console.print(Text("The race was stopped before every lane had ended.", style="dim"))
         sys.stdout.flush()

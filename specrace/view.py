@@ -17,7 +17,7 @@ from typing import Any
 
 from specrace.cost import CostCurve
 from specrace.errors import InputError
-from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step
+from specrace.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
 from specrace.metrics import LaneMetrics, difference_words, loop_tokens
 from specrace.rejection import NOTE, REJECTION
 
@@ -57,11 +57,10 @@ class _LaneView:
 
     def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
         """Take one step in; `spans`: the places of its accepted tokens; `sources`: where all its tokens are from."""
-        accepted = min(step.verdict.accepted, len(step.emitted))
         self.metrics.add(step)
         self.tokens += step.emitted
-        self._append(ACCEPTED, step.texts[:accepted], accepted, spans)
-        self._append(OWN, step.texts[accepted:], len(step.emitted) - accepted, [])
+        self._append(ACCEPTED, step.texts[: step.accepted], step.accepted, spans)
+        self._append(OWN, step.texts[step.accepted :], len(step.emitted) - step.accepted, [])
         self.sources = [sum(pair) for pair in zip_longest(self.sources, sources, fillvalue=0)]
         self.draft = describe_draft(step)
         self.end = step.end
@@ -134,6 +133,7 @@ class RaceView:
         if self.started and self.finished:
             frame["headline"] = headline(self.started, self.finished)
             frame["results"] = [self._row(lane) for lane in self._all()]
+            frame["pace"] = describe_pace(self.finished.pace)
         return frame
 
     def lane_frame(self, number: int) -> Frame:
@@ -236,8 +236,7 @@ class RaceView:
 
 def describe_draft(step: Step) -> Frame:
     """A step's draft as a pane shows it: how large it was, what was accepted, and how its first branch went on."""
-    accepted = min(step.verdict.accepted, len(step.emitted))
-    path = step.verdict.path
+    accepted, path = step.accepted, step.verdict.path
     nodes = rejected_branch(step.tree.parents, path[-1]) if step.verdict.accepted == accepted else []
     pieces = step.pieces or ("",) * len(step.tree)
     return {
@@ -325,6 +324,8 @@ def headline(started: Started, finished: Finished) -> str:
     """The race in a sentence or two: who was fastest, and whether the texts are equal."""
     if finished.stopped:
         return "Stopped before the end; the figures are those of the tokens so far."
+    if finished.pace is not None and finished.pace.disturbed:
+        return f"{finished.pace.note} Race again."
     titles = {info.lane: info.title for info in started.lanes}
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
@@ -373,11 +374,22 @@ def describe_race(started: Started) -> Frame:
         "prefill_ms": round(started.prefill_ms, 1),
         "cost_curve": describe_curve(about.get("cost_curve"), started.prompt_tokens),
         "lanes": [
-            {"lane": info.lane, "title": info.title, "num_draft": info.num_draft, "build_ms": round(info.build_ms, 2)}
+            {
+                "lane": info.lane,
+                "title": info.title,
+                "num_draft": info.num_draft,
+                "build_ms": round(info.build_ms, 2),
+                "prefill_ms": round(info.prefill_ms, 1),
+            }
             for info in started.lanes
         ],
         "passages": [describe_passage(passage) for passage in about.get("passages") or ()],
     }
+
+
+def describe_pace(pace: Pace | None) -> Frame | None:
+    """How steady the machine was, as the page tells it; None of a recording that does not know."""
+    return None if pace is None else {"disturbed": pace.disturbed, "note": pace.note}
 
 
 def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
@@ -408,10 +420,15 @@ def report(started: Started, finished: Finished) -> Frame:
     """A finished race as one JSON object: what it was run on, and every lane's figures."""
     about = {name: value for name, value in started.about.items() if name != "origins"}
     options = {info.lane: dict(info.options) | {"num_draft": info.num_draft} for info in started.lanes}
+    prefills = {info.lane: info.prefill_ms for info in started.lanes}
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": started.prefill_ms,
         "stopped": finished.stopped,
-        "lanes": [asdict(lane) | {"options": options[lane.lane]} for lane in finished.lanes],
+        "pace": finished.pace and asdict(finished.pace),
+        "lanes": [
+            asdict(lane) | {"options": options[lane.lane], "draft_prefill_ms": prefills[lane.lane]}
+            for lane in finished.lanes
+        ],
     }

@@ -37,11 +37,20 @@ class DraftSession(Protocol):
         """Forget all but the first `count` tokens that were read."""
 
 
+class PromptedDraftModel(Protocol):
+    """A draft model that has read all of the prompt but its last token, which took it `prefill_ms`."""
+
+    prefill_ms: float
+
+    def session(self, rule: SamplingRule) -> DraftSession:
+        """A session behind the prompt."""
+
+
 class DraftModel(Protocol):
     """A smaller language model with the target's vocabulary. `specrace.draft_model.DraftModel` is one."""
 
-    def session(self, prompt: Sequence[int], rule: SamplingRule) -> DraftSession:
-        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit."""
+    def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
+        """The model behind `prompt`. Raises InputError where it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Material:
     corpus_index: SuffixIndex | None = None
     past: PastOutputs | tuple[tuple[int, ...], ...] = ()
     rule: SamplingRule = field(default_factory=SamplingRule)
-    draft_model: DraftModel | None = None
+    draft_model: PromptedDraftModel | None = None
     curve: CostCurve = ASSUMED_GPU
 
 

@@ -39,7 +39,7 @@ class DraftModelDrafter:
                 "The lane draft-model has no model to draft with; "
                 "give a smaller one with the target's vocabulary (--draft-model)."
             )
-        self.session = material.draft_model.session(material.prompt, material.rule)
+        self.session = material.draft_model.session(material.rule)
         self.vocab_size = material.vocab_size
         self.random = np.random.default_rng((material.seed, STREAM, 2)) if sampled else None
         # What the session has read, of which the first `settled` tokens stand in the text for good.

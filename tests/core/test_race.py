@@ -37,10 +37,14 @@ class FunctionTarget:
 
     device_type = "cpu"
     vocab_size = VOCAB
+    threads = 1
 
     def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
         self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
         self.rules: list[SamplingRule | None] = []
+
+    def use_threads(self, count: int) -> None:
+        assert count == 1
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
         if prompt_tokens + max_new_tokens + num_draft > self.max_context:

@@ -17,6 +17,7 @@ const KEYS = [
 const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
 const DO = {
   result: () => player.result(),
+  again: () => document.getElementById("race")?.click(),
   back: () => player.move(-1),
   on: () => player.move(1),
   play: () => player.toggle(),

@@ -109,10 +109,10 @@ function tellWhy(rows) {
   return `Why ${best.title} is fastest: it wrote ${best.tau.toFixed(1)} tokens for each run of the model, where vanilla writes 1. The model agreed with ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }
 
-function showResults(host, rows) {
+function showResults(host, rows, why) {
   const table = make("table"), head = make("tr"), body = make("tbody");
   for (const [name, , title] of COLUMNS) head.append(make("th", "", name, title));
-  const best = Math.max(...rows.map((row) => row.speedup));
+  const best = why && Math.max(...rows.map((row) => row.speedup));
   for (const row of rows) {
     const line = make("tr", row.speedup === best ? "best" : "");
     line.dataset.lane = row.lane;
@@ -124,6 +124,6 @@ function showResults(host, rows) {
   section.append(head);
   table.append(section, body);
   host.querySelector(".scroller").replaceChildren(table);
-  host.querySelector("h2 small").textContent = tellWhy(rows);
+  host.querySelector("h2 small").textContent = why;
   host.hidden = false;
 }

@@ -44,6 +44,7 @@ function setMode(mode) {
   passages.live = mode === "live";
   find(".mode").textContent = MODES[mode];
   find(".podium").hidden ||= mode !== "result";
+  find(".again").hidden ||= mode !== "result";
   const stop = document.getElementById("stop");
   if (stop) stop.dataset.live = String(mode === "live");
 }
@@ -92,6 +93,7 @@ function drawHead(head) {
   find(".machine").textContent = find(".machine").title = describeRecording({ ...head, date: undefined });
   if (head.engine) find(".machine").title += ` · ${head.engine}`;
   find(".machine").title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
+  for (const lane of head.lanes) if (lane.prefill_ms) find(".machine").title += ` ${lane.title}: its model read it in ${lane.prefill_ms} ms.`;
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.open = "false";
   document.getElementById("settings-button")?.setAttribute("aria-expanded", "false");
@@ -104,27 +106,30 @@ function showHead(head) {
   setPhase("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
 }
 
-// One that was stopped has no winner.
-function showResult(rows, phase = reel.phase) {
-  const stopped = phase === "stopped";
+// One that was stopped has no winner, nor has one whose figures do not count.
+function showResult({ results: rows, phase, pace }) {
+  const stopped = phase === "stopped", disturbed = Boolean(pace?.disturbed), open = stopped || disturbed;
   const best = Math.max(...rows.map((row) => row.speedup));
   rows.forEach((row, index) => {
     panes[index].settle();
     panes[index].setBadge(...row.badge);
     panes[index].setSpeedup(row.speedup);
     panes[index].node.dataset.done ||= row.end;
-    panes[index].node.classList.toggle("winner", !stopped && rows.length > 1 && row.speedup === best);
+    panes[index].node.classList.toggle("winner", !open && rows.length > 1 && row.speedup === best);
   });
-  showResults(find(".results"), rows);
-  showPodium(find(".podium"), stopped ? [] : rows.map((row) => ({ ...row, ...methods.get(row.lane) })));
+  showResults(find(".results"), rows, open ? "" : tellWhy(rows));
+  find(".results .pace").textContent = pace?.note ?? "";
+  showPodium(find(".podium"), open ? [] : rows.map((row) => ({ ...row, ...methods.get(row.lane) })));
   setMode("result");
-  if (stopped) find(".mode").textContent = "Stopped";
-  stage.dispatchEvent(new CustomEvent("result", { detail: stopped ? [] : rows }));
+  if (open) find(".mode").textContent = stopped ? "Stopped" : "Disturbed";
+  stage.dataset.disturbed = String(disturbed);
+  find(".again").hidden = !disturbed || !document.getElementById("race");
+  stage.dispatchEvent(new CustomEvent("result", { detail: open ? [] : rows }));
 }
 
 function showEnd(frame) {
   setPhase(frame.phase, frame.headline);
-  showResult(frame.results, frame.phase);
+  showResult(frame);
 }
 
 // The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
@@ -140,7 +145,7 @@ function load() {
   clear();
   for (const step of reel.steps) show(step, true);
   draw(player.length);
-  showResult(reel.results);
+  showResult(reel);
   stage.dispatchEvent(new CustomEvent("reel", { detail: reel }));
 }
 
@@ -205,7 +210,7 @@ function cursor(step) {
 
 function end() {
   draw(player.length);
-  showResult(reel.results);
+  showResult(reel);
   say(reel.headline);
 }
 
