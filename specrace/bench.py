@@ -5,6 +5,9 @@ its tables; prefill is not on it. `run_ms` is the wall clock of the whole: prefi
 every step. A peer's `run_ms` is the whole call of `generate`, and its decode time what follows its first output, whose
 tokens are not counted either. So decode is compared with decode, and run with run.
 
+A probe beside each run, on no clock, tells how fast the machine is (`specrace.pace`); all times, peers' too, are
+corrected to its pace before the prompt's first run, and what threads waited for a processor is left out.
+
 A lane runs to its end by itself (solo), lanes and peers one after the other. In each repetition the lanes are also
 raced step by step, as the page does it; the two clocks should agree, and where they differ by more than 5 % the bench
 says so.
@@ -24,12 +27,13 @@ from typing import Any, Protocol
 
 from specrace.cost import CostCurve, assumed_curve
 from specrace.errors import InputError
-from specrace.events import Difference
+from specrace.events import Difference, Pace
 from specrace.lane import Lane
 from specrace.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.pace import PaceKeeper, timed
 from specrace.race import RaceSpec, RaceTarget, gather, in_race_time, make_lane, warm_up
 
 MAX_REPETITIONS = 1000
@@ -104,6 +108,7 @@ class PromptResult:
     interleaved_ms: dict[str, list[float]] = field(default_factory=dict)
     peer_runs: dict[str, list[Any]] = field(default_factory=dict)
     differences: dict[str, Difference | None] = field(default_factory=dict)
+    pace: Pace | None = None
 
     @property
     def loops(self) -> int:
@@ -140,6 +145,7 @@ class Bench:
         self.keep_outputs = keep_outputs
         self._outputs = self._past = PastOutputs()
         self._warm = False
+        self._pace: PaceKeeper
 
     def run(self, prompts: Iterable[BenchPrompt], report: Callable[[str], object] = str) -> list[PromptResult]:
         """Every prompt's measurements; `report` is told before each run. Raises InputError where one does not fit."""
@@ -169,25 +175,48 @@ class Bench:
         """Warm up, then so many repetitions of every lane and peer, each time beginning with another one."""
         found = PromptResult(prompt)
         self._past = self._outputs.of_others(prompt.tokens)
-        self._warm_up(prompt, report)
-        contestants: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
-        for repetition in range(self.repetitions):
-            first = (number + repetition) % len(contestants)
-            for each in (*contestants[first:], *contestants[:first]):
-                if isinstance(each, str):
-                    report(f"{prompt.id}: {each}")
-                    found.runs.setdefault(each, []).append(self._run_lane(each, prompt))
-                else:
-                    report(f"{prompt.id}: {each.name}")
-                    limit = self._spec_of(prompt).max_new_tokens
-                    found.peer_runs.setdefault(each.name, []).append(each.run(prompt.tokens, limit))
-            report(f"{prompt.id}: all lanes, step by step")
-            for lane, ms in self._race(prompt, first).items():
-                found.interleaved_ms.setdefault(lane, []).append(ms)
+        self._pace = PaceKeeper.on(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1])
+        try:
+            self._pace.choose_threads()
+            self._warm_up(prompt, report)
+            self._pace.start()
+            contestants: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
+            for repetition in range(self.repetitions):
+                first = (number + repetition) % len(contestants)
+                self._repeat(found, (*contestants[first:], *contestants[:first]), report)
+                report(f"{prompt.id}: all lanes, step by step")
+                for lane, ms in self._race(prompt, first).items():
+                    found.interleaved_ms.setdefault(lane, []).append(ms)
+        finally:
+            self._pace.release()
+        found.pace = self._pace.summary()
         self._compare(found)
         if self.keep_outputs:
             self._outputs.add(found.runs["vanilla"][0].tokens, prompt.tokens)
         return found
+
+    def _repeat(
+        self, found: PromptResult, contestants: Sequence[str | PeerDecoder], report: Callable[[str], object]
+    ) -> None:
+        """Run every contestant once, in this order."""
+        prompt = found.prompt
+        for each in contestants:
+            name = each if isinstance(each, str) else each.name
+            report(f"{prompt.id}: {name}")
+            if isinstance(each, str):
+                found.runs.setdefault(name, []).append(self._run_lane(name, prompt))
+            else:
+                found.peer_runs.setdefault(name, []).append(self._run_peer(each, prompt))
+
+    def _run_peer(self, peer: PeerDecoder, prompt: BenchPrompt) -> Any:
+        """A peer's run, its times corrected by the pace before it and after it."""
+        runs: list[Any] = []
+        self._pace.catch_up()
+        before = self._pace.slowdown
+        wall_ms, own_ms = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
+        self._pace.catch_up()
+        scale = own_ms / wall_ms * 2.0 / (before + self._pace.slowdown)
+        return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
     def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
         """Every shape of this prompt, and before the first one a whole run of everything."""
@@ -205,22 +234,27 @@ class Bench:
         near = self._near(prompt)
         curve = near or assumed_curve(self.target.device_type)
         material = gather(self.target, prompt.tokens, self.spec, curve, self._corpus, self._corpus_index, self._past)
-        return make_lane(self.target, name, prefix, material, self._spec_of(prompt), near)
+        return make_lane(self.target, name, prefix, material, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Prefill, build and decode, alone from begin to end."""
+        self._pace.catch_up()
+        booked_ms = self._pace.booked_ms
         self.target.reset_peak_memory()
         began = time.perf_counter()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
-        metrics = LaneMetrics(draft_ms=lane.at_ms)
+        build_ms = lane.at_ms
+        metrics = LaneMetrics(draft_ms=build_ms)
         while not lane.end:
+            self._pace.look()
             metrics.add(lane.step())
-        run_ms = 1000.0 * (time.perf_counter() - began)
+        # What is neither a probe nor on the lane's clock, which is corrected.
+        rest_ms = 1000.0 * (time.perf_counter() - began) - (self._pace.booked_ms - booked_ms) - build_ms
         peak = self.target.peak_memory()
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
-        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, run_ms, peak, limit)
+        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, metrics.decode_ms + rest_ms, peak, limit)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Each lane's clock where all take turns step by step, beginning with the lane number `first`."""
@@ -228,7 +262,8 @@ class Bench:
         first %= len(self.spec.lanes)
         names = (*self.spec.lanes[first:], *self.spec.lanes[:first])
         lanes = [self._make_lane(name, prompt, prefix) for name in names]
-        for _ in in_race_time(lanes):
+        self._pace.catch_up()
+        for _ in in_race_time(lanes, between=self._pace.look):
             pass
         return {lane.name: lane.at_ms for lane in lanes}
 

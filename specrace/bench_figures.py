@@ -17,12 +17,15 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
     lanes = [_lane_figures(name, counted, results, decode) for name in results[0].runs]
     peers = [_peer_figures(name, counted, results) for name in results[0].peer_runs]
     warnings = [_clock_warning(lane) for lane in lanes if abs(lane["interleaved_over_solo"] - 1) > TOLERANCE]
+    pace = summarise_pace(results)
+    warnings += [pace["note"]] if pace["disturbed_prompts"] else []
     if not straight:
         warnings.append("Every output repeats itself: these figures are of loops, which flatter drafters that copy.")
     return {
         "lanes": lanes,
         "peers": peers,
         "comparisons": _comparisons(lanes, peers),
+        "pace": pace,
         "counted_prompts": len(counted),
         "loops": [{"id": each.prompt.id, "loop_tokens": each.loops} for each in results if each.loops],
         "warnings": warnings,
@@ -53,6 +56,7 @@ def _lane_figures(
         "decode_ms": decode_ms,
         "tokens_per_s": 1000 * tokens / decode_ms,
         "speedup": tokens / decode_ms * vanilla_ms / vanilla_tokens,
+        **_speedup_range(name, counted),
         **_identity(name, results),
         "text": decode(results[0].runs[name][0].tokens),
         "spread": _spread([[run.metrics.decode_ms for run in each.runs[name]] for each in counted]),
@@ -67,6 +71,46 @@ def _lane_figures(
         "peak_memory_bytes": max((run.peak_memory or 0 for each in counted for run in each.runs[name]), default=0)
         or None,
         "roofline": _roofline(name, counted, split["target"]),
+    }
+
+
+def _speedup_range(name: str, counted: Sequence[PromptResult]) -> dict[str, float | None]:
+    """The least and the largest speedup over all prompts in one repetition; null where nothing was repeated."""
+    repetitions = range(len(counted[0].runs[name]))
+    if len(repetitions) < 2:
+        return {"speedup_low": None, "speedup_high": None}
+    rates = {
+        lane: [
+            sum(each.runs[lane][turn].metrics.tokens for each in counted)
+            / sum(each.runs[lane][turn].metrics.decode_ms for each in counted)
+            for turn in repetitions
+        ]
+        for lane in (name, "vanilla")
+    }
+    found = [own / base for own, base in zip(rates[name], rates["vanilla"], strict=True)]
+    return {"speedup_low": min(found), "speedup_high": max(found)}
+
+
+def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
+    """How steady the machine was over all prompts: the extremes, and the prompts whose figures do not count."""
+    paces = [each.pace for each in results if each.pace is not None]
+    disturbed = [each.prompt.id for each in results if each.pace is not None and each.pace.disturbed]
+    low, high = min((each.low for each in paces), default=1.0), max((each.high for each in paces), default=1.0)
+    note = (
+        f"Times are corrected for the machine's pace, {low:.2f} to {high:.2f} times that before a prompt's first run."
+    )
+    if disturbed:
+        number = f"{len(disturbed)} of {len(results)} prompts"
+        note = f"The machine was disturbed on {number} ({', '.join(disturbed[:8])}): measure again when it is quiet."
+    return {
+        "probes": sum(each.probes for each in paces),
+        "low": low,
+        "high": high,
+        "jumps": max((each.jumps for each in paces), default=0.0),
+        "waited_ms": sum(each.waited_ms for each in paces),
+        "threads": sorted({each.threads for each in paces}),
+        "disturbed_prompts": disturbed,
+        "note": note,
     }
 
 

@@ -46,7 +46,7 @@ def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (
             lane["lane"],
             f"{lane['tokens_per_s']:.0f}",
-            f"{lane['speedup']:.2f}x",
+            _speedup(lane),
             f"{lane['tau']:.2f}",
             f"{lane['drafted_per_step']:.1f}",
             f"{lane['acceptance_rate']:.0%}",
@@ -59,6 +59,12 @@ def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         rate = peer["tokens_per_s"]
         cells = (f"{rate:.0f}", f"{rate / base:.2f}x", "", "", "", f"{peer['spread']:.0%}")
         yield (peer["peer"], *cells, f"{peer['run_tokens_per_s']:.0f}", "", _badge(peer, found))
+
+
+def _speedup(lane: Mapping[str, Any]) -> str:
+    """With its range over the repetitions, if there was more than one."""
+    low, high = lane["speedup_low"], lane["speedup_high"]
+    return f"{lane['speedup']:.2f}x" + (f" ({low:.2f}-{high:.2f})" if low is not None else "")
 
 
 def _badge(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -89,6 +95,8 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"Left out, for its output repeats itself: prompt {each['id']} ({each['loop_tokens']} tokens)."
     if found["settings"]["earlier_outputs"] == "kept":
         yield "Earlier outputs are kept: fusion and suffix also drafted from those of the prompts before."
+    if not found["pace"]["disturbed_prompts"]:
+        yield found["pace"]["note"]
     yield from found["warnings"]
 
 

@@ -62,7 +62,7 @@ class PaceKeeper:
     """Measures the pace of a race. `slowdown` is what the time of a step is divided by now.
 
     `run` is the probe: one forward, waited for. Between turns `look` runs it where it is due; `book` is told of each
-    step.
+    step. `booked_ms` is the wall time of all probes since the reference, and of all steps.
     """
 
     def __init__(self, run: Callable[[], object], target: PaceTarget) -> None:
@@ -72,6 +72,7 @@ class PaceKeeper:
         self.slowdown = 1.0
         self.reference_ms = 0.0
         self._probes: list[float] = []
+        self.booked_ms = 0.0
         self._since_probe = 0.0
         self._steps: dict[str, list[tuple[int, float]]] = {}
         self._waited = 0.0
@@ -90,9 +91,13 @@ class PaceKeeper:
 
     def start(self) -> None:
         """Take the reference. Called right before the first step, which finds the machine warm."""
+        self.catch_up()
+        self.reference_ms = median(self._probes)
+
+    def catch_up(self) -> None:
+        """Probe as often as it takes to know the pace afresh, for instance after work that was not told of."""
         for _ in range(WINDOW):
             self._probe()
-        self.reference_ms = median(self._probes)
 
     def look(self) -> None:
         """Run the probe if it is due."""
@@ -104,12 +109,12 @@ class PaceKeeper:
             before = self.threads
             self._choose()
             self.threads_changed = self.threads != before
-            for _ in range(WINDOW):
-                self._probe()
+            self.catch_up()
 
     def correct(self, wall_ms: float, waited: float) -> float:
         """What to multiply a step's times with, which took `wall_ms`, of which the thread has `waited`."""
         self._since_probe += wall_ms
+        self.booked_ms += wall_ms
         self._waited += waited
         return running_share(wall_ms, waited) / self.slowdown
 
@@ -150,6 +155,7 @@ class PaceKeeper:
         self._probes.append(own_ms)
         self._since_probe = 0.0
         if self.reference_ms:
+            self.booked_ms += wall_ms
             self.slowdown = median(self._probes[-WINDOW:]) / self.reference_ms
         return wall_ms
 

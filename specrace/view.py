@@ -324,8 +324,6 @@ def headline(started: Started, finished: Finished) -> str:
     """The race in a sentence or two: who was fastest, and whether the texts are equal."""
     if finished.stopped:
         return "Stopped before the end; the figures are those of the tokens so far."
-    if finished.pace is not None and finished.pace.disturbed:
-        return f"{finished.pace.note} Race again."
     titles = {info.lane: info.title for info in started.lanes}
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
@@ -334,6 +332,8 @@ def headline(started: Started, finished: Finished) -> str:
     won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla{by}."
     if fastest.lane == "vanilla":
         won = "No lane was faster than vanilla."
+    if finished.pace is not None and finished.pace.disturbed:
+        won = f"{finished.pace.note} Race again."
     said = f"{won} {_comparison(finished, titles)}"
     looping = any(lane.loop_tokens for lane in finished.lanes)
     return f"{said} The text repeats itself, which flatters copying." if looping else said

@@ -359,3 +359,22 @@ def random_model(**changes: Any) -> Any:
     values = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
     values |= {"num_attention_heads": 4, "max_position_embeddings": 256, "initializer_range": 0.3}
     return LlamaForCausalLM(LlamaConfig(**(values | {"pad_token_id": 0, "eos_token_id": 1} | changes))).eval()
+
+
+def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, model: Any, prompts: Fifty) -> None:
+    """Fusion drafts nothing where a second row costs twenty times the first: every forward after the prompt is one."""
+    rows: list[int] = []
+    steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
+    arguments = {"max_new_tokens": 12, "do_sample": False, "method": "fusion"}
+    ours(prompts[0], **arguments, curve=steep)  # the model has been checked with trees by then
+    hook = model.register_forward_pre_hook(
+        lambda _, __, given: rows.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    try:
+        ours(prompts[0], **arguments, curve=steep)
+        assert rows[0] == prompts[0].shape[1] - 1 and set(rows[1:]) == {1}
+        rows.clear()
+        ours(prompts[0], **arguments)
+        assert max(rows[1:]) > 1
+    finally:
+        hook.remove()

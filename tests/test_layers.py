@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "specrace"
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
 
-WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost", "note"}
+WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost", "note", "clock"}
 TEXT = {"retrieval", "ngrams", "transcripts"}
 MODEL = {
     "sampling",
@@ -29,7 +29,7 @@ MODEL = {
     "shards",
 }
 MODEL |= {"peers", "draft_model", "tensor_parallel"}
-RACE = {"lane", "race", "recording", "bench", "score", "calibrate"}
+RACE = {"lane", "race", "pace", "recording", "bench", "score", "calibrate"}
 # Training the bundled model is a program of its own beside the house; nobody imports it.
 APART = {"tiny"}
 

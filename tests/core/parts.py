@@ -240,7 +240,8 @@ class PromptedCopyingModel:
 
 def material(prompt: Sequence[int], **values: Any) -> Material:
     """Material over the tests' small vocabulary, with all that any drafter needs."""
-    return Material(tuple(prompt), VOCAB, **({"draft_model": CopyingModel().after(prompt)} | values))
+    drafting = values.pop("draft_model", CopyingModel())
+    return Material(tuple(prompt), VOCAB, draft_model=drafting and drafting.after(prompt), **values)
 
 
 @st.composite

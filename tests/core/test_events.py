@@ -104,7 +104,8 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("kind", ["started", "step", "finished"])
 def test_a_missing_field_is_refused(kind: str) -> None:
     row = _rows()[kind]
-    for name in row:
+    # Older recordings do not know the machine's pace.
+    for name in row.keys() - {"pace"}:
         with pytest.raises(ValueError):
             from_json({key: value for key, value in row.items() if key != name})
 

@@ -38,6 +38,17 @@ def test_tokens_cut_at_the_end_do_not_count_for_tau() -> None:
     assert (metrics.tokens, metrics.tau) == (2, 2.0)
 
 
+def test_accepted_tokens_behind_the_end_count_nowhere() -> None:
+    """Five drafts were right and one token was left: one of them was printed."""
+    step = _step([5, 6, 7, 8, 9], [5, 6, 7, 8, 9, 3], emitted=1)
+    assert step.verdict.accepted == 5 and step.accepted == 1
+    metrics = LaneMetrics()
+    metrics.add(step)
+    assert metrics.accepted == 1 and metrics.acceptance_rate == 1 / 5
+    whole = _step([5, 6], [5, 6, 7], emitted=3)
+    assert whole.accepted == whole.verdict.accepted == 2
+
+
 def test_times_add_up_and_give_the_rate() -> None:
     metrics = LaneMetrics(draft_ms=4.0)
     for _ in range(2):

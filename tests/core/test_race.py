@@ -243,12 +243,12 @@ class Forgetful(FunctionTarget):
 
     def __init__(self, good_sessions: int, wrong_from: int) -> None:
         super().__init__(markov(1, vocab=8))
-        self.good_sessions, self.wrong_from, self.made = good_sessions, wrong_from, 0
+        # The lanes come last: before them the race opens one for its probe and one for warming up.
+        self.good_sessions, self.wrong_from, self.made = 2 + good_sessions, wrong_from, 0
 
     def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> FunctionSession:
-        # Sessions without a rule are for warming up.
-        self.made += rule is not None
-        if rule is None or self.made <= self.good_sessions:
+        self.made += 1
+        if self.made <= self.good_sessions:
             return super().session(prefix, room, rule)
 
         def wrong(tokens: Sequence[int]) -> int:
@@ -272,7 +272,8 @@ def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
 def test_the_rule_reaches_every_lane() -> None:
     used = target()
     list(race(used, PROMPT, RaceSpec(ALL, max_new_tokens=3, temperature=0.7, top_p=0.9, top_k=5, seed=8)))
-    assert [rule for rule in used.rules if rule] == [SamplingRule(0.7, 0.9, 5, 8)] * len(ALL)
+    # The probe has none; warming up, and every lane, has this one.
+    assert [rule for rule in used.rules if rule] == [SamplingRule(0.7, 0.9, 5, 8)] * (1 + len(ALL))
 
 
 def test_in_race_time_steps_no_lane_that_has_ended() -> None:

@@ -13,23 +13,25 @@ import torch
 
 from specrace.cli import main
 from specrace.draft_model import GROWTH, DraftModel
-from specrace.drafters import METHODS
+from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.errors import InputError
-from specrace.events import Finished, Step
+from specrace.events import Finished, Started
 from specrace.loading import load_draft_model, load_target
-from specrace.race import RaceSpec, generate, race
+from specrace.race import RaceSpec, generate, make_lane, race
 from specrace.rule import SamplingRule
 from specrace.sampling import warp
 from specrace.score import ScoredLane, scorable_lanes
 from specrace.target import Target
 from specrace.tree import TokenTree
+from specrace.view import report
 from specrace.workbench import Workbench
 from tests.core.parts import (
     ARCHITECTURES,
     VOCAB,
     CopyingModel,
     CopyingSession,
+    PromptedCopyingModel,
     function_lane,
     markov,
     material,
@@ -112,19 +114,43 @@ def test_its_time_is_its_lanes() -> None:
             time.sleep(0.004)
             return super().likeliest(tokens)
 
-    class SlowModel(CopyingModel):
-        def session(self, prompt: Sequence[int], rule: SamplingRule) -> CopyingSession:
+    class Prompted:
+        prefill_ms = 0.0
+
+        def session(self, rule: SamplingRule) -> CopyingSession:
             time.sleep(0.02)
-            return Slow(prompt[:-1], self.size)
+            return Slow(PROMPT[:-1], 1 << 20)
 
     target = tiny_target("llama")
-    target.drafting = SlowModel()  # type: ignore[assignment]
-    events = list(race(target, PROMPT, RaceSpec(("draft-model",), max_new_tokens=9, num_draft=3)))
-    steps = [event for event in events if isinstance(event, Step) and event.lane == "draft-model"]
-    assert all(step.timing.draft_ms >= 4 * step.tree.num_draft for step in steps)
-    assert steps[0].at_ms >= 20 + steps[0].timing.total_ms
-    finished = events[-1]
-    assert isinstance(finished, Finished) and finished.lanes[1].decode_ms >= 20 + 4 * 3
+    spec = RaceSpec(("draft-model",), max_new_tokens=9, num_draft=3)
+    material = Material(PROMPT, VOCAB, draft_model=Prompted())
+    lane = make_lane(target, "draft-model", target.prefill(PROMPT), material, spec)
+    assert lane.at_ms >= 20
+    while not lane.end:
+        step = lane.step()
+        assert step.timing.draft_ms >= 4 * step.tree.num_draft
+
+
+def test_its_prefill_is_told_and_on_no_clock() -> None:
+    """As the target's: measured by its second run, apart from the lane's own time."""
+    readings: list[int] = []
+
+    class Reading(CopyingModel):
+        def after(self, prompt: Sequence[int]) -> PromptedCopyingModel:
+            readings.append(len(prompt))
+            prompted = super().after(prompt)
+            prompted.prefill_ms = 1e6 * len(readings)
+            return prompted
+
+    target = tiny_target("llama")
+    target.drafting = Reading()  # type: ignore[assignment]
+    events = list(race(target, PROMPT, RaceSpec(("trie", "draft-model"), max_new_tokens=4)))
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert [info.prefill_ms for info in started.lanes] == [0.0, 0.0, 2e6] and readings == [len(PROMPT)] * 2
+    assert started.lanes[2].build_ms < 1e6 and finished.lanes[2].decode_ms < 1e6
+    lanes = report(started, finished)["lanes"]
+    assert [lane["draft_prefill_ms"] for lane in lanes] == [0.0, 0.0, 2e6]
 
 
 def test_it_cannot_be_scored_and_says_why() -> None:
@@ -213,7 +239,7 @@ def test_a_cache_that_is_full_grows() -> None:
     small = tiny_target("llama", seed=1, max_position_embeddings=2048)
     chance = random.Random(0)
     text = [chance.randrange(VOCAB) for _ in range(2 * GROWTH + 40)]
-    session = DraftModel(small).session(text[:9], SamplingRule())
+    session = DraftModel(small).after(text[:9]).session(SamplingRule())
     for start, end in ((8, GROWTH), (GROWTH, 2 * GROWTH), (2 * GROWTH, len(text))):
         token, _ = session.likeliest(text[start:end])
         assert token == int(plain_row(small, text[:end]).argmax())
@@ -224,16 +250,16 @@ def test_a_cache_that_is_full_grows() -> None:
 
 def test_a_prompt_that_the_small_model_cannot_hold() -> None:
     small = DraftModel(tiny_target("llama", max_position_embeddings=8))
-    assert small.session(PROMPT, SamplingRule()).room == 1
+    assert small.after(PROMPT).session(SamplingRule()).room == 1
     with pytest.raises(InputError, match="takes 8"):
-        small.session((*PROMPT, 4), SamplingRule())
+        small.after((*PROMPT, 4))
 
 
 @pytest.mark.parametrize("rows", [VOCAB - 4, VOCAB + 16])
 def test_tables_padded_to_another_size(rows: int) -> None:
     """A table that is shorter or longer by rows that no token uses: q has the target's width."""
     small = DraftModel(tiny_target("llama", vocab_size=rows), VOCAB)
-    session = small.session((2, 3, 4), SamplingRule(1.0))
+    session = small.after((2, 3, 4)).session(SamplingRule(1.0))
     row = session.distribution((4, VOCAB - 1))
     assert row.shape == (VOCAB,) and row.sum() == pytest.approx(1.0)
     assert (row[rows:] == 0).all() and (row[: min(rows, VOCAB)] > 0).all()

@@ -18,7 +18,7 @@ from specrace.events import Started
 from specrace.ngrams.automaton import NOTHING, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from specrace.race import RaceSpec, make_lane, race
+from specrace.race import RaceSpec, generate, make_lane, race
 from specrace.tree import TokenTree
 from specrace.verify import Scores, verify
 from tests.core.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
@@ -299,3 +299,12 @@ def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None
         drafted[name] = sum(step.tree.num_draft for step in events[1:-1] if step.lane == "fusion")  # type: ignore[union-attr]
     assert drafted["steep"] == 0 < drafted["free"]
     assert VOCAB > 24
+
+
+def test_the_curve_of_a_generation_reaches_it() -> None:
+    """Where a second row costs twenty times the first nothing pays, however well the text repeats itself."""
+    target, prompt = tiny_target("llama"), [2, 3, 4, 5] * 8
+    steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
+    drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep)]
+    assert drafted == [0] * 24
+    assert any(step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24))

@@ -158,7 +158,7 @@ def test_the_badge_says_what_is_the_same(events: list[Event]) -> None:
 def first_two(
     target: Target, name: str, seed: int, rule: SamplingRule, prefix: Any, draft_model: DraftModel
 ) -> tuple[int, int]:
-    material = Material(PROMPT, target.vocab_size, seed, rule=rule, draft_model=draft_model)
+    material = Material(PROMPT, target.vocab_size, seed, rule=rule, draft_model=draft_model.after(PROMPT))
     drafter = METHODS[name].build(material, sampled=True)
     session = target.session(prefix, 8, rule)
     lane = Lane(name, drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=Coins(seed, name))
