@@ -19,12 +19,12 @@ joins them once all its runs are over, off every clock.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
 
+from specrace.clock import own_ms
 from specrace.cost import CostCurve, assumed_curve
 from specrace.errors import InputError
 from specrace.events import Difference, Pace
@@ -213,9 +213,9 @@ class Bench:
         runs: list[Any] = []
         self._pace.catch_up()
         before = self._pace.slowdown
-        wall_ms, own_ms = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
+        wall_ms, own = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
         self._pace.catch_up()
-        scale = own_ms / wall_ms * 2.0 / (before + self._pace.slowdown)
+        scale = own / wall_ms * 2.0 / (before + self._pace.slowdown)
         return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
     def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
@@ -241,7 +241,7 @@ class Bench:
         self._pace.catch_up()
         booked_ms = self._pace.booked_ms
         self.target.reset_peak_memory()
-        began = time.perf_counter()
+        began = own_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
         build_ms = lane.at_ms
@@ -250,7 +250,7 @@ class Bench:
             self._pace.look()
             metrics.add(lane.step())
         # What is neither a probe nor on the lane's clock, which is corrected.
-        rest_ms = 1000.0 * (time.perf_counter() - began) - (self._pace.booked_ms - booked_ms) - build_ms
+        rest_ms = own_ms() - began - (self._pace.booked_ms - booked_ms) - build_ms
         peak = self.target.peak_memory()
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Protocol, cast
 
 import numpy as np
 
-from specrace.clock import waited_ms
+from specrace.clock import own_ms
 from specrace.cost import CostCurve, pad_rows
 from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter
 from specrace.events import Step, Timing
 from specrace.note import Note
-from specrace.pace import PaceKeeper, running_share
+from specrace.pace import PaceKeeper
 from specrace.rejection import Check, Coins, verify_sampled
 from specrace.tree import TokenTree
 from specrace.verify import Scores, Verdict, verify
@@ -80,38 +79,31 @@ class Lane:
 
     def step(self) -> Step:
         """One turn: propose, score, verify, keep, observe. Must not be called once `end` is set."""
-        started, waited = time.perf_counter(), waited_ms()
+        started = own_ms()
         # A draft longer than what may still be said would be thrown away.
         budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
         tree = self.drafter.propose(self.context, budget).cut(budget)
-        drafted = time.perf_counter()
+        drafted = own_ms()
         note = self._note(tree)  # for show, so off the clock; the drafter learns from the step later
-        asked = time.perf_counter()
+        asked = own_ms()
         said = self._score(tree)
-        scored = time.perf_counter()
+        scored = own_ms()
         verdict, checks = self._verify(tree, said)
         emitted = self._emit(verdict.said(tree))
         self.session.keep(verdict.path)
-        kept = time.perf_counter()
+        kept = own_ms()
         self.drafter.observe(tree, verdict)
-        done = time.perf_counter()
-        scale = 1000 * self._correction(1000 * (done - started), waited_ms() - waited)
-        timing = Timing(
-            draft_ms=scale * (drafted - started + done - kept),
-            target_ms=scale * (scored - asked),
-            keep_ms=scale * (kept - scored),
-        )
+        done = own_ms()
+        parts = (drafted - started + done - kept, scored - asked, kept - scored)
+        # Below 0 where the system came in between the two readings of which a time is made.
+        timing = Timing(*(max(0.0, part) for part in parts))
         if self.pace is not None:
-            self.pace.book(self.name, len(tree), timing.target_ms)
+            timing = self.pace.correct(self.name, len(tree), timing)
         self.at_ms += timing.total_ms
         at = (self.name, self.num_steps, self.at_ms)
         step = Step(*at, tree, verdict, emitted, timing, self.end, checks=checks, note=note)
         self.num_steps += 1
         return step
-
-    def _correction(self, wall_ms: float, waited: float) -> float:
-        """What to multiply a step's times with: waiting is left out, and the machine's pace, where it is known."""
-        return running_share(wall_ms, waited) if self.pace is None else self.pace.correct(wall_ms, waited)
 
     def _score(self, tree: TokenTree) -> Scores | np.ndarray:
         """What the target says at every node; rows that only fill up are run and forgotten."""

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median
 from typing import Any, Protocol
 
-from specrace.clock import waited_ms
-from specrace.events import Pace
+from specrace.clock import own_ms, waited_ms
+from specrace.events import Pace, Timing
 from specrace.tree import TokenTree
 
 # Lanes work as long as so many probes take, then there is the next: a ninth of the race's wall time.
@@ -61,8 +61,8 @@ class PaceTarget(Protocol):
 class PaceKeeper:
     """Measures the pace of a race. `slowdown` is what the time of a step is divided by now.
 
-    `run` is the probe: one forward, waited for. Between turns `look` runs it where it is due; `book` is told of each
-    step. `booked_ms` is the wall time of all probes since the reference, and of all steps.
+    `run` is the probe: one forward, waited for. Between turns `look` runs it where it is due. `booked_ms` is the time,
+    uncorrected, of all probes since the reference and of all steps.
     """
 
     def __init__(self, run: Callable[[], object], target: PaceTarget) -> None:
@@ -75,7 +75,7 @@ class PaceKeeper:
         self.booked_ms = 0.0
         self._since_probe = 0.0
         self._steps: dict[str, list[tuple[int, float]]] = {}
-        self._waited = 0.0
+        self._waited_before = 0.0
 
     @classmethod
     def on(cls, target: PaceTarget, prefix: Any, root: int) -> PaceKeeper:
@@ -93,6 +93,7 @@ class PaceKeeper:
         """Take the reference. Called right before the first step, which finds the machine warm."""
         self.catch_up()
         self.reference_ms = median(self._probes)
+        self._waited_before = waited_ms()
 
     def catch_up(self) -> None:
         """Probe as often as it takes to know the pace afresh, for instance after work that was not told of."""
@@ -111,16 +112,14 @@ class PaceKeeper:
             self.threads_changed = self.threads != before
             self.catch_up()
 
-    def correct(self, wall_ms: float, waited: float) -> float:
-        """What to multiply a step's times with, which took `wall_ms`, of which the thread has `waited`."""
-        self._since_probe += wall_ms
-        self.booked_ms += wall_ms
-        self._waited += waited
-        return running_share(wall_ms, waited) / self.slowdown
-
-    def book(self, lane: str, rows: int, target_ms: float) -> None:
-        """A step's forward over so many rows, as corrected."""
-        self._steps.setdefault(lane, []).append((rows, target_ms))
+    def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
+        """The times of a step with a tree of so many rows as they would have been at the pace of the start."""
+        self._since_probe += timing.total_ms
+        self.booked_ms += timing.total_ms
+        parts = (timing.draft_ms, timing.target_ms, timing.keep_ms)
+        corrected = Timing(*(part / self.slowdown for part in parts))
+        self._steps.setdefault(lane, []).append((rows, corrected.target_ms))
+        return corrected
 
     def release(self) -> None:
         """Let whoever comes next use all threads again."""
@@ -143,7 +142,7 @@ class PaceKeeper:
             low=low,
             high=high,
             jumps=jumps,
-            waited_ms=self._waited,
+            waited_ms=waited_ms() - self._waited_before,
             threads=self.threads,
             disturbed=bool(why),
             note=_note(why, low, high),
@@ -151,11 +150,11 @@ class PaceKeeper:
 
     def _probe(self) -> float:
         """Run the probe once and take it in; its wall time."""
-        wall_ms, own_ms = timed(self._run)
-        self._probes.append(own_ms)
+        wall_ms, own = timed(self._run)
+        self._probes.append(own)
         self._since_probe = 0.0
         if self.reference_ms:
-            self.booked_ms += wall_ms
+            self.booked_ms += own
             self.slowdown = median(self._probes[-WINDOW:]) / self.reference_ms
         return wall_ms
 
@@ -184,17 +183,12 @@ class PaceKeeper:
         return fmean(wall_ms for wall_ms, _ in self._trials())
 
 
-def running_share(wall_ms: float, waited: float) -> float:
-    """The share of `wall_ms` that the thread did not wait; a little at least, for the two are read one by one."""
-    return max(0.05, 1.0 - waited / wall_ms) if wall_ms > 0 else 1.0
-
-
 def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """What `run` takes in milliseconds, and that without what its thread waited for a processor."""
-    began, before = time.perf_counter(), waited_ms()
+    """What `run` takes in milliseconds of the wall's clock, and of its thread's own."""
+    began, own = time.perf_counter(), own_ms()
     run()
-    wall_ms = 1000.0 * (time.perf_counter() - began)
-    return wall_ms, wall_ms * running_share(wall_ms, waited_ms() - before)
+    own = own_ms() - own
+    return 1000.0 * (time.perf_counter() - began), own
 
 
 def pace_range(probes: Sequence[float], reference_ms: float) -> tuple[float, float]:
