@@ -26,6 +26,7 @@ QUESTIONS = HOME / "assets" / "questions.jsonl"
 RECORDINGS = HOME / "assets" / "recordings"
 DTYPES = ("float32", "bfloat16", "float16")
 DEVICES = ("cpu", "cuda", "auto")
+MAX_THREADS = 1024
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
     "Explain how Jacobi decoding works.",
@@ -52,11 +53,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument("--keep-outputs", action="store_true", help="suffix decoding also drafts from earlier answers")
     parser.add_argument("--device", default="cpu", choices=DEVICES, help="auto: the GPU, or all of several")
+    parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
     options = parser.parse_args(arguments)
     if under_torchrun():
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
+    if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
+        raise InputError(f"--threads is {options.threads}; give 1 to {MAX_THREADS}.")
     if options.replay is not None:
         check_port(options.host, options.port)
         return options
@@ -103,12 +107,15 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 
     def load(report: Callable[[str], None]) -> Workbench:
         report("Loading the model")
+        import torch
         import transformers.utils.logging
 
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
+        # Threads wait for each other, and all would wait for the one whose processor draws the page.
+        torch.set_num_threads(options.threads or min(torch.get_num_threads(), max(1, num_processors() - 1)))
         bench = Workbench.open(
             model=options.model,
             documents=[options.corpus],
@@ -122,6 +129,11 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         return bench
 
     return load
+
+
+def num_processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe(bench: Workbench) -> str:
