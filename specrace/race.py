@@ -62,8 +62,8 @@ class RaceTarget(Protocol):
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any."""
 
-    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
-        """The two best tokens after `tokens`, and their gap in logits."""
+    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
+        """The two tokens that `rule` chose between after `tokens`, its choice first, and their gap."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`."""
@@ -185,7 +185,7 @@ def race(
     for step in in_race_time(lanes, stop):
         metrics[step.lane].add(step)
         yield step
-    results = tuple(result(target, lane, lanes[0], metrics) for lane in lanes)
+    results = tuple(result(target, lane, lanes[0], metrics, spec.rule()) for lane in lanes)
     yield Finished(results, stopped=any(not lane.end for lane in lanes))
 
 
@@ -276,7 +276,9 @@ def warm_up(target: RaceTarget, prefix: Prefix, root: int, budgets: Sequence[int
         session.keep((0,))
 
 
-def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
+def result(
+    target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics], rule: SamplingRule
+) -> LaneResult:
     """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little.
 
     A lane under rejection sampling draws its own text, so it is not compared.
@@ -285,7 +287,7 @@ def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, 
     shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
     compared = lane.coins is None
     position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared]) if compared else None
-    difference = None if position is None else explain_difference(target, vanilla, position)
+    difference = None if position is None else explain_difference(target, vanilla, position, rule)
     return LaneResult(
         lane=lane.name,
         tokens=own.tokens,
@@ -304,9 +306,9 @@ def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, 
     )
 
 
-def explain_difference(target: RaceTarget, vanilla: Lane, position: int) -> Difference:
-    """The target's two best tokens at the place, scored afresh, and the gap between them."""
-    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position])
+def explain_difference(target: RaceTarget, vanilla: Lane, position: int, rule: SamplingRule) -> Difference:
+    """The two tokens between which the choice fell at the place, scored afresh, and the gap between them."""
+    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position], rule)
     return Difference(position, (target.decode([best]), target.decode([second])), gap)
 
 

@@ -196,11 +196,19 @@ class Target:
         found = re.search(r"VmHWM:\s*(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
         return 1024 * int(found[1]) if found else None
 
-    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
-        """The target's two best tokens after `tokens` and their gap in logits."""
+    @torch.inference_mode()
+    def top_two(self, tokens: Sequence[int], rule: SamplingRule | None = None) -> tuple[tuple[int, int], float]:
+        """The two tokens that `rule` chose between after `tokens`, its choice first, and their gap.
+
+        Greedily in logits; under sampling in logits over the temperature with the noise of that position, and where
+        top-k or top-p leave one token only, without the noise: then it is that cut which decided.
+        """
+        rule = rule or SamplingRule()
         prefix = self.prefill(tokens)
-        logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))[0].float()
-        values, ids = logits.topk(2)
+        logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))
+        values, ids = Sampler(rule).compared(logits, [len(tokens)])[0].topk(2)
+        if values[1] == -torch.inf:
+            values, ids = (logits[0].float() / rule.temperature).topk(2)
         return (int(ids[0]), int(ids[1])), float(values[0] - values[1])
 
     @property
