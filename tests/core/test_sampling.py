@@ -84,14 +84,12 @@ def test_seeds_differ() -> None:
 @pytest.mark.parametrize("bit", range(63))
 def test_every_bit_of_the_seed_counts(bit: int) -> None:
     logits = torch.zeros(8, 1000)
-    assert draw(logits, list(range(8)), temperature=1.0) != draw(
-        logits, list(range(8)), temperature=1.0, seed=1 << bit
-    )
+    assert draw(logits, list(range(8)), temperature=1.0) != draw(logits, list(range(8)), temperature=1.0, seed=1 << bit)
 
 
 def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's own generator for a CPU takes 32 bits of a seed: there these are all one."""
-    monkeypatch.setattr("specrace.sampling._mix", lambda seed, position: seed)
+    monkeypatch.setattr("specrace.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000)
     assert len({draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}) > 12
 

@@ -44,7 +44,7 @@ def test_every_lane_is_identical_in_float32(temperature: float) -> None:
 
 
 def test_every_bit_of_a_noise_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specrace.sampling._mix", lambda seed, position: seed)
+    monkeypatch.setattr("specrace.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000, device="cuda")
     tokens = [int(Sampler(SamplingRule(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
     assert len(set(tokens)) > 55
