@@ -126,13 +126,13 @@ class RaceSpec:
     def lane_budget(self, name: str, device: str, curve: CostCurve | None = None) -> int:
         """The most draft nodes of a lane in one step: what was asked for, else what pays on the machine's `curve`.
 
-        Without a curve, and where a method's options decide its size, it is the method's default.
+        Without a curve, and where a method has no profile, it is the method's default.
         """
         method = find_method(name)
         default = method.budget(device, self.lane_options(name, device))
         if name != "vanilla" and self.num_draft is not None:
             return self.num_draft
-        if curve is None or callable(method.num_draft) or method.profile is None or not default:
+        if curve is None or method.profile is None or not default:
             return default
         # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
         most = curve.rows[-1] - 1

@@ -59,7 +59,7 @@ class Target:
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.name = name or str(model.config._name_or_path) or type(model).__name__
+        self.name = name or _model_name(str(model.config._name_or_path)) or type(model).__name__
         self.config = model.config.get_text_config()
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = self.config.vocab_size
@@ -313,6 +313,11 @@ class GraphedSession(Session):
         """[N, V]; they hold until the next forward on any graphed session."""
         replayed = self._lent.logits(tree)
         return super().run(tree) if replayed is None else replayed
+
+
+def _model_name(path: str) -> str:
+    """A hub id as it is, of a folder its name: where that lies is the machine's own affair."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _max_context(config: Any) -> int:

@@ -154,7 +154,8 @@ class Method:
     `accelerator` holds the defaults that differ on a GPU. `scored_as` builds what is scored in the method's place,
     where a transcript cannot tell all that it needs; the options that this fixes are its class's `scored_options`.
     `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve; None
-    where the drafter cuts each tree by that curve itself, so that `num_draft` is only the most it may draft.
+    where options alone decide the size, and where the drafter cuts each tree by that curve itself, so that `num_draft`
+    is only the most it may draft.
     """
 
     name: str

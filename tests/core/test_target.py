@@ -314,6 +314,13 @@ def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path, tokenizer:
     one_sentence(refused)
 
 
+def test_a_model_from_a_folder_is_called_by_the_folders_name() -> None:
+    model = tiny_model("llama")
+    for path, name in (("/home/somebody/models/small", "small"), ("org/small", "org/small"), ("", "LlamaForCausalLM")):
+        model.config._name_or_path = path
+        assert Target(model).name == Target(model).describe()["model"] == name
+
+
 def test_ends_are_those_of_config_generation_config_and_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     model = tiny_model("llama", eos_token_id=[3, 4])
     assert Target(model).eos_ids == {3, 4}
