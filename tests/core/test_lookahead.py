@@ -12,8 +12,11 @@ from collections.abc import Sequence
 import pytest
 
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool
+from specrace.rule import SamplingRule
+from specrace.sampling import Sampler
 from specrace.tree import TokenTree
-from tests.core.parts import VOCAB, continuation, function_lane, markov, material, step_verdict
+from specrace.verify import verify
+from tests.core.parts import VOCAB, continuation, function_lane, markov, material, step_verdict, tiny_target
 
 SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
 Placed = tuple[tuple[int, ...], int]
@@ -272,6 +275,19 @@ def test_without_pool_from_prompt_the_prompt_leaves_nothing() -> None:
 def test_the_first_row_is_drawn_from_the_prompt() -> None:
     drafter = LookaheadDrafter(material([8, 9], seed=4), n=6, window=12, guesses=1)
     assert len(drafter.rows[0]) == 15 and set(drafter.rows[0]) == {8, 9}
+
+
+def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
+    """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
+    target, prompt, rule = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingRule(1.5, seed=2)
+    drafter = LookaheadDrafter(material(prompt), n=3, window=4, guesses=2)
+    session = target.session(target.prefill(prompt), 40, rule)
+    tree = drafter.propose(prompt, 40)
+    logits = session.logits(tree)
+    drafter.observe(tree, verify(tree, session.score(tree)))
+    # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
+    drawn = Sampler(rule).choose(logits, range(4, 4 + len(tree))).tolist()
+    assert drafter.rows[-1] == drawn[1:] != logits.argmax(-1).tolist()[1:]
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS[::7])
