@@ -9,7 +9,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from specrace.cost import CostCurve, pad_rows
-from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter
+from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter, draft
 from specrace.events import Step, Timing
 from specrace.note import Note
 from specrace.rejection import Check, Coins, verify_sampled
@@ -75,9 +75,7 @@ class Lane:
     def step(self) -> Step:
         """One turn: propose, score, verify, keep, observe. Must not be called once `end` is set."""
         started = time.perf_counter()
-        # A draft longer than what may still be said would be thrown away.
-        budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
-        tree = self.drafter.propose(self.context, budget).cut(budget)
+        tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
         drafted = time.perf_counter()
         note = self._note(tree)  # for show, so off the clock; the drafter learns from the step later
         asked = time.perf_counter()

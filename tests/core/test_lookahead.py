@@ -178,6 +178,41 @@ def test_worked_example() -> None:
     assert drafter.pool.after(12) == [(23, 33, 43)]
 
 
+@pytest.mark.parametrize("depth", range(8))
+@pytest.mark.parametrize(("w", "n"), [(1, 3), (3, 4), (5, 3), (4, 5)])
+def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, depth: int) -> None:
+    """A column is W's no more once its deepest token would stand past the end; the others go on as ever."""
+    drafter, whole = drafter_of(w, n, 3), drafter_of(w, n, 3)
+    pending = fill(drafter, random.Random(5))
+    assert fill(whole, random.Random(5)) == pending and drafter.rows == whole.rows
+    drafter.pool = pool = RecordingPool(3)
+    whole.pool = every = RecordingPool(3)
+    rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
+    tree, wide = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
+    cut = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
+    assert as_masked(tree) == (published(cut, pending, []) if columns else {((pending,), 0)})
+    said = dict(zip([seen for seen, _ in sorted_nodes(wide)], random_targets(wide, random.Random(1)), strict=True))
+    for each, shape in ((drafter, tree), (whole, wide)):
+        each.observe(shape, step_verdict(shape, [said[seen] for seen, _ in sorted_nodes(shape)]))
+    assert pool.inserted == every.inserted[:columns]
+    if columns:
+        assert drafter.rows == [whole.rows[0][: columns - 1], *(row[:columns] for row in whole.rows[1:])]
+    else:
+        assert drafter.rows == rows
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+@pytest.mark.parametrize(("w", "n"), [(1, 3), (2, 6), (5, 3), (4, 5)])
+def test_answers_shorter_than_the_window_are_those_of_the_target(w: int, n: int, limit: int) -> None:
+    for seed in range(3):
+        prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
+        drafter = LookaheadDrafter(material(prompt, seed=seed), n=n, window=w, guesses=2, pool_from_prompt=seed == 1)
+        lane = function_lane(prompt, drafter, markov(seed, vocab=9, order=2), num_draft=200, max_new_tokens=limit)
+        while not lane.end:
+            lane.step()
+        assert lane.tokens == continuation(prompt, markov(seed, vocab=9, order=2), limit)
+
+
 def test_the_pool_drops_the_least_recently_inserted() -> None:
     pool = NGramPool(3)
     for ngram in ((1, 1), (2, 2), (3, 3)):
