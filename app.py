@@ -51,7 +51,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
-    parser.add_argument("--keep-outputs", action="store_true", help="suffix decoding also drafts from earlier answers")
+    parser.add_argument(
+        "--keep-outputs",
+        action="store_true",
+        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from the answers to other "
+        "questions of the sitting",
+    )
     parser.add_argument("--device", default="cpu", choices=DEVICES, help="auto: the GPU, or all of several")
     parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")

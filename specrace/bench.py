@@ -280,5 +280,5 @@ class Bench:
             found.differences[name] = None if position is None else self._explain(found.prompt, reference, position)
 
     def _explain(self, prompt: BenchPrompt, reference: Sequence[int], position: int) -> Difference:
-        (best, second), gap = self.target.top_two([*prompt.tokens, *reference[:position]])
+        (best, second), gap = self.target.top_two([*prompt.tokens, *reference[:position]], self.spec.rule())
         return Difference(position, (self.target.decode([best]), self.target.decode([second])), gap)

@@ -210,12 +210,12 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         **about,
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
         "versions": {**about["versions"], "specrace": specrace.__version__},
-        "command": f"{start} -m specrace " + shlex.join(sys.argv[1:] if sys.argv[1:] else ["bench"]),
+        "command": f"{start} -m specrace " + shlex.join(map(without_folders, sys.argv[1:] or ["bench"])),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": {
             **settings(spec),
             "repetitions": bench.repetitions,
-            "prompts": str(options.scripted or options.prompts or QUESTIONS.name),
+            "prompts": without_folders(str(options.scripted or options.prompts or QUESTIONS.name)),
             "peers": {peer.name: peer.settings for peer in bench.peers},
             "cost_curve": bench.curve and bench.curve.as_json(),
             "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
@@ -223,6 +223,13 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; of a peer what "
         "follows its first output. run: the wall clock of everything, prefill included.",
     }
+
+
+def without_folders(argument: str) -> str:
+    """An argument as it is written down: of an absolute path the last part, for its folders are this machine's own."""
+    name, equals, value = argument.rpartition("=")
+    path = Path(value)
+    return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
 
 
 def _processor() -> str:

@@ -89,7 +89,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a lane first differs from vanilla: the target's two best tokens there and their gap in logits."""
+    """Where a lane first differs from vanilla: the two tokens between which the target's choice fell, and their gap.
+
+    The gap is in logits; under sampling in what is compared then: logits over the temperature, and the noise.
+    """
 
     position: int
     best: tuple[str, str]

@@ -9,7 +9,7 @@ import numpy as np
 
 from specrace.clock import own_ms
 from specrace.cost import CostCurve, pad_rows
-from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter
+from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter, draft
 from specrace.events import Step, Timing
 from specrace.note import Note
 from specrace.pace import PaceKeeper
@@ -80,9 +80,7 @@ class Lane:
     def step(self) -> Step:
         """One turn: propose, score, verify, keep, observe. Must not be called once `end` is set."""
         started = own_ms()
-        # A draft longer than what may still be said would be thrown away.
-        budget = min(self.num_draft, self.num_draft if self.remaining > 1 else 0)
-        tree = self.drafter.propose(self.context, budget).cut(budget)
+        tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
         drafted = own_ms()
         note = self._note(tree)  # for show, so off the clock; the drafter learns from the step later
         asked = own_ms()

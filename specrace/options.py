@@ -60,7 +60,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
     """What is raced on which documents; `lanes` are the default."""
     parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
-    parser.add_argument("--lanes", default=",".join(lanes), help="comma-separated; vanilla always runs")
+    parser.add_argument(
+        "--lanes", default=",".join(lanes), help=f"comma-separated, of {', '.join(METHODS)}; vanilla always runs"
+    )
     add_model_arguments(parser)
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)

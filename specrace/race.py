@@ -71,8 +71,8 @@ class RaceTarget(Protocol):
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any."""
 
-    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
-        """The two best tokens after `tokens`, and their gap in logits."""
+    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
+        """The two tokens that `rule` chose between after `tokens`, its choice first, and their gap."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`."""
@@ -135,13 +135,13 @@ class RaceSpec:
     def lane_budget(self, name: str, device: str, curve: CostCurve | None = None) -> int:
         """The most draft nodes of a lane in one step: what was asked for, else what pays on the machine's `curve`.
 
-        Without a curve, and where a method's options decide its size, it is the method's default.
+        Without a curve, and where a method has no profile, it is the method's default.
         """
         method = find_method(name)
         default = method.budget(device, self.lane_options(name, device))
         if name != "vanilla" and self.num_draft is not None:
             return self.num_draft
-        if curve is None or callable(method.num_draft) or method.profile is None or not default:
+        if curve is None or method.profile is None or not default:
             return default
         # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
         most = curve.rows[-1] - 1
@@ -187,7 +187,7 @@ def race(
             yield step
     finally:
         pace.release()
-    results = tuple(result(target, lane, lanes[0], metrics) for lane in lanes)
+    results = tuple(result(target, lane, lanes[0], metrics, spec.rule()) for lane in lanes)
     yield Finished(results, any(not lane.end for lane in lanes), pace.summary())
 
 
@@ -340,7 +340,9 @@ def warm_up_draft_model(target: RaceTarget, prompt: Sequence[int], spec: RaceSpe
             session.rewind(len(prompt) - 1)
 
 
-def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics]) -> LaneResult:
+def result(
+    target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics], rule: SamplingRule
+) -> LaneResult:
     """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little.
 
     A lane under rejection sampling draws its own text, so it is not compared.
@@ -349,7 +351,7 @@ def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, 
     shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
     compared = lane.coins is None
     position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared]) if compared else None
-    difference = None if position is None else explain_difference(target, vanilla, position)
+    difference = None if position is None else explain_difference(target, vanilla, position, rule)
     return LaneResult(
         lane=lane.name,
         tokens=own.tokens,
@@ -368,9 +370,9 @@ def result(target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, 
     )
 
 
-def explain_difference(target: RaceTarget, vanilla: Lane, position: int) -> Difference:
-    """The target's two best tokens at the place, scored afresh, and the gap between them."""
-    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position])
+def explain_difference(target: RaceTarget, vanilla: Lane, position: int, rule: SamplingRule) -> Difference:
+    """The two tokens between which the choice fell at the place, scored afresh, and the gap between them."""
+    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position], rule)
     return Difference(position, (target.decode([best]), target.decode([second])), gap)
 
 

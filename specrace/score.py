@@ -86,7 +86,11 @@ class ForcedStep:
 def forced_steps(
     drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int
 ) -> Iterator[ForcedStep]:
-    """Decode `output` after `prompt`, neither empty, with a drafter made for it; at most `num_draft` guesses a step."""
+    """Decode `output` after `prompt`, neither empty, with a drafter made for it; at most `num_draft` guesses a step.
+
+    Where the output ends no drafter is told: a log does not say how long the answer might have been. So these are the
+    steps of a race whose limit is further off and that an end-of-text token ends.
+    """
     context, at = list(prompt), 0
     while at < len(output):
         began = time.perf_counter()

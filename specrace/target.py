@@ -59,7 +59,7 @@ class Target:
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.name = name or str(model.config._name_or_path) or type(model).__name__
+        self.name = name or _model_name(str(model.config._name_or_path)) or type(model).__name__
         self.config = model.config.get_text_config()
         self.dtype: torch.dtype = model.dtype
         self.vocab_size: int = self.config.vocab_size
@@ -202,11 +202,19 @@ class Target:
         found = re.search(r"VmHWM:\s*(\d+) kB", _STATUS.read_text()) if _STATUS.exists() else None
         return 1024 * int(found[1]) if found else None
 
-    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
-        """The target's two best tokens after `tokens` and their gap in logits."""
+    @torch.inference_mode()
+    def top_two(self, tokens: Sequence[int], rule: SamplingRule | None = None) -> tuple[tuple[int, int], float]:
+        """The two tokens that `rule` chose between after `tokens`, its choice first, and their gap.
+
+        Greedily in logits; under sampling in logits over the temperature with the noise of that position, and where
+        top-k or top-p leave one token only, without the noise: then it is that cut which decided.
+        """
+        rule = rule or SamplingRule()
         prefix = self.prefill(tokens)
-        logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))[0].float()
-        values, ids = logits.topk(2)
+        logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))
+        values, ids = Sampler(rule).compared(logits, [len(tokens)])[0].topk(2)
+        if values[1] == -torch.inf:
+            values, ids = (logits[0].float() / rule.temperature).topk(2)
         return (int(ids[0]), int(ids[1])), float(values[0] - values[1])
 
     @property
@@ -311,6 +319,11 @@ class GraphedSession(Session):
         """[N, V]; they hold until the next forward on any graphed session."""
         replayed = self._lent.logits(tree)
         return super().run(tree) if replayed is None else replayed
+
+
+def _model_name(path: str) -> str:
+    """A hub id as it is, of a folder its name: where that lies is the machine's own affair."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _max_context(config: Any) -> int:

@@ -110,6 +110,20 @@ class TokenTree:
         positions = self.positions[:size] if self.positions is not None else None
         return TokenTree(self.tokens[:size], self.parents[:size], probs, positions)
 
+    def pruned(self, depth: int) -> TokenTree:
+        """Without the nodes deeper than `depth`; a tree again, because a node is deeper than its parent."""
+        # A tree of so many guesses is at most so deep.
+        if depth >= self.num_draft or max(self.depths) <= depth:
+            return self
+        kept = [node for node, own in enumerate(self.depths) if own <= max(0, depth)]
+        numbers = {node: number for number, node in enumerate(kept)}
+        return TokenTree(
+            tuple(self.tokens[node] for node in kept),
+            tuple(numbers.get(self.parents[node], -1) for node in kept),
+            None if self.probs is None else tuple(self.probs[node] for node in kept),
+            None if self.positions is None else tuple(self.positions[node] for node in kept),
+        )
+
 
 class TreeBuilder:
     """Builds a TokenTree by adding nodes; adding a child twice gives the same node.

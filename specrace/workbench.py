@@ -39,7 +39,8 @@ class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
     `curve` is the cost curve that was measured here before, if any; the lanes' draft sizes come from it.
-    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs.
+    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs, but never from an answer to
+    the same question.
     """
 
     target: Target
@@ -135,12 +136,13 @@ class Workbench:
         hits = self.retrieve(question, top)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec)
+        past = self.outputs.of_others(prompt.tokens, question)
         about = {
             "question": question.strip(),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "retrieve_ms": retrieve_ms,
             **describe_prompt(prompt, hits),
-            "past_outputs": len(self.outputs),
+            "past_outputs": len(past),
         }
         about["roofline"] = self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2)
         narrate = Narrator(self.target.tokenizer)
@@ -151,7 +153,7 @@ class Workbench:
             spec,
             corpus=self.counts_for(spec),
             corpus_index=self.suffixes_for(spec),
-            past=self.outputs,
+            past=past,
             about=about,
             curve=self.curve,
             stop=stop,
@@ -160,7 +162,7 @@ class Workbench:
                 output += event.emitted
             yield narrate(event)
         if self.keep_outputs and output:
-            self.outputs.add(output, prompt.tokens)
+            self.outputs.add(output, prompt.tokens, question)
 
     def counts_for(self, spec: RaceSpec) -> NGramCounts | None:
         """The counts over all documents, if a lane of the race drafts from them."""

@@ -33,6 +33,7 @@ from specrace.prompt import build_prompt
 from specrace.rule import SamplingRule
 from specrace.target import BUNDLED_MODEL, Target
 from specrace.workbench import Workbench
+from tests.core.parts import CopyingModel
 
 QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
 NEW_TOKENS = 24
@@ -223,7 +224,7 @@ def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate
 
 
 def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: Fifty) -> None:
-    given = {"max_new_tokens": 24, "do_sample": True, "temperature": 4.0, "top_p": 0.95, "top_k": 40}
+    given = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
 
     def sample(seed: int | None, method: str = "trie") -> list[int]:
         return ours(prompts[5], seed=seed, method=method, **given)[0].tolist()
@@ -317,6 +318,19 @@ def test_inputs_that_are_not_one_plain_sequence_are_refused(model: Any, ours: Ge
         ours(ids, position_ids=torch.tensor([[1, 2, 3, 4]]), **given)
     whole = torch.ones_like(ids)
     assert ours(ids, attention_mask=whole, use_cache=False, **given).tolist() == model.generate(ids, **given).tolist()
+
+
+@pytest.mark.parametrize("new_tokens", [1, 2, 5])
+def test_nothing_is_drafted_past_the_end(new_tokens: int) -> None:
+    """A draft model's every guess is a forward; it is never asked for more than the tokens that are left but one."""
+    smaller, model = CopyingModel(), random_model()
+    ids = torch.tensor([[3, 4, 5] * 4])
+    given = {"max_new_tokens": new_tokens, "do_sample": False, "eos_token_id": None}
+    plugged = {"custom_generate": hf.custom_generate, "method": "draft-model", "num_draft": 8, "draft_model": smaller}
+    assert model.generate(ids, **given, **plugged).tolist() == model.generate(ids, **given).tolist()
+    readings = smaller.sessions[0].readings
+    # The first step may guess all but one, a second one fewer.
+    assert len(readings) <= sum(range(new_tokens)) and (len(readings) >= new_tokens - 1)
 
 
 def test_at_the_end_of_the_models_context_the_draft_gives_way(model: Any) -> None:

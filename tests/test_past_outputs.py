@@ -12,7 +12,7 @@ from specrace.workbench import Workbench
 from tests.core.parts import tiny_target
 
 SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
-QUESTION = "Why does bread rise?"
+QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"
 
 
 def asked(bench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
@@ -24,18 +24,27 @@ def asked(bench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneRes
 
 
 def test_answers_are_kept_and_drafted_from() -> None:
-    bench = Workbench.open(keep_outputs=True)
-    number, first, said = asked(bench)
+    bench, fresh = Workbench.open(keep_outputs=True), Workbench.open()
+    number, _, said = asked(bench)
     assert number == 0 and list(bench.outputs) == [tuple(said)]
-    number, again, said_again = asked(bench)
-    assert number == 1 and said_again == said and list(bench.outputs) == [tuple(said)] * 2
-    assert all(lane.identical for lane in (*first, *again))
-    # The same answer is in its past now. Of the opening, which no document holds, the first race could draft nothing.
-    assert again[1].steps < first[1].steps and again[2].steps <= first[2].steps
-    asked(bench, "What causes the tides?")
-    assert len(bench.outputs) == 3
+    # The opening of an answer, which no document holds, can be drafted from the answers before.
+    (_, alone, _), (number, after, _) = asked(fresh, OTHER), asked(bench, OTHER)
+    assert number == 1 and len(bench.outputs) == 2
+    assert after[1].steps < alone[1].steps and after[2].steps <= alone[2].steps
+    assert all(lane.identical for lane in (*alone, *after))
     other = bench.on([Document("own.md", "Own", "Robins sing at dawn. They sing in spring.")])
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
+
+
+def test_no_answer_is_drafted_from_an_answer_to_the_same_question() -> None:
+    """Nor where the same question comes with more passages, or in other letters, so that its prompt is another."""
+    bench = Workbench.open(keep_outputs=True)
+    first, second = asked(bench), asked(bench)
+    assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(bench.outputs) == 2
+    assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
+    started, *_ = bench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
+    assert isinstance(started, Started) and started.about["past_outputs"] == 0
+    assert asked(bench, OTHER)[0] == 3 and asked(bench)[0] == 1
 
 
 def test_by_default_nothing_is_kept() -> None:

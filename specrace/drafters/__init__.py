@@ -8,7 +8,7 @@ from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
-from specrace.drafters.prompt_lookup import PromptLookupDrafter
+from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
 from specrace.drafters.recycling import RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
@@ -37,9 +37,10 @@ _ALL = (
         tree_size,
         {"n": 5, "window": 15, "guesses": 15},
         scored_as=PoolDrafter,
+        profile=None,
     ),
     Method("trie", "N-gram trie", "a trie of the prompt's n-grams", TrieDrafter, 16, {"num_draft": 32}),
-    Method("prompt-lookup", "Prompt lookup", "copy what followed before", PromptLookupDrafter, 10),
+    Method("prompt-lookup", "Prompt lookup", "copy what followed before", PromptLookupDrafter, copy_length),
     Method("rest", "REST", "what follows most often in all documents", RestDrafter, 16, {"num_draft": 64}),
     Method(
         "recycling",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, cast, get_args, get_origin, get_type_hints, runtime_checkable
 
 import numpy as np
 
@@ -78,14 +78,46 @@ class Drafter(Protocol):
 
     A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from (an
     instance's own counts, where options decide it); `needs_target_outputs`, why it cannot be scored without its model;
-    `scored_part`, what of it is, where not all; `needs_draft_model`, true where it drafts with one.
+    `scored_part`, what of it is, where not all; `needs_draft_model`, true where it drafts with one; `takes_depth`, true
+    of a `DepthDrafter`.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A tree whose root is `context[-1]` (prompt and output so far) with at most `budget` guesses."""
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Learn from a step: the accepted path, the bonus, and the target's token at every node, rejected or not."""
+        """Learn from a step: the accepted path, the bonus, and the target's token at every node, rejected or not.
+
+        `tree` is what was scored: the proposal, without what was over the budget or too deep to count.
+        """
+
+
+# Deeper than any tree.
+ANY_DEPTH = 1 << 30
+
+
+class DepthDrafter(Drafter, Protocol):
+    """A drafter that proposes otherwise where the text is about to end; what others propose is pruned then."""
+
+    takes_depth: ClassVar[bool]
+
+    def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
+        """As any drafter; at most `depth` guesses in a row may count."""
+
+
+def draft(drafter: Drafter, context: Sequence[int], budget: int, left: int) -> TokenTree:
+    """The tree to score where `left` tokens may still be said: a draft of at most `budget` guesses, none too deep.
+
+    One of those tokens is the target's own, so at most `left` - 1 guesses in a row can count.
+    """
+    depth = left - 1
+    if depth < 1:
+        budget = 0
+    if getattr(drafter, "takes_depth", False):
+        tree = cast(DepthDrafter, drafter).propose(context, budget, depth)
+    else:
+        tree = drafter.propose(context, budget)
+    return tree.cut(budget).pruned(depth)
 
 
 class SamplingDrafter(Drafter, Protocol):
@@ -163,7 +195,8 @@ class Method:
     `accelerator` holds the defaults that differ on a GPU. `scored_as` builds what is scored in the method's place,
     where a transcript cannot tell all that it needs; the options that this fixes are its class's `scored_options`.
     `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve; None
-    where the drafter cuts each tree by that curve itself, so that `num_draft` is only the most it may draft.
+    where options alone decide the size, and where the drafter cuts each tree by that curve itself, so that `num_draft`
+    is only the most it may draft.
     """
 
     name: str

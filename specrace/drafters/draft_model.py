@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from specrace.drafters.base import Flag, Material
+from specrace.drafters.base import ANY_DEPTH, Flag, Material
 from specrace.errors import InputError
 from specrace.note import Note
 from specrace.rejection import draw
@@ -26,6 +26,7 @@ class DraftModelDrafter:
     """A chain of the draft model's tokens. Raises InputError where there is no draft model."""
 
     needs_draft_model: ClassVar[bool] = True
+    takes_depth: ClassVar[bool] = True
     needs_target_outputs: ClassVar[str] = "its drafts are a second model's own text"
 
     def __init__(
@@ -47,15 +48,15 @@ class DraftModelDrafter:
         self.settled = len(self.read)
         self._drawn_from: list[np.ndarray] = []
 
-    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The model's next tokens, `budget` of them or as many as its own context has room for."""
+    def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
+        """The model's next tokens: `budget` of them, or as many as may count, or its own context has room for."""
         self._rewind(context)
         unread = list(context[self.settled :])
         draft: list[int] = []
         probs = [1.0]
         self._drawn_from = []
         # The last token of a draft is never read: nothing is drafted after it.
-        budget = min(budget, self.session.room - len(unread) + 1)
+        budget = min(budget, depth, self.session.room - len(unread) + 1)
         while len(draft) < budget:
             token, prob = self._guess(unread)
             self.read += unread

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Annotated, ClassVar
 
-from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
 from specrace.drafters.fusion_note import tell
 from specrace.drafters.payoff import Account, Trust, prices_of
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
@@ -40,6 +40,7 @@ class FusionDrafter:
     """The tree that brings the most tokens for its cost on this machine, of guesses from every free source."""
 
     num_top: int = NUM_TOP
+    takes_depth: ClassVar[bool] = True
     scored_part: ClassVar[str] = "without what the target thought likely at each node"
 
     def __init__(
@@ -70,14 +71,19 @@ class FusionDrafter:
         # The tree in the making: of each node its contexts, and what was judged likeliest after it.
         self._tokens: list[int] = []
         self._parents: list[int] = []
+        self._depths: list[int] = []
+        self._deepest = ANY_DEPTH
         self._probs: list[float] = []
         self._places: list[int] = []
         self._contexts: list[Run] = []
         self._past_contexts: list[Run] = []
         self._tops: list[Top] = []
 
-    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """At most `budget` guesses, as many as pay; the bare root where none does, and while drafts are put off."""
+    def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
+        """At most `budget` guesses, as many as pay, none deeper than `depth`.
+
+        The bare root where none pays, and while drafts are put off.
+        """
         self._tops, self._past_contexts = [], []
         if budget < 1 or self.account.rests():
             return TokenTree.chain(context[-1])
@@ -89,6 +95,7 @@ class FusionDrafter:
             return TokenTree.chain(context[-1])
         self._tokens, self._parents, self._probs, self._places = [context[-1]], [-1], [1.0], [-1]
         self._contexts, self._past_contexts = [end], [self._past_end]
+        self._depths, self._deepest = [0], depth
         size = 1 + self._grow(context[-2] if len(context) > 1 else -1, budget)
         if size == 1:
             return TokenTree.chain(context[-1])
@@ -131,6 +138,7 @@ class FusionDrafter:
         self._tokens.append(token)
         self._parents.append(parent)
         self._probs.append(share)
+        self._depths.append(self._depths[parent] + 1)
         context, place = self.own.known.trace(self._contexts[parent], token)
         self._contexts.append(context)
         self._places.append(place)
@@ -139,6 +147,9 @@ class FusionDrafter:
 
     def _push(self, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
         """Add to the candidates what may pay of the children of a node of path probability `prob`, from all sources."""
+        if self._depths[node] == self._deepest:
+            self._tops.append(NOTHING)
+            return
         floor = self.prices.floor / prob
         context = self._contexts[node]
         sure = self.own.sure(context, ENOUGH) if self._is_own(node) else None

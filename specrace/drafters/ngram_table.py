@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
 from specrace.note import Note, NoteRow
@@ -37,6 +37,7 @@ class _TableDrafter(ABC):
     The most likely ones stop where the table knows none; a row that nothing is known of is drawn from uniformly.
     """
 
+    takes_depth: ClassVar[bool] = True
     order: int
     # By the length of the context.
     names: ClassVar[Mapping[int, str]] = {1: "bigram", 2: "trigram"}
@@ -58,14 +59,14 @@ class _TableDrafter(ABC):
     def context(self, previous: int | None, current: int) -> Context:
         """The tokens whose row is used after (`previous`, `current`)."""
 
-    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+    def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The context is the last two real tokens; it rolls forward with every guess."""
         previous, current = (context[-2] if len(context) > 1 else None), context[-1]
         self._previous = previous
         draft: list[int] = []
         probs = [1.0]
         self._drawn_from = []
-        while len(draft) < budget and (guess := self._guess(self.context(previous, current))) is not None:
+        while len(draft) < min(budget, depth) and (guess := self._guess(self.context(previous, current))) is not None:
             previous, current = current, guess[0]
             draft.append(current)
             probs.append(guess[1])

@@ -1,12 +1,12 @@
 """Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
 
 And the copy rule of LLMA (Yang et al., 2023), which copies from the reference, here the prompt, and never from what was
-generated. The paper copies 20 tokens and triggers on one.
+generated: 20 tokens, once a single one matches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from specrace.drafters.base import Bounds, Flag, Material
@@ -14,6 +14,11 @@ from specrace.ngrams.occurrences import FirstOccurrences
 from specrace.note import Note
 from specrace.tree import TokenTree
 from specrace.verify import Verdict
+
+
+def copy_length(options: Mapping[str, int]) -> int:
+    """Tokens copied a step unless otherwise asked for: 10 as in prompt lookup, 20 as in LLMA."""
+    return 20 if options.get("llma") else 10
 
 
 class PromptLookupDrafter:

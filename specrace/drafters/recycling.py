@@ -7,7 +7,7 @@ template of ranks, always the same, is filled from it level by level.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
@@ -18,23 +18,44 @@ from specrace.verify import Verdict
 
 NUM_TOP = 8
 Ranks = tuple[int, ...]
+# The published template of 80 nodes ("2.2.2" in the authors' code), whose levels are 8, 21, 25, 15, 8 and 3 wide: how
+# many successors each node has, its likeliest ones, by the ranks on the way to it. Nodes that are not named have none.
+_PUBLISHED: Mapping[Ranks, int] = {
+    (): 8,
+    **{(rank,): count for rank, count in enumerate((8, 4, 3, 2, 1, 1, 1, 1))},
+    **{(0, rank): count for rank, count in enumerate((8, 3, 2, 1, 1, 1, 1, 1))},
+    **{(1, 0): 2, (1, 1): 1, (2, 0): 1, (3, 0): 1, (4, 0): 1, (5, 0): 1},
+    **{(0, 0, rank): count for rank, count in enumerate((5, 2, 1, 1, 1))},
+    **{(rank, 0, 0): 1 for rank in (1, 2, 3)},
+    **{(0, rank, 0): 1 for rank in (1, 2)},
+    **{(0, 0, 0, rank): count for rank, count in enumerate((3, 1, 1))},
+    **{(0, 0, 1, 0): 1, (0, 1, 0, 0): 1, (1, 0, 0, 0): 1},
+    **{(0, 0, 0, 0, 0): 2, (0, 0, 0, 1, 0): 1},
+}
 
 
 @lru_cache(maxsize=64)
 def template(num_nodes: int) -> tuple[Ranks, ...]:
-    """The `num_nodes` likeliest nodes of a tree of ranks, level by level; a node is the ranks on the way to it.
+    """A tree of ranks with `num_nodes` nodes, level by level; a node is the ranks on the way to it.
 
-    A successor of rank r (0 is the likeliest) is taken to be right with 2 ** -(r + 1), and a path with the product.
-    Ties: the shallower, then the lower ranks. With 80 nodes the levels are 7, 21, 30, 15, 6 and 1 wide.
+    With 80 it is the published one, with fewer the likeliest part of that, with more the likeliest nodes beside it. A
+    successor of rank r (0 is the likeliest) is taken to be right with 2 ** -(r + 1), and a path with the product. Ties:
+    the shallower, then the lower ranks. Up to 31 nodes that is the likeliest of all trees.
     """
     chosen: list[Ranks] = []
-    # (halvings, depth, ranks): a child is a halving or more behind its parent.
-    frontier: list[tuple[int, int, Ranks]] = [(rank + 1, 1, (rank,)) for rank in range(NUM_TOP)]
-    while len(chosen) < num_nodes:
-        halvings, depth, ranks = heapq.heappop(frontier)
-        chosen.append(ranks)
+    # (not published, halvings, depth, ranks): a child is a halving or more behind its parent.
+    frontier: list[tuple[bool, int, int, Ranks]] = []
+
+    def push(parent: Ranks, halvings: int) -> None:
         for rank in range(NUM_TOP):
-            heapq.heappush(frontier, (halvings + rank + 1, depth + 1, (*ranks, rank)))
+            added = rank >= _PUBLISHED.get(parent, 0)
+            heapq.heappush(frontier, (added, halvings + rank + 1, len(parent) + 1, (*parent, rank)))
+
+    push((), 0)
+    while len(chosen) < num_nodes:
+        _, halvings, _, ranks = heapq.heappop(frontier)
+        chosen.append(ranks)
+        push(ranks, halvings)
     return tuple(sorted(chosen, key=lambda ranks: (len(ranks), ranks)))
 
 

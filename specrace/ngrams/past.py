@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
@@ -22,8 +23,7 @@ class PastOutputs:
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
         self.most = most
-        self._outputs: list[tuple[int, ...]] = []
-        self._prompts: list[tuple[int, ...]] = []
+        self._answers: list[_Answer] = []
         self._automata: dict[int, SuffixAutomaton] = {}
         for output in outputs:
             self.add(output)
@@ -34,39 +34,54 @@ class PastOutputs:
         return outputs if isinstance(outputs, PastOutputs) else cls(outputs)
 
     def __len__(self) -> int:
-        return len(self._outputs)
+        return len(self._answers)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        return iter(self._outputs)
+        return (each.output for each in self._answers)
 
-    def add(self, output: Sequence[int], prompt: Sequence[int] = ()) -> None:
-        """Remember one more output, and the `prompt` that it answered."""
-        self._outputs.append(tuple(output))
-        self._prompts.append(tuple(prompt))
-        if len(self._outputs) > self.most:
-            self._outputs, self._prompts = self._outputs[self.most // 2 :], self._prompts[self.most // 2 :]
+    def add(self, output: Sequence[int], prompt: Sequence[int] = (), question: str = "") -> None:
+        """Remember one more output, the `prompt` that it answered, and the `question` in it where that is known."""
+        self._answers.append(_Answer(tuple(output), tuple(prompt), _words(question)))
+        if len(self._answers) > self.most:
+            self._answers = self._answers[self.most // 2 :]
             self._automata.clear()
         for known in self._automata.values():
-            known.extend(_text(prompt, output))
+            known.extend(self._answers[-1].text)
 
-    def of_others(self, prompt: Sequence[int]) -> PastOutputs:
-        """Those that answered another prompt: these very ones where all did."""
-        if tuple(prompt) not in self._prompts:
-            return self
+    def of_others(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
+        """Those that answered another prompt and, where it is given, another question: these very ones where all did.
+
+        A question is the same in other letters too, and its prompt is another one with other passages.
+        """
+        own, asked = tuple(prompt), _words(question)
         others = PastOutputs(most=self.most)
-        for other, output in zip(self._prompts, self._outputs, strict=True):
-            if other != tuple(prompt):
-                others.add(output, other)
-        return others
+        others._answers = [
+            each for each in self._answers if each.prompt != own and not (asked and each.question == asked)
+        ]
+        return self if len(others) == len(self) else others
 
     def automaton(self, n: int) -> SuffixAutomaton:
         """Their n-grams of up to `n` tokens; an END follows each output. Only to be read."""
         if n not in self._automata:
             known = self._automata[n] = SuffixAutomaton(n)
-            for prompt, output in zip(self._prompts, self._outputs, strict=True):
-                known.extend(_text(prompt, output))
+            for answer in self._answers:
+                known.extend(answer.text)
         return self._automata[n]
 
 
-def _text(prompt: Sequence[int], output: Sequence[int]) -> tuple[int, ...]:
-    return (*prompt[-PROMPT_TAIL:], *output, END)
+@dataclass(frozen=True)
+class _Answer:
+    """An output and what it answered."""
+
+    output: tuple[int, ...]
+    prompt: tuple[int, ...]
+    question: str
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """What drafters read of it."""
+        return (*self.prompt[-PROMPT_TAIL:], *self.output, END)
+
+
+def _words(question: str) -> str:
+    return " ".join(question.casefold().split())

@@ -180,6 +180,16 @@ def test_a_sampling_peer_is_not_compared() -> None:
     assert summarise(results, words)["peers"][0]["identical"] is None
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_difference_is_explained_by_the_rule_that_chose(temperature: float) -> None:
+    target = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
+    bench = Bench(target, RaceSpec((), max_new_tokens=12, temperature=temperature, seed=4), repetitions=1)
+    found = bench.run(prompts(1))[0]
+    said = found.runs["vanilla"][0].tokens
+    told = [bench._explain(found.prompt, said, place).best[0] for place in range(12)]
+    assert told == [str(token) for token in said]
+
+
 def test_a_prompt_may_have_its_own_length() -> None:
     prompt = replace(prompts(1)[0], max_new_tokens=7)
     results = Bench(tiny_target("llama", eos_token_id=None), RaceSpec((), max_new_tokens=30), repetitions=1).run(

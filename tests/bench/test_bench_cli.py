@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,36 @@ def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.Capt
         capsys, "--scripted", str(transcripts), "--shape", "tiny", "--lanes", "trie", "--repetitions", "1"
     )
     assert code == 0 and "Scripted:" in out and "trie" in out
+
+
+def test_what_is_written_down_tells_no_folder_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt_ids": [5, 6, 7, 5, 6]}\n')
+    given = [
+        "--prompts", str(prompts), f"--model={BUNDLED_MODEL}", "--out", str(tmp_path / "out"), "--max-new-tokens", "4",
+        "--lanes", "trie", "--option", "trie.n=5", "--repetitions", "1", "--json",
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["specrace", "bench", *given])
+    code, out, _ = run(capsys, *given)
+    found = json.loads(out)
+    assert code == 0 and found["settings"]["prompts"] == "prompts.jsonl" and found["model"] == "tiny"
+    assert found["command"] == (
+        "python -m specrace bench --prompts prompts.jsonl --model=tiny --out out --max-new-tokens 4 --lanes trie "
+        "--option trie.n=5 --repetitions 1 --json"
+    )
+    for file in ("bench.json", "bench.md", "bench.csv"):
+        text = (tmp_path / "out" / file).read_text()
+        assert str(tmp_path) not in text and str(BUNDLED_MODEL.parent) not in text
+
+
+def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() -> None:
+    files = [file for kind in ("md", "json", "jsonl") for file in BUNDLED_MODEL.parent.rglob(f"*.{kind}")]
+    assert len(files) > 10
+    absolute = re.compile(r"""(?:^|[\s"'=(])(/\w+/\w+)""", re.MULTILINE)
+    found = {file: absolute.findall(file.read_text(encoding="utf-8")) for file in files}
+    assert {file: paths for file, paths in found.items() if paths} == {}
 
 
 BAD = [

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from specrace.cost import CostCurve
 from specrace.drafters import METHODS, Material, find_method
 from specrace.drafters.base import Bounds, Flag
 from specrace.drafters.lookahead import LookaheadDrafter
 from specrace.errors import InputError
 from specrace.events import Step
 from specrace.ngrams.counts import NGramCounts
-from specrace.tree import TokenTree
+from specrace.tree import TokenTree, TreeBuilder
+from specrace.verify import Verdict
 from tests.core.parts import VOCAB, continuation, function_lane, markov, material, random_prompt, step_verdict
 
 NAMES = tuple(METHODS)
@@ -41,6 +44,58 @@ def test_every_method_prints_what_the_target_says_within_its_budget(name: str) -
         assert tokens == continuation(prompt, markov(seed, vocab=6, order=1), 40)
         assert all(step.tree.num_draft <= num_draft for step in steps)
         assert sum(len(step.emitted) for step in steps) == 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None:
+    """One of the tokens that are left is the target's own."""
+    method, deepest = METHODS[name], 0
+    for prompt in ((2, 3, 4, 5) * 6, random_prompt(random.Random(1))):
+        drafter = method.build(material(prompt, curve=CostCurve((1, 99), (1.0, 1.0))), **method.defaults(device))
+        num_draft = method.budget(device, method.defaults(device))
+        lane = function_lane(prompt, drafter, markov(4, vocab=6, order=1), max_new_tokens=31, num_draft=num_draft)
+        while not lane.end:
+            left = lane.remaining
+            step = lane.step()
+            assert max(step.tree.depths) < left and len(step.emitted) <= left
+            assert len(step.tree) == len(step.verdict.scores.targets)
+            deepest = max(deepest, *step.tree.depths)
+        assert lane.tokens == continuation(prompt, markov(4, vocab=6, order=1), 31)
+    assert deepest > 1 or name == "vanilla"
+
+
+class Numbering:
+    """A user's drafter, which knows nothing of depths: right guesses behind a wrong one, and deeper than they count."""
+
+    def __init__(self, following: list[int]) -> None:
+        self.following = following
+        self.told: list[TokenTree] = []
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        builder = TreeBuilder(context[-1])
+        wrong, *_ = builder.add_path([99, 98, 97])
+        builder.add(wrong, 96)
+        builder.add_path(self.following[len(context) - 1 :][:budget])
+        return builder.build()
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        assert len(verdict.scores.targets) == len(tree)
+        self.told.append(tree)
+
+
+@pytest.mark.parametrize("left", range(1, 7))
+def test_a_users_drafter_needs_to_know_no_depth(left: int) -> None:
+    """What is too deep is taken off its tree before that is scored, and it is told of the tree that was."""
+    text = [*range(2, 2 + left)]
+    drafter = Numbering(text)
+    lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=left, num_draft=20)
+    step = lane.step()
+    assert (lane.tokens, lane.end, drafter.told) == (text, "length", [step.tree])
+    wrong = [] if left == 1 else [99, 98, 97][: left - 1]
+    found = {tuple(step.tree.tokens[node] for node in step.tree.path_to(end)) for end in range(len(step.tree))}
+    expected = {(1, *line[:size]) for line in (text, wrong) for size in range(left)}
+    assert found == expected | ({(1, 99, 96)} if left > 2 else set())
 
 
 @pytest.mark.parametrize("name", DRAFTING)

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 import pytest
 
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool
+from specrace.rule import SamplingRule
+from specrace.sampling import Sampler
 from specrace.tree import TokenTree
-from tests.core.parts import VOCAB, continuation, function_lane, markov, material, step_verdict
+from specrace.verify import verify
+from tests.core.parts import VOCAB, continuation, function_lane, markov, material, step_verdict, tiny_target
 
 SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
 Placed = tuple[tuple[int, ...], int]
@@ -175,6 +178,41 @@ def test_worked_example() -> None:
     assert drafter.pool.after(12) == [(23, 33, 43)]
 
 
+@pytest.mark.parametrize("depth", range(8))
+@pytest.mark.parametrize(("w", "n"), [(1, 3), (3, 4), (5, 3), (4, 5)])
+def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, depth: int) -> None:
+    """A column is W's no more once its deepest token would stand past the end; the others go on as ever."""
+    drafter, whole = drafter_of(w, n, 3), drafter_of(w, n, 3)
+    pending = fill(drafter, random.Random(5))
+    assert fill(whole, random.Random(5)) == pending and drafter.rows == whole.rows
+    drafter.pool = pool = RecordingPool(3)
+    whole.pool = every = RecordingPool(3)
+    rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
+    tree, wide = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
+    cut = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
+    assert as_masked(tree) == (published(cut, pending, []) if columns else {((pending,), 0)})
+    said = dict(zip([seen for seen, _ in sorted_nodes(wide)], random_targets(wide, random.Random(1)), strict=True))
+    for each, shape in ((drafter, tree), (whole, wide)):
+        each.observe(shape, step_verdict(shape, [said[seen] for seen, _ in sorted_nodes(shape)]))
+    assert pool.inserted == every.inserted[:columns]
+    if columns:
+        assert drafter.rows == [whole.rows[0][: columns - 1], *(row[:columns] for row in whole.rows[1:])]
+    else:
+        assert drafter.rows == rows
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+@pytest.mark.parametrize(("w", "n"), [(1, 3), (2, 6), (5, 3), (4, 5)])
+def test_answers_shorter_than_the_window_are_those_of_the_target(w: int, n: int, limit: int) -> None:
+    for seed in range(3):
+        prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
+        drafter = LookaheadDrafter(material(prompt, seed=seed), n=n, window=w, guesses=2, pool_from_prompt=seed == 1)
+        lane = function_lane(prompt, drafter, markov(seed, vocab=9, order=2), num_draft=200, max_new_tokens=limit)
+        while not lane.end:
+            lane.step()
+        assert lane.tokens == continuation(prompt, markov(seed, vocab=9, order=2), limit)
+
+
 def test_the_pool_drops_the_least_recently_inserted() -> None:
     pool = NGramPool(3)
     for ngram in ((1, 1), (2, 2), (3, 3)):
@@ -272,6 +310,19 @@ def test_without_pool_from_prompt_the_prompt_leaves_nothing() -> None:
 def test_the_first_row_is_drawn_from_the_prompt() -> None:
     drafter = LookaheadDrafter(material([8, 9], seed=4), n=6, window=12, guesses=1)
     assert len(drafter.rows[0]) == 15 and set(drafter.rows[0]) == {8, 9}
+
+
+def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
+    """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
+    target, prompt, rule = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingRule(1.5, seed=2)
+    drafter = LookaheadDrafter(material(prompt), n=3, window=4, guesses=2)
+    session = target.session(target.prefill(prompt), 40, rule)
+    tree = drafter.propose(prompt, 40)
+    logits = session.logits(tree)
+    drafter.observe(tree, verify(tree, session.score(tree)))
+    # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
+    drawn = Sampler(rule).choose(logits, range(4, 4 + len(tree))).tolist()
+    assert drafter.rows[-1] == drawn[1:] != logits.argmax(-1).tolist()[1:]
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS[::7])

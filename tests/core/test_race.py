@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -25,6 +27,7 @@ from tests.core.parts import (
     continuation,
     markov,
     material,
+    random_prompt,
     tiny_target,
 )
 
@@ -64,7 +67,8 @@ class FunctionTarget:
     def draft_model(self) -> Any:
         return CopyingModel()
 
-    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
+    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
+        self.rules.append(rule)
         return (self.next_token(tokens), 0), 0.25
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -267,6 +271,26 @@ def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
     assert (told.position, told.gap) == (position, 0.25)
     expected = continuation(PROMPT, right, position + 1)
     assert told.best == (str(expected[position]), "0")
+
+
+def test_a_difference_is_explained_by_the_rule_that_chose() -> None:
+    wrong = Forgetful(1, 3)
+    list(race(wrong, PROMPT, RaceSpec(("trie",), max_new_tokens=20, temperature=0.7, seed=8)))
+    assert wrong.rules[-1] == SamplingRule(0.7, seed=8)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a model, for a lane that is said to go wrong at some place."""
+    model = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
+    prompt, differing = random_prompt(random.Random(0)), 0
+    for place in range(8):
+        monkeypatch.setattr(sys.modules["specrace.race"], "first_difference", lambda *_, place=place: place)
+        events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
+        said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference
+        assert told is not None and told.position == place and told.best[0] == str(said[place])
+        differing += said[place] != model.top_two([*prompt, *said[:place]], SamplingRule())[0][0]
+    assert (differing > 0) == (temperature > 0), "else the noise chose what greedy does"
 
 
 def test_the_rule_reaches_every_lane() -> None:

@@ -81,6 +81,28 @@ def test_seeds_differ() -> None:
     assert len(outputs) == 5
 
 
+@pytest.mark.parametrize("bit", range(63))
+def test_every_bit_of_the_seed_counts(bit: int) -> None:
+    logits = torch.zeros(8, 1000)
+    assert draw(logits, list(range(8)), temperature=1.0) != draw(logits, list(range(8)), temperature=1.0, seed=1 << bit)
+
+
+def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own generator for a CPU takes 32 bits of a seed: there these are all one."""
+    monkeypatch.setattr("specrace.sampling._mix", lambda seed, _: seed)
+    logits = torch.zeros(1, 100_000)
+    assert len({draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}) > 12
+
+
+def test_noise_is_gumbels() -> None:
+    """Its distribution function is exp(-exp(-x)); nothing is infinite."""
+    sampler = Sampler(SamplingRule(1.0))
+    noise = sampler.compared(torch.zeros(1, 50_000).expand(20, -1), range(20))
+    assert noise.isfinite().all() and noise.dtype == torch.float32
+    for place in (-1.5, -0.5, 0.5, 2.0, 6.0):
+        assert (noise < place).double().mean() == pytest.approx(math.exp(-math.exp(-place)), abs=0.002)
+
+
 def test_rows_of_one_position_share_their_noise_not_their_logits() -> None:
     logits = torch.stack([torch.tensor([0.0, 100.0]), torch.tensor([100.0, 0.0])])
     assert draw(logits, [7, 7], temperature=1.0) == [1, 0]

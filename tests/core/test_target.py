@@ -15,6 +15,8 @@ from specrace.errors import InputError
 from specrace.events import Finished
 from specrace.loading import check_trees, load_target, refuse_unsupported
 from specrace.race import RaceSpec, generate, race
+from specrace.rule import SamplingRule
+from specrace.sampling import Sampler
 from specrace.target import Target
 from specrace.tree import TokenTree
 from tests.core.parts import EOS, VOCAB, material, run_lane, tiny_model, tiny_target
@@ -312,6 +314,13 @@ def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path, tokenizer:
     one_sentence(refused)
 
 
+def test_a_model_from_a_folder_is_called_by_the_folders_name() -> None:
+    model = tiny_model("llama")
+    for path, name in (("/home/somebody/models/small", "small"), ("org/small", "org/small"), ("", "LlamaForCausalLM")):
+        model.config._name_or_path = path
+        assert Target(model).name == Target(model).describe()["model"] == name
+
+
 def test_ends_are_those_of_config_generation_config_and_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     model = tiny_model("llama", eos_token_id=[3, 4])
     assert Target(model).eos_ids == {3, 4}
@@ -332,6 +341,38 @@ def test_the_two_best_are_those_of_a_plain_forward() -> None:
         values, ids = logits.topk(2)
         assert [best, second] == ids.tolist()
         assert gap == pytest.approx(float(values[0] - values[1]), abs=1e-3)
+
+
+@pytest.mark.parametrize("rule", [SamplingRule(0.8, seed=5), SamplingRule(1.5, top_p=0.9, top_k=9, seed=2**40)])
+def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(rule: SamplingRule) -> None:
+    """The first is what is drawn there; the second is drawn once the first is gone, or is so much likelier."""
+    target, chosen = tiny_target("qwen3", initializer_range=0.3), []
+    for count in range(1, 25):
+        tokens = list(range(2, 2 + count))
+        (best, second), gap = target.top_two(tokens, rule)
+        with torch.inference_mode():
+            logits = target.model(input_ids=torch.tensor([tokens])).logits[:, -1]
+
+        def drawn(changes: dict[int, float], logits: torch.Tensor = logits, place: int = count) -> int:
+            changed = logits.clone()
+            for token, more in changes.items():
+                changed[0, token] += more
+            return int(Sampler(rule).choose(changed, [place]))
+
+        assert drawn({}) == best and gap > 0
+        if not rule.top_k:  # else what remains after a cut is another set
+            assert drawn({best: -1000.0}) == second
+            enough = gap * rule.temperature
+            assert drawn({second: 1.01 * enough + 1e-3}) == second and drawn({second: 0.99 * enough - 1e-3}) == best
+        chosen.append((best, second) == target.top_two(tokens)[0])
+    assert not all(chosen), "else it would be the greedy pair"
+
+
+def test_where_a_cut_leaves_one_token_the_two_likeliest_are_told() -> None:
+    target = tiny_target("llama")
+    pair, gap = target.top_two([4, 5, 6])
+    alone, warm = target.top_two([4, 5, 6], SamplingRule(0.5, top_k=1))
+    assert alone == pair and warm == pytest.approx(2 * gap, rel=1e-4)
 
 
 def test_the_likeliest_tokens_come_with_the_targets_own() -> None:

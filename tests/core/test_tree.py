@@ -86,6 +86,21 @@ def test_a_cut_of_a_tree_without_extras_has_none() -> None:
     assert (cut.probs, cut.positions) == (None, None)
 
 
+@given(trees(), st.integers(-1, 8))
+def test_a_pruned_tree_keeps_the_nodes_that_are_not_too_deep(tree: TokenTree, depth: int) -> None:
+    size = len(tree)
+    tree = TokenTree(tree.tokens, tree.parents, tuple(node / 100 for node in range(size)), tuple(range(size)))
+    pruned = tree.pruned(depth)
+    # Each node tells by its position which one it was.
+    kept = [node for node in range(size) if tree.depths[node] <= max(0, depth)]
+    assert pruned.positions == tuple(kept) and pruned.probs == tuple(node / 100 for node in kept)
+    assert pruned.tokens == tuple(tree.tokens[node] for node in kept)
+    for number, node in enumerate(kept):
+        assert [kept[each] for each in pruned.path_to(number)] == list(tree.path_to(node))
+    assert (pruned is tree) == (len(kept) == size)
+    assert TokenTree(tree.tokens, tree.parents).pruned(depth) == TokenTree(pruned.tokens, pruned.parents)
+
+
 def test_adding_a_child_twice_gives_the_same_node_as_it_was() -> None:
     builder = TreeBuilder(1)
     assert builder.add(0, 2, prob=0.5, position=7) == builder.add(0, 2, prob=0.1, position=9) == 1

@@ -32,6 +32,7 @@ from tests.core.parts import (
     CopyingModel,
     CopyingSession,
     PromptedCopyingModel,
+    continuation,
     function_lane,
     markov,
     material,
@@ -89,6 +90,22 @@ def test_the_cache_always_holds_the_text_and_the_draft() -> None:
             tree = lane.step().tree
             if tree.num_draft:
                 assert model.sessions[0].tokens == [*context, *tree.tokens[1:-1]]
+
+
+@pytest.mark.parametrize("num_draft", [1, 3, 8])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) -> None:
+    """Every guess is a forward of the smaller model; one of the tokens that are left is the target's own."""
+    for limit in range(1, 14):
+        model = CopyingModel()
+        drafter = DraftModelDrafter(material(PROMPT, draft_model=model, rule=SamplingRule(1.0)), sampled=sampled)
+        lane = function_lane(PROMPT, drafter, markov(3, vocab=6), max_new_tokens=limit, num_draft=num_draft)
+        readings = model.sessions[0].readings
+        while not lane.end:
+            left, before = lane.remaining, len(readings)
+            step = lane.step()
+            assert len(readings) - before == step.tree.num_draft == min(num_draft, left - 1)
+        assert lane.tokens == continuation(PROMPT, markov(3, vocab=6), limit)
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 9])

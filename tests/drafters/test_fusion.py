@@ -90,6 +90,17 @@ def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) ->
     assert tree.tokens == whole.tokens[: len(tree)] and tree.parents == whole.parents[: len(tree)]
 
 
+@settings(deadline=None)
+@given(seed=st.integers(0, 200), depth=st.integers(1, 5))
+def test_with_little_left_the_guesses_are_those_that_may_count(seed: int, depth: int) -> None:
+    """Best first as ever, of what is not too deep: nothing that was left out is likelier than what was taken."""
+    prompt = random_prompt(random.Random(seed))
+    whole, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
+    assert max(tree.depths) <= depth
+    shallow = sorted((prob for prob, at in zip(path_probs(whole), whole.depths[1:], strict=True) if at <= depth))
+    assert path_probs(tree) == pytest.approx(shallow[::-1][:12])
+
+
 def test_a_dear_row_is_never_bought_and_a_cheap_one_always() -> None:
     prompt = [1, 2, 3, 4] * 6
     assert fusion(prompt, STEEP).propose(prompt, 40).num_draft == 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specrace.cost import CostCurve
+from specrace.drafters import METHODS
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
+from specrace.race import RaceSpec
 from specrace.score import ScoredLane, forced_steps
 from tests.core.parts import material, step_verdict
 
@@ -38,6 +41,21 @@ def test_positions_are_those_of_the_prompt() -> None:
     drafter = PromptLookupDrafter(material((4, 5, 6, 7)), llma=True)
     tree = drafter.propose((4, 5, 6, 7, 5), 20)
     assert tree.tokens == (5, 6, 7) and tree.positions == (-1, 2, 3)
+
+
+def test_by_default_it_copies_as_many_tokens_as_the_papers() -> None:
+    method, llma = METHODS["prompt-lookup"], {"llma": True}
+    assert [method.budget(device, llma) for device in ("cpu", "cuda")] == [20, 20]
+    assert [method.budget(device, {"llma": False}) for device in ("cpu", "cuda")] == [10, 10]
+    assert [ScoredLane.of("prompt-lookup", given).num_draft for given in ({"llma": "yes"}, {})] == [20, 10]
+    spec = RaceSpec(("prompt-lookup",), options={"prompt-lookup": llma})
+    assert spec.lane_budget("prompt-lookup", "cpu") == 20
+    # Where rows were measured, what pays on the machine goes before both.
+    cheap, dear = CostCurve((1, 33), (1.0, 1.01)), CostCurve((1, 2, 33), (1.0, 2.0, 90.0))
+    for each in (spec, RaceSpec(("prompt-lookup",))):
+        assert (
+            each.lane_budget("prompt-lookup", "cpu", dear) < 10 < 15 < each.lane_budget("prompt-lookup", "cpu", cheap)
+        )
 
 
 def test_without_the_option_the_output_is_copied_too() -> None:

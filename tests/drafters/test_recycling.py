@@ -34,18 +34,50 @@ def test_the_template_by_hand() -> None:
     assert template(7) == ((0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
 
 
-def test_the_templates_levels() -> None:
-    assert list(Counter(len(ranks) for ranks in template(80)).values()) == [7, 21, 30, 15, 6, 1]
-    assert list(Counter(len(ranks) for ranks in template(16)).values()) == [5, 6, 4, 1]
+def levels(num_nodes: int) -> list[int]:
+    return list(Counter(len(ranks) for ranks in template(num_nodes)).values())
 
 
-@pytest.mark.parametrize("size", [5, 16, 80])
-def test_the_template_is_the_likeliest_of_all_trees(size: int) -> None:
-    nodes = [
-        ranks for depth in range(1, 7) for ranks in itertools.product(range(NUM_TOP), repeat=depth) if sum(ranks) < 9
-    ]
-    nodes.sort(key=lambda ranks: (sum(ranks) + len(ranks), len(ranks), ranks))
-    assert set(template(size)) == set(nodes[:size])
+def test_with_80_nodes_the_template_is_the_published_one() -> None:
+    """Its level widths, and some of what makes it: how many successors the likeliest and the next nodes have."""
+    assert METHODS["recycling"].budget("cuda", {}) == 80
+    assert levels(80) == [8, 21, 25, 15, 8, 3]
+    published = template(80)
+    successors = Counter(ranks[:-1] for ranks in published)
+    assert [successors[(rank,)] for rank in range(8)] == [8, 4, 3, 2, 1, 1, 1, 1]
+    assert [successors[(0, rank)] for rank in range(8)] == [8, 3, 2, 1, 1, 1, 1, 1]
+    assert [successors[(0,) * depth] for depth in range(6)] == [8, 8, 8, 5, 3, 2]
+    assert {(0, 0, 0, 0, 0, 1), (0, 0, 0, 1, 0, 0), (1, 0, 0, 0, 0), (5, 0, 0), (7, 0)} <= set(published)
+    assert not {(6, 0, 0), (2, 1, 0), (0, 1, 0, 1), (0, 0, 1, 0, 0, 0)} & set(published)
+
+
+def halvings(ranks: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+    return sum(ranks) + len(ranks), len(ranks), ranks
+
+
+@pytest.mark.parametrize("size", [5, 16, 31, 40, 64, 79])
+def test_a_smaller_template_is_the_likeliest_part_of_the_published_one(size: int) -> None:
+    chosen = template(size)
+    assert set(chosen) == set(sorted(template(80), key=halvings)[:size])
+    assert [len(ranks) for ranks in chosen] == sorted(len(ranks) for ranks in chosen)
+    assert all(ranks[:-1] in chosen or len(ranks) == 1 for ranks in chosen)
+
+
+@pytest.mark.parametrize("size", [5, 16, 31])
+def test_up_to_31_nodes_that_is_the_likeliest_of_all_trees(size: int) -> None:
+    nodes = [ranks for depth in range(1, 6) for ranks in itertools.product(range(NUM_TOP), repeat=depth)]
+    assert set(template(size)) == set(sorted(nodes, key=halvings)[:size])
+    assert levels(16) == [5, 6, 4, 1]
+
+
+@pytest.mark.parametrize("size", [81, 200, 1024])
+def test_a_larger_template_is_the_published_one_and_the_likeliest_beside_it(size: int) -> None:
+    chosen, published = set(template(size)), set(template(80))
+    assert len(chosen) == size and published < chosen
+    assert all(ranks[:-1] in chosen for ranks in chosen if len(ranks) > 1)
+    added = max(halvings(ranks) for ranks in chosen - published)
+    left_out = [(*ranks, rank) for ranks in ((), *chosen) for rank in range(NUM_TOP)]
+    assert all(halvings(ranks) > added for ranks in left_out if ranks not in chosen)
 
 
 def test_the_draft_by_hand() -> None:

@@ -12,6 +12,8 @@ from specrace.drafters import METHODS
 from specrace.graphs import ROWS, CudaRecorder
 from specrace.loading import record_graphs
 from specrace.race import RaceSpec, generate, race
+from specrace.rule import SamplingRule
+from specrace.sampling import Sampler
 from specrace.target import Target
 from specrace.tree import TokenTree
 
@@ -39,6 +41,13 @@ def test_every_lane_is_identical_in_float32(temperature: float) -> None:
         spec = RaceSpec(tuple(METHODS), max_new_tokens=64, temperature=temperature, seed=3)
         *_, finished = race(target, prompt, spec)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == []
+
+
+def test_every_bit_of_a_noise_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.sampling._mix", lambda seed, _: seed)
+    logits = torch.zeros(1, 100_000, device="cuda")
+    tokens = [int(Sampler(SamplingRule(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
+    assert len(set(tokens)) > 55
 
 
 def test_a_difference_in_bfloat16_is_a_near_tie() -> None:

@@ -171,6 +171,33 @@ class Forced:
         del self.rest[: len(path)]
 
 
+@pytest.mark.parametrize("name", scorable_lanes())
+@given(prompt=TEXTS, output=TEXTS)
+def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: list[int], output: list[int]) -> None:
+    """Nobody knows beforehand where it ends. A race that is as long as it may be drafts nothing past its limit."""
+    lane, text, output = ScoredLane.of(name, {}), Material(tuple(prompt), 6), [*output, 5]
+    forced = list(forced_steps(lane.build(text, **lane.options), prompt, output, lane.num_draft))
+    for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
+        engine = Lane(
+            name,
+            lane.build(text, **lane.options),
+            Forced(output),
+            prompt,
+            max_new_tokens=limit,
+            num_draft=lane.num_draft,
+            eos_ids=ends,
+        )
+        while not engine.end:
+            left, step = engine.remaining, engine.step()
+            expected = forced[step.index]
+            assert step.emitted == expected.emitted or name == "fusion"
+            if limit == 1000:
+                assert (step.tree, step.verdict.path) == (expected.tree, expected.path)
+            elif name != "fusion":
+                assert step.tree.tokens == expected.tree.pruned(left - 1).tokens
+        assert engine.tokens == output
+
+
 @pytest.mark.parametrize("name", ["bigram", "trigram", "trie", "prompt-lookup"])
 @given(prompt=TEXTS, output=TEXTS)
 def test_steps_are_those_of_a_race_with_that_output(name: str, prompt: list[int], output: list[int]) -> None:

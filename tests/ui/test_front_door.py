@@ -28,6 +28,14 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return said.err
 
 
+def test_help_names_every_lane_that_drafts_from_kept_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        app.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    told = said[said.index("--keep-outputs", said.index("options:")) :].partition(" --device")[0]
+    assert all(name in told for name in ("fusion", "suffix decoding", "recycling.warm"))
+
+
 def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model at" in refusal(["--model", str(tmp_path / "nothing")], capsys)
     assert "no model at" in refusal(["--model", str(tmp_path)], capsys)
