@@ -72,7 +72,7 @@ def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature:
     spec = RaceSpec(tuple(METHODS), max_new_tokens=20, temperature=temperature, seed=5)
     prompt = random_prompt(random.Random(3))
     texts = []
-    for target in (tiny_target(name), *(shared(name, packed=packed, attention="sdpa") for packed in PACKED)):
+    for target in (tiny_target(name), *(shared(name, packed=each, attention="sdpa") for each in PACKED)):
         events = list(race(target, prompt, spec))
         assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
         texts.append([event.emitted for event in events[1:-1] if event.lane == "vanilla"])  # type: ignore[union-attr]
