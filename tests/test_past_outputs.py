@@ -38,9 +38,8 @@ def test_answers_are_kept_and_drafted_from() -> None:
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
 
 
-def test_by_default_nothing_is_kept() -> None:
-    bench = Workbench.open()
-    assert [asked(bench)[0], asked(bench)[0], len(bench.outputs)] == [0, 0, 0]
+def test_by_default_nothing_is_kept(bundled: Workbench) -> None:
+    assert [asked(bundled)[0], asked(bundled)[0], len(bundled.outputs)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("method", ["suffix", "recycling"])
