@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from huggingface_hub.constants import HF_HOME
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
 
 BROWSER = Path(__file__).resolve().parent / "browser"
+
+# The same examples in every run, and nothing that a busy machine could make too late: neither a deadline nor the check
+# that examples are drawn fast enough.
+settings.register_profile(
+    "specrace", deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("specrace")
 
 
 @pytest.hookimpl(trylast=True)
@@ -37,3 +49,11 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         patch.setenv("HF_HOME", HF_HOME)
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def bundled(own_cache_folder: Path) -> Workbench:  # noqa: ARG001  there lies no curve that was measured here
+    """The bundled model on the bundled documents, loaded once a process: no test may change it."""
+    from specrace.workbench import Workbench
+
+    return Workbench.open()

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ from specrace.errors import InputError
 from specrace.events import Finished, Started
 from specrace.race import RaceSpec, race
 from specrace.rule import SamplingRule
-from specrace.target import Target
+from specrace.target import Session, Target
 from specrace.tree import TokenTree
+from specrace.verify import Scores
 from specrace.workbench import Workbench
 from tests.core.parts import Scripted, continuation, function_lane, markov
 
@@ -207,10 +209,20 @@ def test_measuring_fits_the_models_context() -> None:
     assert {"dtype", "device", "threads", "versions", "date"} <= set(both.about)
 
 
-def test_measured_times_grow_with_the_rows() -> None:
-    """64 rows of a model whose work is mostly in its rows take longer than one."""
-    curve = measure(small_target(), rows=(1, 64), contexts=(256,), rounds=5)
-    assert curve.at(64) > 1.1
+def test_what_is_measured_is_what_rows_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: k rows take 3 + k ms, another number of rows than before 7 ms more."""
+    now, before, score = 0.0, 0, Session.score
+
+    def timed(session: Session, tree: TokenTree) -> Scores:
+        nonlocal now, before
+        now += 0.001 * (3 + len(tree) + 7 * (len(tree) != before))
+        before = len(tree)
+        return score(session, tree)
+
+    monkeypatch.setattr(Session, "score", timed)
+    monkeypatch.setattr(calibrating, "time", SimpleNamespace(perf_counter=lambda: now))
+    curve = measure(small_target(), rows=(1, 9, 64), contexts=(256,), rounds=2)
+    assert curve.ratio == pytest.approx((1.0, 12 / 4, 67 / 4)) and curve.contexts[0].row_ms == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize("rounds", [0, calibrating.MAX_ROUNDS + 1])
@@ -267,15 +279,13 @@ def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: py
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_workbench_takes_the_curve_of_its_model(tmp_path: Path) -> None:
+def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text("# Note\nThe trie is built from the prompt.\n")
-    opened = {"documents": [tmp_path / "note.md"]}
-    bare = Workbench.open(**opened)
-    assert bare.curve is None
-    file = cache_file(bare.target.describe())
+    assert bundled.curve is None
+    file = cache_file(bundled.target.describe())
     assert file is not None
     STEEP.save(file)
-    bench = Workbench.open(**opened)
+    bench = Workbench.open(documents=[tmp_path / "note.md"])
     assert bench.curve == STEEP and bench.on(bench.documents).curve == STEEP
     started = next(iter(bench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
     assert isinstance(started, Started)

@@ -6,8 +6,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from specrace.drafters import METHODS
 from specrace.events import Finished, LaneResult
 from specrace.race import RaceSpec
@@ -38,19 +36,20 @@ MORE = (
 )
 
 
-@pytest.fixture(scope="module")
-def bench() -> Workbench:
-    return Workbench.open(dtype="float32")
+DRAFTING = tuple(name for name in METHODS if name != "vanilla")
 
 
-def test_every_lane_equals_vanilla_at_a_temperature(bench: Workbench) -> None:
+def test_every_lane_equals_vanilla_at_a_temperature(bundled: Workbench) -> None:
+    """Each lane on every second question."""
+    assert bundled.target.describe()["dtype"] == "float32"
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     questions += MORE
     assert len(set(questions)) == 50
     results: list[LaneResult] = []
     for seed, question in enumerate(questions):
-        spec = RaceSpec(tuple(METHODS), max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
-        *_, finished = bench.ask(question, spec, top=1)
+        lanes = tuple(name for place, name in enumerate(DRAFTING) if (place + seed) % 2)
+        spec = RaceSpec(lanes, max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
+        *_, finished = bundled.ask(question, spec, top=1)
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
         results += finished.lanes
@@ -58,16 +57,16 @@ def test_every_lane_equals_vanilla_at_a_temperature(bench: Workbench) -> None:
     saved = Counter[str]()
     for lane in results:
         saved[lane.lane] += lane.tokens - lane.steps
-    assert sum(count > 50 for count in saved.values()) >= 6, saved
+    assert sum(count > 25 for count in saved.values()) >= 6, saved
     assert sum(lane.tokens for lane in results if lane.lane == "vanilla") > 50 * 11
 
 
-def test_so_does_every_lane_where_the_draw_decides(bench: Workbench) -> None:
+def test_so_does_every_lane_where_the_draw_decides(bundled: Workbench) -> None:
     """At 0.8 this model hardly ever wavers; at 4 each seed is another text, and drafts have to follow it."""
     texts = set()
     for seed in range(3):
         spec = RaceSpec(tuple(METHODS), max_new_tokens=14, num_draft=4, temperature=4.0, top_p=0.9, seed=seed)
-        *_, finished = bench.ask(MORE[0], spec, top=1)
+        *_, finished = bundled.ask(MORE[0], spec, top=1)
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == []
         texts.add(finished.lanes[0].text)

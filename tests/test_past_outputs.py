@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import app
 from specrace.events import Finished, LaneResult, Started, Step
+from specrace.ngrams.past import PastOutputs
 from specrace.race import RaceSpec, generate
 from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
@@ -23,8 +26,13 @@ def asked(bench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneRes
     return started.about["past_outputs"], list(finished.lanes), said
 
 
-def test_answers_are_kept_and_drafted_from() -> None:
-    bench, fresh = Workbench.open(keep_outputs=True), Workbench.open()
+def keeping(bundled: Workbench) -> Workbench:
+    """The bundled workbench as `Workbench.open(keep_outputs=True)` makes it."""
+    return replace(bundled, keep_outputs=True, outputs=PastOutputs())
+
+
+def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
+    bench, fresh = keeping(bundled), bundled
     number, _, said = asked(bench)
     assert number == 0 and list(bench.outputs) == [tuple(said)]
     # The opening of an answer, which no document holds, can be drafted from the answers before.
@@ -36,9 +44,9 @@ def test_answers_are_kept_and_drafted_from() -> None:
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
 
 
-def test_no_answer_is_drafted_from_an_answer_to_the_same_question() -> None:
+def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workbench) -> None:
     """Nor where the same question comes with more passages, or in other letters, so that its prompt is another."""
-    bench = Workbench.open(keep_outputs=True)
+    bench = keeping(bundled)
     first, second = asked(bench), asked(bench)
     assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(bench.outputs) == 2
     assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
@@ -47,9 +55,8 @@ def test_no_answer_is_drafted_from_an_answer_to_the_same_question() -> None:
     assert asked(bench, OTHER)[0] == 3 and asked(bench)[0] == 1
 
 
-def test_by_default_nothing_is_kept() -> None:
-    bench = Workbench.open()
-    assert [asked(bench)[0], asked(bench)[0], len(bench.outputs)] == [0, 0, 0]
+def test_by_default_nothing_is_kept(bundled: Workbench) -> None:
+    assert [asked(bundled)[0], asked(bundled)[0], len(bundled.outputs)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("method", ["suffix", "recycling"])

@@ -21,7 +21,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    def run(*arguments: object, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: object, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "specrace", *map(str, arguments)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HTTPS_PROXY": REFUSING}
         return subprocess.run(

@@ -59,19 +59,20 @@ def test_trees_are_scored_and_kept_as_on_one_device(name: str) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: float) -> None:
-    spec = RaceSpec(tuple(METHODS), max_new_tokens=20, temperature=temperature, seed=5)
-    for prompt in ((7,), random_prompt(random.Random(3))):
-        outputs = []
-        for target, devices in (
-            (spread_target(name), TwoDevices()),
-            (tiny_target(name, num_hidden_layers=3), nullcontext()),
-        ):
-            with devices:
-                *events, finished = race(target, prompt, spec)
-            assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
-            steps = [event for event in events if isinstance(event, Step)]
-            outputs.append({name: [t for step in steps if step.lane == name for t in step.emitted] for name in METHODS})
-        assert outputs[0] == outputs[1]
+    """Both architectures on a prompt of one token and on a longer one."""
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=12, temperature=temperature, seed=5)
+    prompt = (7,) if (name == "llama") == (temperature > 0) else random_prompt(random.Random(3))
+    outputs = []
+    for target, devices in (
+        (spread_target(name), TwoDevices()),
+        (tiny_target(name, num_hidden_layers=3), nullcontext()),
+    ):
+        with devices:
+            *events, finished = race(target, prompt, spec)
+        assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
+        steps = [event for event in events if isinstance(event, Step)]
+        outputs.append({lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in METHODS})
+    assert outputs[0] == outputs[1]
 
 
 def test_inside_generate_a_spread_model_says_what_it_says_on_one_device() -> None:

@@ -168,7 +168,7 @@ def launch(folder: Path) -> subprocess.CompletedProcess[str]:
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.run(
-        [*command, str(folder)], env=surroundings, capture_output=True, text=True, timeout=120, check=False
+        [*command, str(folder)], env=surroundings, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.errors import InputError
 from specrace.events import Finished, Started
-from specrace.loading import load_draft_model, load_target
+from specrace.loading import load_draft_model, load_target, trace_forwards
 from specrace.race import RaceSpec, generate, make_lane, race
 from specrace.rule import SamplingRule
 from specrace.sampling import warp
@@ -117,12 +118,13 @@ def test_a_full_context_drafts_no_more(size: int) -> None:
     assert drafter.propose((5, 6, 7, *range(8, 8 + size)), 8).num_draft == 0
 
 
-def test_without_a_model_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
     with pytest.raises(InputError, match="--draft-model"):
         DraftModelDrafter(material((5,), draft_model=None))
-    assert main(["race", "Why?", "--model", str(ASSETS / "characters"), "--lanes", "draft-model"]) == 2
-    said = capsys.readouterr()
-    assert "--draft-model" in said.err.splitlines()[-1] and "Traceback" not in said.err
+    bench = bundled.with_model(ASSETS / "characters")
+    with pytest.raises(InputError, match="--draft-model") as said:
+        next(iter(bench.ask("Why?", RaceSpec(("draft-model",), max_new_tokens=8))))
+    assert "\n" not in str(said.value)
 
 
 def test_its_time_is_its_lanes() -> None:
@@ -186,6 +188,14 @@ def plain_row(target: Target, tokens: Sequence[int]) -> torch.Tensor:
     return row
 
 
+@cache
+def replayed(name: str, seed: int = 0) -> Target:
+    """A target whose forwards are replayed, which is quicker."""
+    target = tiny_target(name, seed=seed)
+    trace_forwards(target, packed=False)
+    return target
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
     """At every step of lanes on another model's text, against forwards over the whole text."""
@@ -216,6 +226,7 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
 @pytest.mark.parametrize("rule", [SamplingRule(0.7), SamplingRule(1.3, top_p=0.8, top_k=9)])
 def test_q_is_the_warped_distribution_that_was_drawn_from(rule: SamplingRule) -> None:
     small = tiny_target("qwen3", seed=1, initializer_range=0.2)
+    trace_forwards(small, packed=False)
     seconds: dict[int, list[int]] = {}
     rows: dict[int, np.ndarray] = {}
     drafter = METHODS["draft-model"].build(material(PROMPT, rule=rule, draft_model=DraftModel(small)), sampled=True)
@@ -238,9 +249,9 @@ def test_q_is_the_warped_distribution_that_was_drawn_from(rule: SamplingRule) ->
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(name: str, rule: SamplingRule) -> None:
-    target, other = tiny_target(name), tiny_target("gpt2" if name == "llama" else "llama", seed=1)
+    target, other = replayed(name), replayed("gpt2" if name == "llama" else "llama", seed=1)
     chance = random.Random(name)
-    for _ in range(5):
+    for _ in range(3):
         prompt = random_prompt(chance)
         prefix, ends = target.prefill(prompt), frozenset[int]()
         vanilla = run_lane(target, prefix, prompt, METHODS["vanilla"].build(material(prompt)), rule=rule, eos_ids=ends)
@@ -283,10 +294,9 @@ def test_tables_padded_to_another_size(rows: int) -> None:
     assert session.likeliest((3,))[0] < VOCAB
 
 
-def test_another_vocabulary_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    target = load_target()
+def test_another_vocabulary_is_refused(bundled: Workbench, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"characters cannot draft for tiny: their vocabularies differ \(65 tokens"):
-        load_draft_model(ASSETS / "characters", target)
+        load_draft_model(ASSETS / "characters", bundled.target)
     given = ["race", "Why?", "--lanes", "draft-model", "--draft-model"]
     assert main([*given, str(ASSETS / "characters")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("characters cannot draft for tiny")
@@ -294,8 +304,8 @@ def test_another_vocabulary_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "nowhere" in capsys.readouterr().err
 
 
-def test_the_same_words_under_other_numbers_are_refused(tmp_path: Path) -> None:
-    target = load_target()
+def test_the_same_words_under_other_numbers_are_refused(bundled: Workbench, tmp_path: Path) -> None:
+    target = bundled.target
     folder = tmp_path / "swapped"
     tiny_model("llama", vocab_size=target.vocab_size).save_pretrained(folder)
     for file in ("tokenizer_config.json", "tokenizer.json"):
@@ -320,28 +330,27 @@ def test_a_model_drafts_for_a_target_that_was_loaded_with_it() -> None:
 # The model that ships.
 
 
-def test_the_bundled_drafter_is_small_and_of_the_targets_vocabulary() -> None:
+def test_the_bundled_drafter_is_small_and_of_the_targets_vocabulary(bundled: Workbench) -> None:
     assert sum(file.stat().st_size for file in (ASSETS / "tiny-draft").iterdir()) < 6_500_000
     assert (ASSETS / "tiny-draft" / "model.safetensors").stat().st_size < 6_000_000
-    target, drafting = load_target(), load_target(ASSETS / "tiny-draft")
+    target, drafting = bundled.target, load_target(ASSETS / "tiny-draft", graphs=False)
     assert drafting.tokenizer.get_vocab() == target.tokenizer.get_vocab()
     text = "<|ctx|> [1] Owls: Owls hunt at night [1], 3.5 times.<|x|><|q|> Why?<|a|>"
     assert drafting.tokenizer(text)["input_ids"] == target.tokenizer(text)["input_ids"]
 
 
-def test_the_bundled_drafter_drafts_well() -> None:
+def test_the_bundled_drafter_drafts_well(bundled: Workbench) -> None:
     """Two layers say most of what three say: on these questions it drafts more of the answer than any copying lane."""
-    bench = Workbench.open()
     tokens = steps = 0
     for question in ("Why does bread rise?", "What causes the tides?", "How far away is the Moon?"):
-        *_, finished = bench.ask(question, RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5), top=2)
+        *_, finished = bundled.ask(question, RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5), top=2)
         assert isinstance(finished, Finished) and finished.lanes[1].identical
         tokens, steps = tokens + finished.lanes[1].tokens, steps + finished.lanes[1].steps
     assert tokens / steps > 3.5
 
 
-def test_the_bundled_drafter_races_by_rejection_too() -> None:
+def test_the_bundled_drafter_races_by_rejection_too(bundled: Workbench) -> None:
     spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, sampling_rule="rejection")
-    *_, finished = Workbench.open().ask("Why does bread rise?", spec, top=1)
+    *_, finished = bundled.ask("Why does bread rise?", spec, top=1)
     assert isinstance(finished, Finished)
     assert finished.lanes[1].note and finished.lanes[1].acceptance_rate > 0.5

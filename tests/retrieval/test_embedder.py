@@ -36,7 +36,7 @@ print(loaded.name, loaded.dim, loaded.embed(["one", "two"]).shape)
 
 def test_fresh_process_loads_lazily_quietly_and_offline() -> None:
     command = [sys.executable, "-c", FRESH_PROCESS]
-    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
     assert run.stderr == ""
     assert run.stdout.splitlines() == ["[]", f"{DEFAULT_EMBEDDER} 384 (2, 384)"]
 

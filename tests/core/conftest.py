@@ -1,8 +1,0 @@
-"""Hypothesis for the core's tests: the same examples in every run, and no deadline on a busy machine."""
-
-from __future__ import annotations
-
-from hypothesis import settings
-
-settings.register_profile("core", deadline=None, derandomize=True, max_examples=100)
-settings.load_profile("core")

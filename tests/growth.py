@@ -1,0 +1,21 @@
+"""How time grows with the work, told so that neither a slow machine nor a busy one can change the answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+# A hundred times the work takes 100 times as long where time is linear, and 10,000 times where it is quadratic.
+LINEAR = 1000.0
+
+
+def growth(work: Callable[[int], object], size: int) -> float:
+    """How many times as long `work` takes on a hundred times `size`: the least processor time of this thread."""
+    small, large = (min(_processor_time(work, each) for _ in range(3)) for each in (size, 100 * size))
+    return large / small
+
+
+def _processor_time(work: Callable[[int], object], size: int) -> float:
+    began = time.thread_time()
+    work(size)
+    return time.thread_time() - began
