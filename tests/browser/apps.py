@@ -23,7 +23,7 @@ from specrace.events import Event
 
 ROOT = Path(__file__).resolve().parents[2]
 # For machines that have much else to do; nothing waits that long otherwise.
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 LOOK_S = 0.02
 # Behind an address: answers of this length, where a race only has to be run.
 SHORT = "?tokens=40"

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 import app as front_door
 from specrace import recording
-from tests.browser.apps import PATIENCE_S, ROOT, App, Hold, open_front_door, serving
+from tests.browser.apps import PATIENCE_S, ROOT, App, Hold, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
 
 FLAGS = [
@@ -51,10 +51,23 @@ def app(request: pytest.FixtureRequest, own_cache_folder: Path) -> Iterator[App]
     """The front door, with the model."""
     from specrace.workbench import Workbench
 
-    hold = Hold()
+    hold, loader, loaded = Hold(), front_door.loader, threading.Event()
+
+    def load_and_tell(options: Any) -> Callable[[Callable[[str], None]], Workbench]:
+        def load(report: Callable[[str], None]) -> Workbench:
+            try:
+                return loader(options)(report)
+            finally:
+                loaded.set()
+
+        return load
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Workbench, "ask", hold.around(Workbench.ask))
+        patch.setattr(front_door, "loader", load_and_tell)
         yield App(open_front_door("--model", request.config.getoption("--model")), hold)
+        # A process must not end while its model is at work.
+        wait_until(lambda: loaded.is_set() and not hold.running)
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +134,7 @@ class Opener:
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.complaints: list[str] = []
-        self.contexts: dict[tuple[bool, bool], BrowserContext] = {}
+        self.contexts: dict[bool, BrowserContext] = {}
         self.shared: dict[tuple[Any, ...], Page] = {}
 
     def own(
@@ -139,7 +152,7 @@ class Opener:
         """`calm`: the visitor wants reduced motion. `ready`: wait until the model is there. `stopped`: the page's clock
         stands still and is turned by the test. `script` runs before the page's own.
         """
-        page = self.context(calm, dark, stopped).new_page()
+        page = self.context(dark, stopped).new_page()
         page.set_viewport_size({"width": width, "height": height})
         page.set_default_timeout(1000 * PATIENCE_S)
         home = url.split("?")[0].rstrip("/")
@@ -154,22 +167,23 @@ class Opener:
             page.wait_for_selector(".status[data-state=ready]", state="attached")
         if stopped:
             page.clock.pause_at(STOPPED_AT_S)
+        if not calm:
+            # Not before: while the model loads, such a page plays a recorded race.
+            page.emulate_media(reduced_motion="no-preference")
         return page
 
-    def context(self, calm: bool, dark: bool, stopped: bool) -> BrowserContext:
+    def context(self, dark: bool, stopped: bool) -> BrowserContext:
         """Pages of one context share what they have loaded. A clock is its context's, so such a page has its own."""
-        if stopped or (calm, dark) not in self.contexts:
-            context = self.browser.new_context(
-                reduced_motion="reduce" if calm else "no-preference",
-                color_scheme="dark" if dark else "light",
-                accept_downloads=True,
-            )
-            if not stopped:
-                self.contexts[calm, dark] = context
-                return context
+        if not stopped and dark in self.contexts:
+            return self.contexts[dark]
+        context = self.browser.new_context(
+            reduced_motion="reduce", color_scheme="dark" if dark else "light", accept_downloads=True
+        )
+        if stopped:
             context.clock.install(time=0)
-            return context
-        return self.contexts[calm, dark]
+        else:
+            self.contexts[dark] = context
+        return context
 
     def share(self, url: str, width: int = 1280, height: int = 720, **how: Any) -> Page:
         """The page that was opened so before, in this size now; nothing in focus or under the pointer, at its top."""

@@ -23,12 +23,12 @@ HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
 )
-# Keeps what has happened on a page, for who looks later: its reels, its modes one after the other, and its races. A
-# mode may be over before a test comes to look for it.
+# Keeps what has happened on a page, for who comes late: its reels, its modes one after the other, and its races. "idle"
+# is left out: it is between two others in one picture.
 WITNESS = """{
   const seen = window.witness = { reels: 0, reel: undefined, modes: [], races: new Set() };
   addEventListener("reel", ({ detail }) => { seen.reels++; seen.reel = detail; }, true);
-  const add = (mode) => mode && mode !== seen.modes.at(-1) && seen.modes.push(mode);
+  const add = (mode) => mode !== "idle" && mode !== seen.modes.at(-1) && seen.modes.push(mode);
   new MutationObserver((changes) => {
     for (const { target, attributeName, oldValue } of changes) {
       if (attributeName === "data-mode") add(oldValue);
@@ -71,10 +71,7 @@ def turn(page: Page, ms: float) -> None:
 
 
 def turn_until(page: Page, condition: str, value: Any = None) -> None:
-    """Let time pass, a little at a time, until something holds on a page whose clock stands still.
-
-    Where the page waits for the server, how much passes until then is the machine's affair, not how much afterwards.
-    """
+    """Let time pass, a little at a time, until something holds on a page whose clock stands still."""
     latest = time.monotonic() + PATIENCE_S
     while not page.evaluate(condition, value):
         assert time.monotonic() < latest, condition
@@ -90,6 +87,13 @@ def ask(page: Page, question: str = QUESTION) -> None:
     """Type a question and press Race."""
     fill_question(page, question)
     page.locator("#race").click()
+
+
+def begin(page: Page, question: str = QUESTION) -> None:
+    """Type a question and press Race on a page whose clock stands still: time passes until its race begins."""
+    races = page.evaluate("witness.races.size")
+    ask(page, question)
+    turn_until(page, "races => witness.races.size > races", races)
 
 
 def stage(page: Page) -> dict[str, Any]:
@@ -128,10 +132,10 @@ def wait_for_reel(page: Page, number: int) -> dict[str, Any]:
     return reel
 
 
-def race(page: Page, question: str = QUESTION) -> dict[str, Any]:
+def race(page: Page, question: str = QUESTION, start: Callable[[Page, str], None] = ask) -> dict[str, Any]:
     """A live race to its end: its reel."""
     number = reels(page)
-    ask(page, question)
+    start(page, question)
     return wait_for_reel(page, number)
 
 
