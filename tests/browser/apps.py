@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 
 import app as front_door
 from specrace.events import Event
+from specrace.ui.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 # For machines that have much else to do; nothing waits that long otherwise.
@@ -40,7 +41,7 @@ class Hold:
     def __init__(self) -> None:
         self.begun = self.running = 0
         self.events: list[Event] = []
-        self._left = math.inf
+        self._each = self._left = math.inf
         self._change = threading.Condition()
 
     def around(self, ask: Ask) -> Ask:
@@ -49,7 +50,7 @@ class Hold:
         def held(bench: Any, question: str, spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
             self.begun += 1
             self.running += 1
-            self.events = []
+            self.events, self._left = [], self._each
             coming = ask(bench, question, spec, top=top, stop=stop)
             try:
                 while True:
@@ -72,21 +73,19 @@ class Hold:
 
     @contextmanager
     def after(self, events: int) -> Iterator[None]:
-        """A race that begins now has so many events, until it is let go on or stopped; after the block it runs on."""
+        """Races that begin now have so many events, until they are let go on or stopped; then they run on."""
         wait_until(lambda: self.running == 0)
-        self._set(events)
+        self._each = events
         try:
             yield
         finally:
-            self._set(math.inf)
+            self._each = math.inf
+            self.let(math.inf)
 
-    def let(self, events: int) -> None:
-        """So many events more."""
-        self._set(self._left + events)
-
-    def _set(self, events: float) -> None:
+    def let(self, events: float) -> None:
+        """So many events more for the race that runs."""
         with self._change:
-            self._left = events
+            self._left += events
             self._change.notify_all()
 
 
@@ -95,7 +94,8 @@ class App:
     """A front door in this process."""
 
     url: str
-    hold: Hold = field(default_factory=Hold)
+    hold: Hold
+    worker: Worker
 
     @property
     def short(self) -> str:
@@ -103,7 +103,7 @@ class App:
         return self.url + SHORT
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], Any]) -> None:
     """Until something holds that no page has to do anything for."""
     until = time.monotonic() + PATIENCE_S
     while not condition():

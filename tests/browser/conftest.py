@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 import app as front_door
 from specrace import recording
+from specrace.ui.worker import Worker
 from tests.browser.apps import PATIENCE_S, ROOT, App, Hold, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
 
@@ -47,32 +48,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def app(request: pytest.FixtureRequest, own_cache_folder: Path) -> Iterator[App]:
+def app(request: pytest.FixtureRequest) -> Iterator[App]:
     """The front door, with the model."""
     from specrace.workbench import Workbench
 
-    hold, loader, loaded = Hold(), front_door.loader, threading.Event()
+    hold, workers, start = Hold(), [], Worker.start
 
-    def load_and_tell(options: Any) -> Callable[[Callable[[str], None]], Workbench]:
-        def load(report: Callable[[str], None]) -> Workbench:
-            try:
-                return loader(options)(report)
-            finally:
-                loaded.set()
-
-        return load
+    def start_and_tell(worker: Worker) -> None:
+        workers.append(worker)
+        start(worker)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Workbench, "ask", hold.around(Workbench.ask))
-        patch.setattr(front_door, "loader", load_and_tell)
-        yield App(open_front_door("--model", request.config.getoption("--model")), hold)
+        patch.setattr(Worker, "start", start_and_tell)
+        url = open_front_door("--model", request.config.getoption("--model"))
+        wait_until(lambda: workers)
+        yield App(url, hold, workers[0])
         # A process must not end while its model is at work.
-        wait_until(lambda: loaded.is_set() and not hold.running)
+        wait_until(lambda: workers[0].settled and not hold.running)
 
 
 @pytest.fixture(scope="session")
-def loading_app(own_cache_folder: Path) -> App:
-    """The front door, whose model never gets ready."""
+def loading_app() -> str:
+    """The address of a front door whose model never gets ready."""
 
     def load(report: Callable[[str], None]) -> NoReturn:
         report("Loading the model")
@@ -80,8 +78,8 @@ def loading_app(own_cache_folder: Path) -> App:
             threading.Event().wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(front_door, "loader", lambda options: load)
-        return App(open_front_door())
+        patch.setattr(front_door, "loader", lambda _: load)
+        return open_front_door()
 
 
 @pytest.fixture(scope="session")
@@ -134,7 +132,7 @@ class Opener:
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.complaints: list[str] = []
-        self.contexts: dict[bool, BrowserContext] = {}
+        self.left: dict[bool, list[BrowserContext]] = {False: [], True: []}
         self.shared: dict[tuple[Any, ...], Page] = {}
 
     def own(
@@ -173,17 +171,24 @@ class Opener:
         return page
 
     def context(self, dark: bool, stopped: bool) -> BrowserContext:
-        """Pages of one context share what they have loaded. A clock is its context's, so such a page has its own."""
-        if not stopped and dark in self.contexts:
-            return self.contexts[dark]
+        """One that a page was closed in, for it has loaded much already; pages with a clock of the test's get a new one.
+
+        Never one with another page in it: a page holds on to its connections, and a browser has few for a server.
+        """
+        if self.left[dark] and not stopped:
+            return self.left[dark].pop()
         context = self.browser.new_context(
             reduced_motion="reduce", color_scheme="dark" if dark else "light", accept_downloads=True
         )
         if stopped:
             context.clock.install(time=0)
-        else:
-            self.contexts[dark] = context
         return context
+
+    def close(self, page: Page, *, dark: bool = False, stopped: bool = False, **how: Any) -> None:
+        """Close a page that was opened so."""
+        page.close()
+        if not stopped:
+            self.left[dark].append(page.context)
 
     def share(self, url: str, width: int = 1280, height: int = 720, **how: Any) -> Page:
         """The page that was opened so before, in this size now; nothing in focus or under the pointer, at its top."""
@@ -214,15 +219,15 @@ def opener(browser: Browser) -> Opener:
 @pytest.fixture
 def open_page(opener: Opener) -> Iterator[OpenPage]:
     """Opens pages of the test's own."""
-    opened: list[Page] = []
+    opened: list[tuple[Page, dict[str, Any]]] = []
 
     def open_own(*where: Any, **how: Any) -> Page:
-        opened.append(opener.own(*where, **how))
-        return opened[-1]
+        opened.append((opener.own(*where, **how), how))
+        return opened[-1][0]
 
     yield open_own
-    for page in opened:
-        page.close()
+    for page, how in opened:
+        opener.close(page, **how)
     assert opener.heard() == []
 
 

@@ -1,4 +1,4 @@
-"""What tests of a race share: a recording as rows, a page that is asked or has opened one, and what it has done since."""
+"""What tests of a race share: a recording as rows, and a page that runs or shows a race."""
 
 from __future__ import annotations
 

@@ -284,7 +284,8 @@ def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
             .observe(document.querySelector('.tree'), { childList: true });
         }"""
     )
-    point = "step => document.querySelector('.stage').dispatchEvent(new CustomEvent('cursor', { detail: { lane: 0, step } }))"
+    point = """step => document.querySelector('.stage')
+      .dispatchEvent(new CustomEvent('cursor', { detail: { lane: 0, step } }))"""
     began = page.evaluate("performance.now()")
     for step in range(20):
         page.evaluate(point, step)

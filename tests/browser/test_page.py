@@ -9,7 +9,19 @@ from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from tests.browser.parts import (
-    HOSTILE, QUESTION, RECORDING, ask, fill_question, modes, open_race, race, reels, stage, texts, until, wait_for,
+    HOSTILE,
+    QUESTION,
+    RECORDING,
+    ask,
+    fill_question,
+    modes,
+    open_race,
+    race,
+    reels,
+    stage,
+    texts,
+    until,
+    wait_for,
     wait_for_reel,
 )  # fmt: skip
 
@@ -22,7 +34,8 @@ PLACES = """() => {
   window.places = new Set();
   const parts = '.console, .top, .panes, .pane, .strip';
   const look = () => {
-    window.places.add(JSON.stringify([...document.querySelectorAll(parts)].map((part) => part.getBoundingClientRect())));
+    const places = [...document.querySelectorAll(parts)].map((part) => part.getBoundingClientRect());
+    window.places.add(JSON.stringify(places));
     if (!window.looked) requestAnimationFrame(look);
   };
   look();
@@ -42,7 +55,7 @@ def page(app: Any, share_page: Any) -> Page:
 
 
 def test_the_page_answers_while_the_model_is_still_loading(loading_app: Any, share_page: Any) -> None:
-    page = share_page(loading_app.url, ready=False)
+    page = share_page(loading_app, ready=False)
     expect(page.locator(".status")).to_have_attribute("data-state", "loading")
     expect(page.locator(".status")).to_contain_text("Loading the model")
 
@@ -54,7 +67,9 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     with app.hold.after(UNDER_WAY):
         ask(page)
         # Words come while the race still runs.
-        page.wait_for_function("() => [...document.querySelectorAll('.pane .text p:last-child')].every((p) => p.textContent)")
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.pane .text p:last-child')].every((p) => p.textContent)"
+        )
         assert stage(page)["phase"] == "running" and reels(page) == number
         # No replay follows by itself, so that the test may start it.
         page.emulate_media(reduced_motion="reduce")

@@ -14,7 +14,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.parts import (
-    RECORDING, begin, modes, race, read_rows, stage, texts, turn, wait_for,
+    RECORDING,
+    begin,
+    modes,
+    race,
+    read_rows,
+    stage,
+    texts,
+    turn,
+    wait_for,
 )  # fmt: skip
 
 pytestmark = pytest.mark.browser
@@ -221,7 +229,7 @@ def test_a_live_race_is_followed_by_its_replay(app: Any, share_page: Any) -> Non
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
 
 
-def test_the_reel_reaches_a_hidden_tab(app: Any, still: Any) -> None:
+def test_the_reel_reaches_a_hidden_tab(still: Any) -> None:
     page = still(RECORDING)
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
     reel = race(page, start=begin)
