@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,16 @@ from specrace.events import Event
 from specrace.ui.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
 # For machines that have much else to do; nothing waits that long otherwise.
 PATIENCE_S = 300.0
 LOOK_S = 0.02
@@ -156,3 +167,11 @@ def answers(url: str) -> bool:
     except (urllib.error.URLError, OSError):
         return False
     return True
+
+
+def find_chromium() -> str:
+    """The system's Chromium."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("Chromium is missing; run: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
+    return path

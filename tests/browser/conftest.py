@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,19 +14,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 import app as front_door
 from specrace import recording
 from specrace.ui.worker import Worker
-from tests.browser.apps import PATIENCE_S, ROOT, App, Hold, open_front_door, serving, wait_until
+from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
 # The real races that tests look into: lanes, and what else is asked for.
 SIX = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
 RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -105,14 +94,6 @@ def races(app: App, client: Client, tmp_path_factory: pytest.TempPathFactory) ->
     return {name: folder / f"{name}.jsonl" for name in RACES}
 
 
-def find_chromium() -> str:
-    """The system's Chromium."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("Chromium is missing; run: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
-    return path
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium from the system."""
@@ -136,19 +117,29 @@ class Opener:
         self.shared: dict[tuple[Any, ...], Page] = {}
 
     def own(
-        self,
-        url: str,
-        width: int = 1280,
-        height: int = 720,
-        *,
-        calm: bool = True,
-        dark: bool = False,
-        ready: bool = True,
-        stopped: bool = False,
-        script: str = "",
+        self, url: str, width: int = 1280, height: int = 720, *, calm: bool = True, ready: bool = True, **how: Any
     ) -> Page:
-        """`calm`: the visitor wants reduced motion. `ready`: wait until the model is there. `stopped`: the page's clock
-        stands still and is turned by the test. `script` runs before the page's own.
+        """A page that is there. `calm`: the visitor wants reduced motion. `ready`: wait for the model. `how`: as below.
+
+        A clock of the test's stands still from now on.
+        """
+        page = self.blank(url, width, height, **how)
+        page.goto(url)
+        page.wait_for_selector(".stage .pane")
+        if ready:
+            page.wait_for_selector(".status[data-state=ready]", state="attached")
+        if how.get("stopped"):
+            page.clock.pause_at(STOPPED_AT_S)
+        if not calm:
+            # Not before: while the model loads, such a page plays a recorded race.
+            page.emulate_media(reduced_motion="no-preference")
+        return page
+
+    def blank(
+        self, url: str, width: int, height: int, *, dark: bool = False, stopped: bool = False, script: str = ""
+    ) -> Page:
+        """A page that has not gone there yet. `dark`: the visitor prefers that. `stopped`: its clock is the test's.
+        `script` runs before the page's own.
         """
         page = self.context(dark, stopped).new_page()
         page.set_viewport_size({"width": width, "height": height})
@@ -159,19 +150,10 @@ class Opener:
         page.on("pageerror", lambda error: complain(f"threw {error}"))
         page.on("dialog", lambda dialog: complain(f"dialog {dialog.message}"))
         page.add_init_script(WITNESS + script)
-        page.goto(url)
-        page.wait_for_selector(".stage .pane")
-        if ready:
-            page.wait_for_selector(".status[data-state=ready]", state="attached")
-        if stopped:
-            page.clock.pause_at(STOPPED_AT_S)
-        if not calm:
-            # Not before: while the model loads, such a page plays a recorded race.
-            page.emulate_media(reduced_motion="no-preference")
         return page
 
     def context(self, dark: bool, stopped: bool) -> BrowserContext:
-        """One that a page was closed in, for it has loaded much already; pages with a clock of the test's get a new one.
+        """One that a page was closed in, for it has loaded much already; a new one for a page whose clock is the test's.
 
         Never one with another page in it: a page holds on to its connections, and a browser has few for a server.
         """

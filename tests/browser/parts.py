@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
 
 from tests.browser.apps import PATIENCE_S, ROOT
 
@@ -78,15 +78,21 @@ def turn_until(page: Page, condition: str, value: Any = None) -> None:
         turn(page, TURN_MS)
 
 
-def fill_question(page: Page, question: str = QUESTION) -> None:
-    """Type a question."""
-    page.locator("#question").locator("textarea, input").fill(question)
+def question_field(page: Page) -> Locator:
+    """Where a question is typed."""
+    return page.locator("#question").locator("textarea, input")
 
 
 def ask(page: Page, question: str = QUESTION) -> None:
     """Type a question and press Race."""
-    fill_question(page, question)
+    question_field(page).fill(question)
     page.locator("#race").click()
+
+
+def enter(page: Page, question: str = QUESTION) -> None:
+    """Type a question and press Enter, which takes no button that something may lie over."""
+    question_field(page).fill(question)
+    question_field(page).press("Enter")
 
 
 def begin(page: Page, question: str = QUESTION) -> None:

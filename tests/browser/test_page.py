@@ -13,9 +13,10 @@ from tests.browser.parts import (
     QUESTION,
     RECORDING,
     ask,
-    fill_question,
+    enter,
     modes,
     open_race,
+    question_field,
     race,
     reels,
     stage,
@@ -106,9 +107,8 @@ def test_an_example_and_the_enter_key_race_too(page: Page) -> None:
     example, number = page.locator(".example").first, reels(page)
     example.click()
     wait_for_reel(page, number)
-    assert page.locator("#question").locator("textarea, input").input_value() == example.inner_text()
-    page.locator("#question").locator("textarea, input").press("Enter")
-    wait_for_reel(page, number + 1)
+    assert question_field(page).input_value() == example.inner_text()
+    race(page, start=enter)
 
 
 def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, page: Page) -> None:
@@ -142,11 +142,11 @@ def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
 
 def test_keys_stop_and_race_but_not_while_typing(app: Any, page: Page) -> None:
     number, seen = reels(page), modes(page)
-    fill_question(page, "")
+    question_field(page).fill("")
     page.keyboard.type("roar")
-    assert page.locator("#question").locator("textarea, input").input_value() == "roar"
+    assert question_field(page).input_value() == "roar"
     assert modes(page) == seen
-    fill_question(page)
+    question_field(page).fill(QUESTION)
     page.locator("h1").click()
     with app.hold.after(UNDER_WAY):
         page.keyboard.press("r")

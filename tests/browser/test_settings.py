@@ -9,7 +9,7 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.parts import QUESTION, ask, modes, race, reels, wait_for_reel
+from tests.browser.parts import QUESTION, enter, modes, race, reels
 
 pytestmark = pytest.mark.browser
 
@@ -110,21 +110,20 @@ def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:
 
 def test_what_cannot_be_raced_is_a_toast_in_which_words_stay_words(page: Page) -> None:
     number, seen, toast = reels(page), modes(page), page.locator(".toast-wrap")
-    ask(page, "   ")
+    draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
+    enter(page, "   ")
     expect(toast).to_contain_text("There is no question; type one.")
-    page.get_by_role("textbox", name=re.compile("^Draft tokens")).fill("<img src=x onerror=window.__pwn=1>")
-    ask(page)
+    draft.fill("<img src=x onerror=window.__pwn=1>")
+    enter(page)
     expect(toast).to_contain_text("The number of draft tokens is '<img src=x")
-    page.get_by_role("textbox", name=re.compile("^Draft tokens")).fill("auto")
+    draft.fill("auto")
     option(page, "trie", "prefix").fill("<img src=x>")
-    ask(page)
+    enter(page)
     expect(toast).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
     assert page.evaluate("window.__pwn") is None
-    # The stage has had nothing of it: the next race is the first that the page has seen since.
     assert modes(page) == seen
     option(page, "trie", "prefix").fill("")
-    ask(page)
-    wait_for_reel(page, number)
+    race(page, start=enter)
     assert reels(page) == number + 1
 
 
