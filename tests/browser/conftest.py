@@ -153,7 +153,7 @@ class Opener:
         return page
 
     def context(self, dark: bool, stopped: bool) -> BrowserContext:
-        """One that a page was closed in, for it has loaded much already; a new one for a page whose clock is the test's.
+        """One that a page was closed in, for it has loaded much already; a new one if its clock shall be the test's.
 
         Never one with another page in it: a page holds on to its connections, and a browser has few for a server.
         """

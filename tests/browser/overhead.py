@@ -1,9 +1,10 @@
 """What a page costs the race that it shows: python tests/browser/overhead.py [--url URL] [--rounds N]
 
 Races the same question in turns: headless, through the endpoint for programs, and watched by a browser. It prints, for
-each lane, the median of watched over headless tokens a second on the lane's own clock, and the same of the time on the
-wall, and ends with code 1 where a lane keeps less than 90 % of its speed or the wall time is above 1.25 times. It is no
-part of the tests: on a machine that others use, too, it measures them.
+each lane, the median of watched over headless tokens a second on the lane's own clock, the same of the time on the
+wall, and how fast the page was. It ends with code 1 where a lane keeps less than 90 % of its speed, the wall time is
+above 1.25 times, frames are fewer than 15 a second, or somebody waits longer than 3 s for the first words or than 15 s
+for the page. It is no part of the tests: on a machine that others use, too, it measures them.
 """
 
 from __future__ import annotations
