@@ -28,11 +28,10 @@ settings.load_profile("specrace")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The browser goes last: Playwright keeps an event loop running in this thread, which no test after it may need.
 
-    Raises UsageError for a test of the browser, or to be run alone, that lies where `tests/run` does not look for it.
+    Raises UsageError for a test of the browser that lies where `tests/run` does not look for it.
     """
     for item in items:
-        marked = any(item.get_closest_marker(name) for name in ("browser", "alone"))
-        if marked and BROWSER not in item.path.parents:
+        if item.get_closest_marker("browser") and BROWSER not in item.path.parents:
             raise pytest.UsageError(f"{item.nodeid} is marked, and `tests/run` looks for its like in {BROWSER} only")
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 

@@ -1,123 +1,103 @@
-"""A real Chromium against the real app, started once. The browser is Debian's; Playwright's own is not needed."""
+"""A real Chromium against the real app, started once a process. The browser is Debian's, not Playwright's own."""
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from gradio_client import Client
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDING = ROOT / "assets" / "recordings" / "ngram-trie.jsonl"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
+import app as front_door
+from specrace import recording
+from specrace.ui.worker import Worker
+from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
+from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
+
+# The real races that tests look into: lanes, and what else is asked for.
+SIX = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
+RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "greedy": (SIX, {"max_new_tokens": 90}),
+    "brief": (SIX, {"max_new_tokens": 24}),
+    "sampled": (
+        ["vanilla", "trigram"],
+        {"max_new_tokens": 48, "temperature": 0.3, "sampling_rule": "rejection"},
+    ),
+}
+# When a page's clock is stopped, far behind all that has happened until then.
+STOPPED_AT_S = 3600
+SETTLED_MS = 1000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--model", default=str(ROOT / "assets" / "tiny"), help="the model that the app under test serves")
 
 
-@dataclass(frozen=True)
-class App:
-    """The app under test: its address, and how long it took to answer."""
+@pytest.fixture(scope="session")
+def app(request: pytest.FixtureRequest) -> Iterator[App]:
+    """The front door, with the model."""
+    from specrace.workbench import Workbench
 
-    url: str
-    answered_s: float
+    hold, workers, start = Hold(), [], Worker.start
+
+    def start_and_tell(worker: Worker) -> None:
+        workers.append(worker)
+        start(worker)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Workbench, "ask", hold.around(Workbench.ask))
+        patch.setattr(Worker, "start", start_and_tell)
+        url = open_front_door("--model", request.config.getoption("--model"))
+        wait_until(lambda: workers)
+        yield App(url, hold, workers[0])
+        # A process must not end while its model is at work.
+        wait_until(lambda: workers[0].settled and not hold.running)
 
 
 @pytest.fixture(scope="session")
-def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
-    """`python app.py` on a free port."""
-    model = request.config.getoption("--model", default=str(ROOT / "assets" / "tiny"))
-    with serving(tmp_path_factory.mktemp("app"), "--model", str(model)) as (served, _):
-        yield served
+def loading_app() -> str:
+    """The address of a front door whose model never gets ready."""
+
+    def load(report: Callable[[str], None]) -> NoReturn:
+        report("Loading the model")
+        while True:
+            threading.Event().wait()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(front_door, "loader", lambda _: load)
+        return open_front_door()
 
 
 @pytest.fixture(scope="session")
-def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[App, int]]:
-    """`python app.py --replay` of a recording that ships, and the process's number."""
-    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (served, process):
-        yield served, process.pid
-
-
-@contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[tuple[App, subprocess.Popen[bytes]]]:
-    """`python app.py` with these arguments on a free port, until the end of the block."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log, began = folder / "log.txt", time.monotonic()
-    with log.open("w") as output:
-        command = [sys.executable, "app.py", *arguments, "--port", str(port)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        url = f"http://127.0.0.1:{port}/"
-        wait_for_answer(url, process, log)
-        yield App(url, time.monotonic() - began), process
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def wait_for_answer(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until the page answers; the app's own words where it does not."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            pytest.fail(f"app.py ended with code {process.returncode}:\n{log.read_text()}")
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    pytest.fail(f"app.py does not answer:\n{log.read_text()}")
+def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """`python app.py --replay` of a recording that ships: its address, and the process's number."""
+    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (url, process):
+        yield url, process.pid
 
 
 @pytest.fixture(scope="session")
-def races(own_cache_folder: Path) -> dict[str, Path]:
-    """Recordings of two real races with the bundled model, one greedy, one with sampled drafts; made once a run."""
-    folder = own_cache_folder / "races"
-    folder.mkdir(exist_ok=True)
-    found = {name: folder / f"{name}.jsonl" for name in ("greedy", "sampled")}
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not all(path.exists() for path in found.values()):
-            command = [sys.executable, "-m", "tests.browser.races", str(folder)]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-    return found
+def client(app: App) -> Client:
+    """A program that asks the app."""
+    return Client(app.url, verbose=False)
 
 
-def find_chromium() -> str:
-    """The system's Chromium."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail("Chromium is missing; run: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
-    return path
+@pytest.fixture(scope="session")
+def races(app: App, client: Client, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Recordings of real races."""
+    folder = tmp_path_factory.mktemp("races")
+    for name, (lanes, asked) in RACES.items():
+        client.predict(QUESTION, lanes, api_name="/race_result", **asked)
+        recording.save(app.hold.events, folder / f"{name}.jsonl")
+    return {name: folder / f"{name}.jsonl" for name in RACES}
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium from the system."""
+    expect.set_options(timeout=1000 * PATIENCE_S)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         yield chromium
@@ -133,34 +113,66 @@ class Opener:
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.complaints: list[str] = []
-        self.contexts: list[BrowserContext] = []
-        self.shared: dict[tuple[str | tuple[str, bool], ...], Page] = {}
+        self.left: dict[bool, list[BrowserContext]] = {False: [], True: []}
+        self.shared: dict[tuple[Any, ...], Page] = {}
 
     def own(
-        self, url: str, width: int = 1280, height: int = 720, calm: bool = False, dark: bool = False, ready: bool = True
+        self, url: str, width: int = 1280, height: int = 720, *, calm: bool = True, ready: bool = True, **how: Any
     ) -> Page:
-        """`calm`: the visitor wants reduced motion. `ready`: wait until the model is there."""
-        context = self.browser.new_context(
-            viewport={"width": width, "height": height},
-            reduced_motion="reduce" if calm else "no-preference",
-            color_scheme="dark" if dark else "light",
-            accept_downloads=True,
-        )
-        self.contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
+        """A page that is there. `calm`: the visitor wants reduced motion. `ready`: wait for the model. `how`: as below.
+
+        A clock of the test's stands still from now on.
+        """
+        page = self.blank(url, width, height, **how)
+        page.goto(url)
+        page.wait_for_selector(".stage .pane")
+        if ready:
+            page.wait_for_selector(".status[data-state=ready]", state="attached")
+        if how.get("stopped"):
+            page.clock.pause_at(STOPPED_AT_S)
+        if not calm:
+            # Not before: while the model loads, such a page plays a recorded race.
+            page.emulate_media(reduced_motion="no-preference")
+        return page
+
+    def blank(
+        self, url: str, width: int, height: int, *, dark: bool = False, stopped: bool = False, script: str = ""
+    ) -> Page:
+        """A page that has not gone there yet. `dark`: the visitor prefers that. `stopped`: its clock is the test's.
+        `script` runs before the page's own.
+        """
+        page = self.context(dark, stopped).new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.set_default_timeout(1000 * PATIENCE_S)
         home = url.split("?")[0].rstrip("/")
         complain = self.complaints.append
         page.on("request", lambda asked: None if is_own(asked.url, home) else complain(f"asked {asked.url}"))
         page.on("pageerror", lambda error: complain(f"threw {error}"))
         page.on("dialog", lambda dialog: complain(f"dialog {dialog.message}"))
-        page.goto(url)
-        page.wait_for_selector(".stage .pane")
-        if ready:
-            page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=90_000)
+        page.add_init_script(WITNESS + script)
         return page
 
-    def share(self, url: str, width: int = 1280, height: int = 720, **how: bool) -> Page:
+    def context(self, dark: bool, stopped: bool) -> BrowserContext:
+        """One that a page was closed in, for it has loaded much already; a new one if its clock shall be the test's.
+
+        Never one with another page in it: a page holds on to its connections, and a browser has few for a server.
+        """
+        if self.left[dark] and not stopped:
+            return self.left[dark].pop()
+        context = self.browser.new_context(
+            reduced_motion="reduce", color_scheme="dark" if dark else "light", accept_downloads=True
+        )
+        if stopped:
+            context.clock.install(time=0)
+        return context
+
+    def close(self, page: Page, *, dark: bool = False, stopped: bool = False, **how: Any) -> None:
+        """Close a page that was opened so."""
+        page.close()
+        if not stopped:
+            self.left[dark].append(page.context)
+
+    def share(self, url: str, width: int = 1280, height: int = 720, **how: Any) -> Page:
         """The page that was opened so before, in this size now; nothing in focus or under the pointer, at its top."""
         key = (url, *sorted(how.items()))
         if key not in self.shared:
@@ -179,35 +191,50 @@ class Opener:
         self.complaints.clear()
         return said
 
-    def close(self) -> None:
-        """Close all pages."""
-        for context in self.contexts:
-            context.close()
+
+@pytest.fixture(scope="session")
+def opener(browser: Browser) -> Opener:
+    """What keeps the pages that the process's tests share."""
+    return Opener(browser)
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[OpenPage]:
+def open_page(opener: Opener) -> Iterator[OpenPage]:
     """Opens pages of the test's own."""
-    opener = Opener(browser)
-    yield opener.own
-    opener.close()
-    assert opener.complaints == []
+    opened: list[tuple[Page, dict[str, Any]]] = []
 
+    def open_own(*where: Any, **how: Any) -> Page:
+        opened.append((opener.own(*where, **how), how))
+        return opened[-1][0]
 
-@pytest.fixture(scope="module")
-def opener(browser: Browser) -> Iterator[Opener]:
-    """What keeps the pages that a file's tests share."""
-    opener = Opener(browser)
-    yield opener
-    opener.close()
-    assert opener.complaints == []
+    yield open_own
+    for page, how in opened:
+        opener.close(page, **how)
+    assert opener.heard() == []
 
 
 @pytest.fixture
-def share_page(opener: Opener) -> Iterator[OpenPage]:
-    """Gives a page that others of the file look at too, for tests that leave it as they found it, but for its race."""
+def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
+    """Gives a page that other tests look at too, for tests that leave it as they found it, but for its race."""
+    failed = request.session.testsfailed
     yield opener.share
+    if request.session.testsfailed > failed:
+        # Nobody knows what the test has left there.
+        opener.shared.clear()
     assert opener.heard() == []
+
+
+@pytest.fixture
+def still(app: App, share_page: OpenPage) -> OpenPage:
+    """Opens a recording on a page that does not move by itself, and whose clock the test turns."""
+
+    def open_still(path: Path, width: int = 1280, height: int = 720) -> Page:
+        page = share_page(app.short, width, height, stopped=True)
+        open_race(page, path)
+        turn(page, SETTLED_MS)
+        return page
+
+    return open_still
 
 
 def is_own(asked: str, home: str) -> bool:

@@ -1,9 +1,10 @@
 """What a page costs the race that it shows: python tests/browser/overhead.py [--url URL] [--rounds N]
 
 Races the same question in turns: headless, through the endpoint for programs, and watched by a browser. It prints, for
-each lane, the median of watched over headless tokens a second on the lane's own clock, and the same of the time on the
-wall, and ends with code 1 where a lane keeps less than 90 % of its speed or the wall time is above 1.25 times. It is no
-part of the tests: on a machine that others use, too, it measures them.
+each lane, the median of watched over headless tokens a second on the lane's own clock, the same of the time on the
+wall, and how fast the page was. It ends with code 1 where a lane keeps less than 90 % of its speed, the wall time is
+above 1.25 times, frames are fewer than 15 a second, or somebody waits longer than 3 s for the first words or than 15 s
+for the page. It is no part of the tests: on a machine that others use, too, it measures them.
 """
 
 from __future__ import annotations
@@ -13,22 +14,39 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+sys.path.insert(0, str(ROOT))
 
-from conftest import FLAGS, find_chromium, serving  # noqa: E402
 from gradio_client import Client  # noqa: E402
 from playwright.sync_api import Page, sync_playwright  # noqa: E402
+
+from tests.browser.apps import FLAGS, find_chromium, serving  # noqa: E402
 
 QUESTION = "What is the n-gram trie built from?"
 LANES = {"bigram": "Bigram", "trigram": "Trigram", "lookahead": "Lookahead", "trie": "N-gram trie"}
 LANES |= {"prompt-lookup": "Prompt lookup"}
 KEPT, WALL, TIMEOUT_MS = 0.9, 1.25, 600_000
+FRAMES_A_SECOND, FIRST_WORDS_S, ANSWERS_S = 15, 3, 15
 # Playwright looks at every animation frame unless it is told how often: the page would pay for that.
 LOOK_MS = 50
 Measured = tuple[dict[str, float], float]
+# When frames came, when Race was pressed, and when the first words were there.
+WATCH = """() => {
+  const stage = document.querySelector('.stage'), panes = document.querySelector('.panes');
+  document.getElementById('race').addEventListener('click', () => {
+    Object.assign(window, { asked: performance.now(), words: undefined, frames: [] });
+  });
+  new MutationObserver(() => {
+    if (stage.dataset.mode !== 'live') return;
+    window.frames.push(performance.now());
+    if (!window.words && panes.querySelector('.text p:last-child').textContent) window.words = performance.now();
+  }).observe(stage, { attributeFilter: ['data-seq'] });
+  stage.addEventListener('reel', (event) => (window.reel = event.detail));
+}"""
+PACE = "[(frames.length - 1) / (frames.at(-1) - frames[0]) * 1000, (words - asked) / 1000]"
 
 
 def headless(client: Client) -> Measured:
@@ -61,12 +79,13 @@ def prepare(page: Page, url: str) -> None:
     for title in LANES.values():
         page.get_by_label(title, exact=True).check()
     page.locator("#question").locator("textarea, input").fill(QUESTION)
-    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
+    page.evaluate(WATCH)
 
 
 def measure(url: str, rounds: int) -> bool:
     """Print the figures; whether they are good enough."""
     pairs: list[tuple[Measured, Measured]] = []
+    paces: list[tuple[float, float]] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
@@ -79,26 +98,43 @@ def measure(url: str, rounds: int) -> bool:
             else:
                 second, first = watched(page), headless(client)
                 pair = first, second
-            pairs += [pair] if each else []  # the first round warms up
+            # The first round warms up.
+            pairs += [pair] if each else []
+            paces += [page.evaluate(PACE)] if each else []
         browser.close()
+    return tell_cost(pairs) & tell_pace(paces)
+
+
+def tell_cost(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
+    """Whether the races kept their speed."""
     kept = {lane: statistics.median(on[lane] / off[lane] for (off, _), (on, _) in pairs) for lane in pairs[0][0][0]}
     wall = statistics.median(on / off for (_, off), (_, on) in pairs)
     for lane, share in kept.items():
         print(f"{lane:14} keeps {share:.0%} of its tokens a second")
-    print(f"wall time {wall:.2f} times; {rounds} rounds")
+    print(f"wall time {wall:.2f} times; {len(pairs)} rounds")
     return min(kept.values()) >= KEPT and wall <= WALL
 
 
+def tell_pace(paces: Sequence[tuple[float, float]]) -> bool:
+    """Whether the page kept up with the races."""
+    frames, words = (statistics.median(figures) for figures in zip(*paces, strict=True))
+    print(f"{frames:.1f} frames a second; the first words {words:.2f} s after Race was pressed")
+    return frames >= FRAMES_A_SECOND and words <= FIRST_WORDS_S
+
+
 def main() -> int:
-    """Exit code 1 where the page costs too much."""
-    parser = argparse.ArgumentParser(description="What a page costs the race that it shows.")
+    """Exit code 1 where the page costs too much, or is too slow."""
+    parser = argparse.ArgumentParser(description="What a page costs the race that it shows, and how fast it is.")
     parser.add_argument("--url", help="a running app; default: one is started")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     if options.url:
         return 0 if measure(options.url, options.rounds) else 1
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as (app, _):
-        return 0 if measure(app.url, options.rounds) else 1
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as (url, _):
+        answered = time.monotonic() - began
+        print(f"app.py answers after {answered:.1f} s")
+        return 0 if measure(url, options.rounds) and answered <= ANSWERS_S else 1
 
 
 if __name__ == "__main__":

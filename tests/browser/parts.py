@@ -1,24 +1,44 @@
-"""What tests of a finished race share: a recording as rows, and a page that has opened it."""
+"""What tests of a race share: a recording as rows, and a page that runs or shows a race."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Locator, Page
+
+from tests.browser.apps import PATIENCE_S, ROOT
 
 Row = dict[str, Any]
 QUESTION = "What is the n-gram trie built from?"
-# For machines that have much else to do; nothing here waits that long otherwise.
-PATIENCE_MS = 120_000
+RECORDINGS = ROOT / "assets" / "recordings"
+RECORDING = RECORDINGS / "ngram-trie.jsonl"
+SIX_LANES = RECORDINGS / "six-lanes.jsonl"
 DRAWS_WITHIN_MS = 250
-# Behind an address: answers of this length, where a race only has to be run.
-SHORT = "?tokens=40"
+TURN_MS = 20
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} `${1}` "
     "</p><script>window.__pwn=3</script> =cmd() \u202egnirts \u2028 🦉 "
 )
+# Keeps what has happened on a page, for who comes late: its reels, its modes one after the other, and its races. "idle"
+# is left out: it is between two others in one picture.
+WITNESS = """{
+  const seen = window.witness = { reels: 0, reel: undefined, modes: [], races: new Set() };
+  addEventListener("reel", ({ detail }) => { seen.reels++; seen.reel = detail; }, true);
+  const add = (mode) => mode !== "idle" && mode !== seen.modes.at(-1) && seen.modes.push(mode);
+  new MutationObserver((changes) => {
+    for (const { target, attributeName, oldValue } of changes) {
+      if (attributeName === "data-mode") add(oldValue);
+      else seen.races.add(target.dataset.race);
+    }
+    const stage = document.querySelector(".stage");
+    if (stage) add(stage.dataset.mode);
+  }).observe(document, { subtree: true, attributeFilter: ["data-mode", "data-race"], attributeOldValue: true });
+}
+"""
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -37,17 +57,72 @@ def steps_of(rows: list[Row], lane: str) -> list[Row]:
     return [row for row in rows[1:-1] if row["lane"] == lane]
 
 
+def until(page: Page, condition: Callable[[], Any]) -> None:
+    """Until something holds here that the page has to do something for."""
+    latest = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < latest, "it never came about"
+        page.wait_for_timeout(TURN_MS)
+
+
+def turn(page: Page, ms: float) -> None:
+    """Let time pass on a page whose clock stands still."""
+    page.clock.run_for(ms)
+
+
+def turn_until(page: Page, condition: str, value: Any = None) -> None:
+    """Let time pass, a little at a time, until something holds on a page whose clock stands still."""
+    latest = time.monotonic() + PATIENCE_S
+    while not page.evaluate(condition, value):
+        assert time.monotonic() < latest, condition
+        turn(page, TURN_MS)
+
+
+def question_field(page: Page) -> Locator:
+    """Where a question is typed."""
+    return page.locator("#question").locator("textarea, input")
+
+
 def ask(page: Page, question: str = QUESTION) -> None:
     """Type a question and press Race."""
-    page.locator("#question").locator("textarea, input").fill(question)
+    question_field(page).fill(question)
     page.locator("#race").click()
 
 
-def mode(page: Page, name: str) -> None:
-    """Wait until the stage is in this mode."""
-    page.wait_for_function(
-        "name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=PATIENCE_MS
-    )
+def enter(page: Page, question: str = QUESTION) -> None:
+    """Type a question and press Enter, which takes no button that something may lie over."""
+    question_field(page).fill(question)
+    question_field(page).press("Enter")
+
+
+def begin(page: Page, question: str = QUESTION) -> None:
+    """Type a question and press Race on a page whose clock stands still: time passes until its race begins."""
+    races = page.evaluate("witness.races.size")
+    ask(page, question)
+    turn_until(page, "races => witness.races.size > races", races)
+
+
+def stage(page: Page) -> dict[str, Any]:
+    """What the stage says of itself."""
+    data: dict[str, Any] = page.evaluate("({...document.querySelector('.stage').dataset})")
+    return data
+
+
+def wait_for(page: Page, **data: str) -> None:
+    """Until the stage says this of itself, and for how long is not the machine's affair."""
+    selector = "".join(f"[data-{name}='{value}']" for name, value in data.items())
+    page.wait_for_selector(f".stage{selector}", state="attached")
+
+
+def modes(page: Page) -> list[str]:
+    """The modes that the stage has been in, one after the other."""
+    found: list[str] = page.evaluate("witness.modes")
+    return found
+
+
+def reels(page: Page) -> int:
+    """How many races the page has had whole."""
+    return int(page.evaluate("witness.reels"))
 
 
 def texts(page: Page) -> list[str]:
@@ -56,24 +131,29 @@ def texts(page: Page) -> list[str]:
     return found
 
 
-def race(page: Page, question: str = QUESTION) -> None:
-    """A live race to its end, its replay at hand."""
-    ask(page, question)
-    mode(page, "live")
-    mode(page, "result")
-    page.wait_for_selector(".scrubber:enabled")
+def wait_for_reel(page: Page, number: int) -> dict[str, Any]:
+    """Until the page has had more than so many races whole; the latest one."""
+    page.wait_for_function("number => witness.reels > number", arg=number)
+    reel: dict[str, Any] = page.evaluate("witness.reel")
+    return reel
+
+
+def race(page: Page, question: str = QUESTION, start: Callable[[Page, str], None] = ask) -> dict[str, Any]:
+    """A live race to its end: its reel."""
+    number = reels(page)
+    start(page, question)
+    return wait_for_reel(page, number)
 
 
 def open_race(page: Page, path: Path) -> None:
     """Open a recording from its file, and wait until the page has it."""
-    number = page.evaluate("window.__reels ??= 0")
-    page.evaluate("document.querySelector('.stage').addEventListener('reel', () => window.__reels++, { once: true })")
+    number = reels(page)
     page.locator("input.file").set_input_files(str(path))
-    page.wait_for_function("number => window.__reels > number", arg=number)
+    page.wait_for_function("number => witness.reels > number", arg=number)
 
 
 def choose(page: Page, lane: str, step: int) -> None:
-    """Walk the inspector to a step of a lane, on a page whose clock can be turned."""
+    """Walk the inspector to a step of a lane, on a page whose clock stands still."""
     if page.locator(".inspector").get_attribute("data-lane") != lane:
         page.locator(f".lane-tabs [data-lane={lane}]").click()
     page.evaluate(
@@ -85,5 +165,5 @@ def choose(page: Page, lane: str, step: int) -> None:
         [lane, step],
     )
     # It draws a few times a second only.
-    page.clock.run_for(DRAWS_WITHIN_MS)
+    turn(page, DRAWS_WITHIN_MS)
     page.wait_for_selector(f".inspector[data-lane={lane}][data-step='{step}']")

@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
+sys.path.insert(0, str(ROOT))
 
-from conftest import FLAGS, find_chromium, serving  # noqa: E402
 from playwright.sync_api import Page, sync_playwright  # noqa: E402
+
+from tests.browser.apps import FLAGS, find_chromium, serving  # noqa: E402
 
 QUESTION = "What is the n-gram trie built from?"
 
@@ -45,9 +46,9 @@ def main() -> None:
     """Serve the app, race, and write the pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "assets" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, serving(Path(scratch)) as (app, _), sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as scratch, serving(Path(scratch)) as (url, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
-        take(browser.new_page(viewport={"width": 1280, "height": 720}), app.url, folder)
+        take(browser.new_page(viewport={"width": 1280, "height": 720}), url, folder)
 
 
 if __name__ == "__main__":

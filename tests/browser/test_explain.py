@@ -1,17 +1,20 @@
-"""Explain mode in a live race: true, readable, once each, and silent for a screen reader."""
+"""Explain mode, live and in a replay: true, readable, once each, and silent for a screen reader."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.parts import SIX_LANES, begin, open_race, reels, stage, turn, wait_for_reel
+
 pytestmark = pytest.mark.browser
 
-QUESTION = "What is the n-gram trie built from?"
 SHORTEST_MS = 3500
 TURN_MS = 100
 # What gives way at once to what happens; and who has won is told at once.
@@ -20,70 +23,84 @@ ONCE = {"start", "hello", "vanilla", "refused", "none", "same", "slower", "ahead
 
 WATCH = """() => {
   window.captions = [];
+  window.watcher?.disconnect();
   const caption = document.querySelector('.caption');
-  new MutationObserver(() => {
+  window.watcher = new MutationObserver(() => {
     const { mode } = document.querySelector('.stage').dataset;
     window.captions.push([performance.now(), caption.dataset.about, caption.textContent, mode]);
-  }).observe(caption, { childList: true });
+  });
+  window.watcher.observe(caption, { childList: true });
 }"""
 
 
-def wait_for_mode(page: Page, name: str) -> None:
-    page.wait_for_function("name => document.querySelector('.stage').dataset.mode === name", arg=name, timeout=90_000)
+@pytest.fixture
+def page(app: Any, share_page: Any) -> Iterator[Page]:
+    """A page whose clock stands still, in explain mode."""
+    opened: Page = share_page(app.short, stopped=True)
+    expect(opened.locator(".caption")).to_be_hidden()
+    opened.keyboard.press("e")
+    expect(opened.locator(".caption")).to_be_visible()
+    opened.evaluate(WATCH)
+    yield opened
+    opened.keyboard.press("e")
+    expect(opened.locator(".caption")).to_be_hidden()
 
 
-def test_captions_say_what_happened_and_let_it_be_read(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
-    page.clock.install()
-    expect(page.locator(".caption")).to_be_hidden()
+def captions(page: Page) -> list[list[Any]]:
+    """When captions came, what they are about, their words, and the stage's mode."""
+    found: list[list[Any]] = page.evaluate("window.captions")
+    return found
+
+
+def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> None:
+    with app.hold.after(1):
+        number = reels(page)
+        begin(page)
+        page.wait_for_selector(".caption[data-about=start]")
+        assert captions(page)[-1][1::2] == ["start", "live"]
+    wait_for_reel(page, number)
+    about, words = captions(page)[-1][1:3]
+    assert about == "why" and re.search(r" wins: [\d.]+ tokens for each run of the model", words)
+
+
+def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:
+    open_race(page, SIX_LANES)
     page.evaluate(WATCH)
-    page.keyboard.press("e")
-    expect(page.locator(".caption")).to_be_visible()
-    page.locator("#question").locator("textarea, input").fill(QUESTION)
-    page.locator("#race").click()
-    wait_for_mode(page, "result")
-    captions = page.evaluate("window.captions")
-    assert captions[0][1] == "hello" and captions[1][3] == "live"
-    assert captions[-1][1] == "why" and re.search(r" wins: [\d.]+ tokens for each run of the model", captions[-1][2])
-    # The replay, slowly, as often as it takes on a fast machine: in each everything may be said again, once. The page's
-    # clock is turned, so that nobody has to wait for it.
     page.locator(".speed").select_option("0.25")
-    for _ in range(12):
-        before = len(captions)
+    # The replay, slowly, as often as it takes: in each everything may be said again, once.
+    for number in itertools.count(1):
+        before = len(captions(page))
         page.locator("[data-do=play]").click()
-        wait_for_mode(page, "replay")
-        while page.locator(".stage").get_attribute("data-mode") == "replay":
-            page.clock.run_for(TURN_MS)
-        captions = page.evaluate("window.captions")
-        said = [each[1] for each in captions[before:]]
-        assert all(said.count(key) == 1 for key in said if key in ONCE)
-        times = [each[0] for each in captions if each[1] not in HASTY]
+        while stage(page)["mode"] == "replay":
+            turn(page, TURN_MS)
+        said = [each[1] for each in captions(page)[before:]]
+        assert said[-1] == "why" and all(said.count(key) == 1 for key in said if key in ONCE)
+        times = [each[0] for each in captions(page) if each[1] not in HASTY]
         if len(times) >= 3:
             break
-    assert len(times) >= 3
-    for (earlier, first, *_), (later, second, *_) in pairwise(captions):
+        assert number < 12
+    for (earlier, first, *_), (later, second, *_) in pairwise(captions(page)):
         assert later - earlier >= SHORTEST_MS or first in HASTY or second == "why"
-    for _, key, words, _ in captions:
+    for _, key, words, _ in captions(page):
         assert words.endswith(".") and len(words) < 170
         if key in ("accepted", "all"):
             numbers = [int(number) for number in re.findall(r"\d+", words)]
             assert numbers[-1] == (numbers[1] if key == "accepted" else numbers[0]) + 1
+    page.locator(".speed").select_option("1")
 
 
-def test_there_is_one_live_region_and_captions_are_not_in_it(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
-    page.keyboard.press("e")
+def test_there_is_one_live_region_and_captions_are_not_in_it(page: Page) -> None:
     live = page.locator("#stage-host [aria-live], #stage-host [role=status], #stage-host [role=alert]")
     expect(live).to_have_count(1)
     assert live.locator(".caption").count() == 0
     assert page.locator("#explain-toggle").get_attribute("aria-pressed") == "true"
     page.locator("#explain-toggle").click()
     expect(page.locator(".caption")).to_be_hidden()
+    page.locator("#explain-toggle").click()
+    expect(page.locator(".caption")).to_be_visible()
 
 
-def test_captions_move_nothing(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
-    page.keyboard.press("e")
+def test_captions_move_nothing(page: Page) -> None:
     tops = "[...document.querySelectorAll('.pane')].map(pane => pane.getBoundingClientRect().top)"
     short = page.locator(".caption").inner_text()
     longest = "N-gram trie proposed 16 tokens and the model agreed with every one: 17 tokens for the price of one run."

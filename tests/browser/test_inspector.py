@@ -12,38 +12,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from specrace.tree import TokenTree
-from tests.browser.parts import HOSTILE, Row, choose, open_race, read_rows, steps_of, write_rows
+from tests.browser.parts import DRAWS_WITHIN_MS, HOSTILE, Row, choose, read_rows, steps_of, turn, write_rows
 
 pytestmark = pytest.mark.browser
 
 MOST_NODES = 32
 
-
-CALM = {"ready": False, "calm": True}
-
-
-@pytest.fixture(scope="module")
-def clocked(replay_app: Any, opener: Any) -> str:
-    """The address of the file's page, whose clock can be turned."""
-    url: str = replay_app[0].url
-    opener.share(url, **CALM).clock.install()
-    return url
+OpenRace = Callable[..., Page]
 
 
 @pytest.fixture
-def still(clocked: str, share_page: Any) -> Callable[..., Page]:
-    """Opens a race on the file's page, which does not move by itself."""
-
-    def open_still(path: Path, width: int = 1280, height: int = 720) -> Page:
-        page: Page = share_page(clocked, width, height, **CALM)
-        open_race(page, path)
-        return page
-
-    return open_still
-
-
-@pytest.fixture
-def page(still: Callable[..., Page], races: dict[str, Path]) -> Page:
+def page(still: OpenRace, races: dict[str, Path]) -> Page:
     """A page that shows the greedy race."""
     return still(races["greedy"])
 
@@ -240,7 +219,7 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
             assert steps[7]["tree"]["tokens"][node] == said[base + node - 1]
 
 
-def test_rejection_sampling_shows_p_q_and_the_coin(still: Callable[..., Page], races: dict[str, Path]) -> None:
+def test_rejection_sampling_shows_p_q_and_the_coin(still: OpenRace, races: dict[str, Path]) -> None:
     page = still(races["sampled"])
     seen = set()
     for row in steps_of(read_rows(races["sampled"]), "trigram"):
@@ -259,26 +238,23 @@ def test_rejection_sampling_shows_p_q_and_the_coin(still: Callable[..., Page], r
     assert seen == {True, False}
 
 
-def test_the_inspector_and_the_player_walk_together(page: Page) -> None:
+def test_the_inspector_and_the_player_walk_together(page: Page, races: dict[str, Path]) -> None:
+    steps = [(row["lane"], row["index"]) for row in read_rows(races["greedy"])[1:-1]]
     choose(page, "trie", 4)
     before = float(page.locator(".scrubber").input_value())
     page.get_by_role("button", name="Step forwards").click()
     expect(page.locator(".inspector")).to_have_attribute("data-step", "5")
     assert float(page.locator(".scrubber").input_value()) > before
+    lane, step = steps[steps.index(("trie", 5)) - 1]
     page.locator("[data-do=back]").first.click()
-    page.wait_for_timeout(400)
-    lane, step = (
-        page.locator(".inspector").get_attribute("data-lane"),
-        page.locator(".inspector").get_attribute("data-step"),
-    )
-    assert (lane, step) != ("trie", "5")
+    turn(page, DRAWS_WITHIN_MS)
+    expect(page.locator(f".inspector[data-lane={lane}][data-step='{step}']")).to_be_visible()
     page.locator(".pane[data-lane=trigram] [data-step='3']").first.click()
+    turn(page, DRAWS_WITHIN_MS)
     expect(page.locator(".inspector[data-lane=trigram][data-step='3']")).to_be_visible()
 
 
-def test_t_opens_and_shuts_it_also_on_stage(replay_app: Any, open_page: Any, races: dict[str, Path]) -> None:
-    page = open_page(replay_app[0].url, **CALM)
-    open_race(page, races["greedy"])
+def test_t_opens_and_shuts_it_also_on_stage(page: Page) -> None:
     inspector = page.locator(".inspector")
     # It stands open below the fold: who asks for it is shown it, and only then may shut it.
     expect(inspector).not_to_be_in_viewport()
@@ -296,24 +272,29 @@ def test_t_opens_and_shuts_it_also_on_stage(replay_app: Any, open_page: Any, rac
     assert box and box["y"] >= 0 and box["y"] + box["height"] <= 720
     page.keyboard.press("t")
     expect(inspector).to_be_hidden()
+    page.keyboard.press("p")
+    expect(inspector).to_be_visible()
 
 
 def test_the_tree_is_drawn_at_most_four_times_a_second(page: Page) -> None:
     page.evaluate(
         """() => {
-          window.drawn = 0;
-          new MutationObserver(() => window.drawn++).observe(document.querySelector('.tree'), { childList: true });
-          const stage = document.querySelector('.stage');
-          for (let step = 0; step < 20; step++) setTimeout(() => {
-            stage.dispatchEvent(new CustomEvent('cursor', { detail: { lane: 0, step } }));
-          }, 50 * step);
+          window.drawn = [];
+          new MutationObserver(() => window.drawn.push(performance.now()))
+            .observe(document.querySelector('.tree'), { childList: true });
         }"""
     )
-    page.wait_for_selector(".inspector[data-lane=vanilla][data-step='19']")
-    assert 2 <= page.evaluate("window.drawn") <= 6
+    point = """step => document.querySelector('.stage')
+      .dispatchEvent(new CustomEvent('cursor', { detail: { lane: 0, step } }))"""
+    began = page.evaluate("performance.now()")
+    for step in range(20):
+        page.evaluate(point, step)
+        turn(page, 50)
+    assert page.evaluate("window.drawn") == [began + 250 * number for number in range(5)]
+    expect(page.locator(".inspector[data-lane=vanilla][data-step='19']")).to_be_visible()
 
 
-def test_hostile_words_stay_words(still: Callable[..., Page], races: dict[str, Path], tmp_path: Path) -> None:
+def test_hostile_words_stay_words(still: OpenRace, races: dict[str, Path], tmp_path: Path) -> None:
     rows = read_rows(races["greedy"])
     for row in rows[1:-1]:
         row["pieces"] = [f"{HOSTILE}{number}" for number in range(len(row["pieces"]))]
@@ -338,7 +319,7 @@ def test_hostile_words_stay_words(still: Callable[..., Page], races: dict[str, P
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_a_recording_without_notes_opens(still: Callable[..., Page], races: dict[str, Path], tmp_path: Path) -> None:
+def test_a_recording_without_notes_opens(still: OpenRace, races: dict[str, Path], tmp_path: Path) -> None:
     rows = read_rows(races["greedy"])
     for row in rows:
         row.pop("note", None)
@@ -350,7 +331,7 @@ def test_a_recording_without_notes_opens(still: Callable[..., Page], races: dict
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080), (390, 844)])
-def test_nothing_overflows(still: Callable[..., Page], races: dict[str, Path], width: int, height: int) -> None:
+def test_nothing_overflows(still: OpenRace, races: dict[str, Path], width: int, height: int) -> None:
     page = still(races["greedy"], width, height)
     for lane in ("lookahead", "jacobi", "suffix", "trigram"):
         choose(page, lane, 9)

@@ -6,8 +6,8 @@ import csv
 import io
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -20,10 +20,9 @@ PLOTS = ("progress", "accept-length", "time-split", "along")
 
 
 @pytest.fixture
-def page(replay_app: Any, share_page: Any, races: dict[str, Path]) -> Page:
-    opened: Page = share_page(replay_app[0].url, ready=False, calm=True)
-    open_race(opened, races["greedy"])
-    return opened
+def page(still: Callable[..., Page], races: dict[str, Path]) -> Page:
+    """A page that shows the greedy race."""
+    return still(races["greedy"])
 
 
 def download(page: Page, plot: str, kind: str) -> bytes:
@@ -86,14 +85,16 @@ def png_size(data: bytes) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_png_files_are_pictures(replay_app: Any, open_page: Any, races: dict[str, Path], dark: bool) -> None:
-    page = open_page(f"{replay_app[0].url}?__theme={'dark' if dark else 'light'}", ready=False, calm=True)
-    open_race(page, races["greedy"])
+def test_the_png_files_are_pictures(page: Page, dark: bool) -> None:
+    if dark:
+        page.keyboard.press("d")
     for plot in PLOTS:
         shown = page.locator(f"[data-plot={plot}] svg").bounding_box()
         width, height, values = png_size(download(page, plot, "PNG"))
         assert shown and (width, height) == (2 * round(shown["width"]), 2 * round(shown["height"]))
         assert values > 60
+    if dark:
+        page.keyboard.press("d")
 
 
 def test_axes_have_units_and_lanes_have_names(page: Page) -> None:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import mode, open_race, read_rows, steps_of
+from tests.browser.parts import DRAWS_WITHIN_MS, read_rows, steps_of, turn
 
 pytestmark = pytest.mark.browser
 
 
-WIDE = (1920, 1080)
-CALM = {"ready": False, "calm": True}
-
-
-@pytest.fixture(scope="module")
-def served(replay_app: Any, opener: Any) -> str:
-    """The address of the file's page, which has had the race that is served: it comes first."""
-    url: str = replay_app[0].url
-    mode(opener.share(url, *WIDE, **CALM), "result")
-    return url
-
-
 @pytest.fixture
-def page(served: str, share_page: Any, races: dict[str, Path]) -> Page:
-    opened: Page = share_page(served, *WIDE, **CALM)
-    open_race(opened, races["greedy"])
+def page(still: Callable[..., Page], races: dict[str, Path]) -> Page:
+    """A page that shows the greedy race, its passages beside it."""
+    opened = still(races["greedy"], 1920, 1080)
     expect(opened.locator(".passage mark.drafted").first).to_be_visible()
     return opened
 
@@ -124,5 +112,5 @@ def test_a_way_back_in_the_replay_takes_light_away(page: Page) -> None:
     page.locator(".scrubber").evaluate(
         "bar => { bar.value = bar.max / 6; bar.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
-    page.wait_for_timeout(500)
+    turn(page, DRAWS_WITHIN_MS)
     assert page.locator(".passage mark.drafted").count() < count

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from gradio_client import Client
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.parts import QUESTION, SHORT
+from tests.browser.parts import QUESTION, enter, modes, race, reels
 
 pytestmark = pytest.mark.browser
 
 
-def race(page: Page) -> dict[str, Any]:
-    """Ask, and give the head of the race that was run."""
-    page.evaluate(
-        """document.querySelector('.stage').addEventListener(
-          'reel', (event) => { window.__head = event.detail; }, { once: true }
-        )"""
-    )
-    page.locator("#question").locator("textarea, input").fill(QUESTION)
-    page.locator("#race").click()
-    page.wait_for_function("window.__head", timeout=120_000)
-    found: dict[str, Any] = page.evaluate("window.__head")
-    return found
+def set_number(page: Page, name: str, value: str) -> None:
+    """Set one of the common settings."""
+    page.get_by_role("spinbutton", name=name).fill(value)
+    page.get_by_role("spinbutton", name=name).press("Tab")
+
+
+def lane(page: Page, title: str) -> Locator:
+    """The box to tick for a lane."""
+    return page.get_by_role("checkbox", name=title, exact=True)
 
 
 def option(page: Page, lane: str, name: str) -> Locator:
@@ -32,82 +30,101 @@ def option(page: Page, lane: str, name: str) -> Locator:
     return page.locator(f"#options-{lane} label:has(span:text-is('{name}'))").locator("input, textarea")
 
 
-def open_settings(page: Page) -> None:
-    page.locator("#settings-button").click()
-    expect(page.locator("#lanes")).to_be_visible()
+def press_preset(page: Page, name: str) -> None:
+    """Press a preset's button, and wait until it has filled the settings."""
+    set_number(page, "Temperature", "0.5")
+    page.locator(f"#preset-{name}").click()
+    expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0")
 
 
-def test_options_of_the_lanes_reach_the_race(app: Any, open_page: Any) -> None:
-    page = open_page(app.url + SHORT, calm=True)
-    open_settings(page)
-    page.locator("#lane-options > button").click()
-    trie = page.locator("#options-trie")
-    expect(trie).to_be_visible()
+@pytest.fixture
+def page(app: Any, share_page: Any) -> Page:
+    """A page with the settings open, as they are at first but for the answer's length, and the lanes' options."""
+    opened: Page = share_page(app.url)
+    if opened.locator("#settings").get_attribute("data-open") != "true":
+        opened.locator("#settings-button").click()
+    expect(opened.locator("#lanes")).to_be_visible()
+    if not opened.locator("#options-trie").is_visible():
+        opened.locator("#lane-options > button").click()
+    press_preset(opened, "stage")
+    set_number(opened, "New tokens", "40")
+    return opened
+
+
+def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
+    expect(page.locator("#options-trie")).to_be_visible()
     expect(page.locator("#options-suffix")).to_be_hidden()
-    page.get_by_role("checkbox", name="Suffix decoding").check()
+    lane(page, "Suffix decoding").check()
     expect(page.locator("#options-suffix")).to_be_visible()
     option(page, "trie", "prefix").fill("5")
-    trie.get_by_label("static").check()
-    options = {lane["lane"]: lane["options"] for lane in race(page)["started"]["lanes"]}
+    page.locator("#options-trie").get_by_label("static").check()
+    started = race(page)["started"]
+    options = {each["lane"]: each["options"] for each in started["lanes"]}
     assert options["trie"] == {"n": 13, "prefix": 5, "static": True}
     assert options["trigram"]["min_context_count"] == 2
-    assert "suffix" in options
+    assert "suffix" in options and started["about"]["settings"]["max_new_tokens"] == 40
 
 
-def test_presets_fill_the_settings_and_empty_the_rest(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
-    open_settings(page)
-    page.get_by_label("Temperature").first.fill("0.5")
-    page.locator("#preset-paper").click()
-    expect(page.get_by_role("checkbox", name="Trigram")).not_to_be_checked()
-    page.locator("#lane-options > button").click()
+def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
+    press_preset(page, "paper")
+    expect(lane(page, "Trigram")).not_to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).to_be_checked()
     expect(option(page, "lookahead", "window")).to_have_value("15")
-    page.locator("#preset-fast").click()
-    expect(page.get_by_role("checkbox", name="Prompt lookup")).to_be_checked()
+    press_preset(page, "fast")
+    expect(lane(page, "Prompt lookup")).to_be_checked()
     expect(page.locator("#options-trie").get_by_label("static")).not_to_be_checked()
     found = race(page)["started"]
-    assert [lane["lane"] for lane in found["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
+    assert [each["lane"] for each in found["lanes"]] == ["vanilla", "trie", "prompt-lookup", "suffix"]
     assert found["about"]["settings"]["max_new_tokens"] == 80 and found["about"]["settings"]["temperature"] == 0
 
 
-def test_another_model_and_dtype(app: Any, open_page: Any) -> None:
-    page = open_page(app.url + SHORT, calm=True)
-    open_settings(page)
+def test_another_model_and_dtype(page: Page) -> None:
+    lane(page, "Trigram").uncheck()
+    lane(page, "Lookahead").uncheck()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()
-    page.get_by_role("checkbox", name="Trigram").uncheck()
-    page.get_by_role("checkbox", name="Lookahead").uncheck()
     head = race(page)["head"]
     assert head["model"] == "characters" and head["dtype"] == "float32"
     expect(page.locator(".machine")).to_contain_text("characters")
-    open_settings(page)
-    page.evaluate("delete window.__head")
+    page.locator("#settings-button").click()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="as started").click()
     page.get_by_role("combobox", name="Dtype").click()
     page.get_by_role("option", name="bfloat16").click()
     head = race(page)["head"]
     assert (head["model"], head["dtype"]) == ("tiny", "bfloat16")
+    page.locator("#settings-button").click()
+    page.get_by_role("combobox", name="Dtype").click()
+    page.get_by_role("option", name="as started").click()
 
 
-def test_an_option_out_of_bounds_is_a_toast(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
-    open_settings(page)
-    page.locator("#lane-options > button").click()
+def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:
+    lane(page, "Bigram").check()
+    page.get_by_label("Rejection: its distribution only").check()
+    set_number(page, "Temperature", "0.8")
+    race(page)
+    assert page.locator(".pane[data-lane=bigram]").get_attribute("data-badge") == "law"
+    assert page.locator(".pane[data-lane=trie]").get_attribute("data-badge") == "identical"
+    expect(page.locator(".pane[data-lane=bigram] .badge")).to_contain_text("same distribution")
+
+
+def test_what_cannot_be_raced_is_a_toast_in_which_words_stay_words(page: Page) -> None:
+    number, seen, toast = reels(page), modes(page), page.locator(".toast-wrap")
+    draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
+    enter(page, "   ")
+    expect(toast).to_contain_text("There is no question; type one.")
+    draft.fill("<img src=x onerror=window.__pwn=1>")
+    enter(page)
+    expect(toast).to_contain_text("The number of draft tokens is '<img src=x")
+    draft.fill("auto")
     option(page, "trie", "prefix").fill("<img src=x>")
-    page.locator("#question").locator("textarea, input").fill(QUESTION)
-    page.locator("#race").click()
-    expect(page.locator(".toast-wrap")).to_contain_text(
-        "trie.prefix is '<img src=x>'; give a whole number from 1 to 32."
-    )
-
-
-@pytest.fixture(scope="module")
-def client(app: Any, opener: Any) -> Client:
-    """A program that asks the app, whose model is there."""
-    opener.own(app.url)
-    return Client(app.url, verbose=False)
+    enter(page)
+    expect(toast).to_contain_text("trie.prefix is '<img src=x>'; give a whole number from 1 to 32.")
+    assert page.evaluate("window.__pwn") is None
+    assert modes(page) == seen
+    option(page, "trie", "prefix").fill("")
+    race(page, start=enter)
+    assert reels(page) == number + 1
 
 
 @pytest.mark.parametrize(
@@ -128,20 +145,18 @@ def test_programs_get_a_sentence_for_what_cannot_be(client: Client, changes: dic
         client.predict(QUESTION, ["vanilla", "trie"], 10, api_name="/race_result", **changes)
 
 
-def test_the_panel_fits(app: Any, open_page: Any) -> None:
-    page = open_page(app.url, calm=True)
-    open_settings(page)
-    for lane in ("Bigram", "Suffix decoding"):
-        page.get_by_role("checkbox", name=lane).check()
-    page.locator("#lane-options > button").click()
+def test_the_panel_fits(page: Page) -> None:
+    for title in ("Bigram", "Suffix decoding"):
+        lane(page, title).check()
+    expect(page.locator("#options-suffix")).to_be_visible()
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        page.wait_for_timeout(400)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        outside = page.evaluate(
-            """() => [...document.querySelectorAll('#settings :is(input, button, span, label)')].filter((node) => {
-              const box = node.getBoundingClientRect();
-              return box.width && (box.right > innerWidth + 1 || box.left < -1);
-            }).length"""
+        # Once the page has got used to its new size.
+        page.wait_for_function(
+            """width => innerWidth === width && document.documentElement.scrollWidth <= width
+              && [...document.querySelectorAll('#settings :is(input, button, span, label)')].every((node) => {
+                const box = node.getBoundingClientRect();
+                return !box.width || (box.right <= innerWidth + 1 && box.left >= -1);
+              })""",
+            arg=width,
         )
-        assert outside == 0, width

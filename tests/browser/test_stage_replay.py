@@ -1,42 +1,38 @@
-"""The replay: a recorded race at its own pace, forwards and back, with nothing but the recording."""
+"""The replay: a recorded race at its own pace, forwards and back, with nothing but the recording.
+
+The page's clock is the test's, so that it is the player which is judged, and not how busy the machine is.
+"""
 
 from __future__ import annotations
 
-import json
+import random
 import sys
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import PATIENCE_MS, SHORT, mode, race, texts
+from tests.browser.parts import (
+    RECORDING,
+    begin,
+    modes,
+    race,
+    read_rows,
+    stage,
+    texts,
+    turn,
+    wait_for,
+)  # fmt: skip
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).resolve().parents[2]
-ROWS = [json.loads(line) for line in (ROOT / "assets/recordings/ngram-trie.jsonl").read_text("utf-8").splitlines()]
+ROWS = read_rows(RECORDING)
 STEPS = ROWS[1:-1]
 LANES = [lane["lane"] for lane in ROWS[0]["lanes"]]
 LENGTH_MS = max(step["at_ms"] for step in STEPS)
-LATEST_MS = 50
-TURN_MS = 10
-# The test's zero is noted a moment after the player's.
-CLOCKS_MS = 5
-
-# Notes when each pane's text grew, and how long it was: what a visitor sees, not what the player says of itself. And
-# when the browser drew at all: a machine with much else to do may leave it no moment within 50 ms.
-WATCH = """() => {
-  window.seen = [];
-  window.drawn = [];
-  const note = () => { window.drawn.push(performance.now()); requestAnimationFrame(note); };
-  note();
-  const panes = [...document.querySelectorAll('.pane .text p:last-child')];
-  panes.forEach((pane, lane) => new MutationObserver(() => {
-    window.seen.push([performance.now(), lane, pane.textContent.length]);
-  }).observe(pane, {childList: true, subtree: true, characterData: true}));
-}"""
+FRAME_MS = 16
+REPLAY_AFTER_MS = 2500
 
 
 def said(lane: str, until_ms: float = 1e9) -> str:
@@ -45,92 +41,13 @@ def said(lane: str, until_ms: float = 1e9) -> str:
     return "".join(text for step in steps for text in step["texts"]).lstrip()
 
 
+def all_said(until_ms: float = 1e9) -> list[str]:
+    return [said(lane, until_ms) for lane in LANES]
+
+
 def clock(page: Page) -> float:
     """The player's race time in ms."""
     return float(page.locator(".scrubber").input_value())
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
-    app, process = replay_app
-    page = open_page(app.url, ready=False)
-    mode(page, "result")
-    assert texts(page) == [said(lane) for lane in LANES]
-    maps = Path(f"/proc/{process}/maps").read_text()
-    assert "python" in maps
-    assert "torch" not in maps and "transformers" not in maps
-
-
-def test_events_are_shown_within_fifty_ms_of_their_recorded_times(replay_app: Any, open_page: Any) -> None:
-    """On a clock that the test turns, so that it is the player which is judged, and not how busy the machine is."""
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    mode(page, "result")
-    page.clock.install(time=0)
-    page.clock.pause_at(1000)
-    page.keyboard.press(" ")
-    assert texts(page) == ["" for _ in LANES]
-    for now in range(TURN_MS, int(LENGTH_MS), TURN_MS):
-        page.clock.run_for(TURN_MS)
-        shown = texts(page)
-        for lane, text in zip(LANES, shown, strict=True):
-            assert said(lane, now - LATEST_MS) in text and text in said(lane, now), (lane, now)
-            assert len(said(lane, now - LATEST_MS)) <= len(text) <= len(said(lane, now))
-    page.clock.run_for(2 * TURN_MS)
-    assert page.locator(".stage").get_attribute("data-mode") == "result"
-    assert texts(page) == [said(lane) for lane in LANES]
-
-
-@pytest.mark.alone
-def test_events_are_shown_in_the_first_frame_after_they_are_due(replay_app: Any, open_page: Any) -> None:
-    """By the wall's clock and the frames that the browser really drew; no allowance for a slow one."""
-    page = open_page(replay_app[0].url, ready=False)
-    mode(page, "result")
-    page.evaluate(WATCH)
-    # The first change is the panes being emptied: race time 0.
-    page.keyboard.press(" ")
-    page.wait_for_function("window.seen.length > 0")
-    mode(page, "result")
-    seen: list[list[float]] = page.evaluate("window.seen")
-    start, late, early = seen[0][0], 0, 0
-    drawn = [time - start for time in page.evaluate("window.drawn")]
-    for number, lane in enumerate(LANES):
-        at = [step["at_ms"] for step in STEPS if step["lane"] == lane]
-        lengths = [len(said(lane, time)) for time in at]
-        grown = [(time - start, length) for time, each, length in seen if each == number and length]
-        assert grown[-1][1] == lengths[-1]
-        for length, due in zip(lengths, at, strict=True):
-            shown = next(when for when, printed in grown if printed >= length)
-            # Before the second frame begins the first one is drawn.
-            second = drawn[bisect_right(drawn, due) :][1:2]
-            late += any(shown > when for when in second)
-        for when, length in grown:
-            early += length > ([0, *lengths])[bisect_right(at, when + CLOCKS_MS)]
-    assert (late, early) == (0, 0)
-
-
-@pytest.mark.alone
-def test_scrubbing_stepping_and_speed(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    mode(page, "result")
-    set_time(page, LENGTH_MS / 2)
-    assert texts(page) == [said(lane, LENGTH_MS / 2) for lane in LANES]
-    expect(page.locator(".podium")).to_be_hidden()
-    set_time(page, LENGTH_MS / 4)
-    assert texts(page) == [said(lane, LENGTH_MS / 4) for lane in LANES]
-    before = clock(page)
-    page.locator("[data-do=on]").click()
-    following = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
-    assert abs(clock(page) - following) < 1e-6
-    assert texts(page) == [said(lane, following) for lane in LANES]
-    page.locator("[data-do=back]").click()
-    assert clock(page) < following
-    page.locator(".speed").select_option("4")
-    page.locator("[data-do=play]").click()
-    began = page.evaluate("performance.now()")
-    mode(page, "result")
-    took = page.evaluate("performance.now()") - began
-    assert took < 0.6 * LENGTH_MS
-    assert texts(page) == [said(lane) for lane in LANES]
 
 
 def set_time(page: Page, time_ms: float) -> None:
@@ -138,31 +55,104 @@ def set_time(page: Page, time_ms: float) -> None:
     page.locator(".scrubber").evaluate(script, time_ms)
 
 
-@pytest.mark.alone
-def test_slow_motion_takes_its_time_and_a_pause_holds_it(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False)
-    mode(page, "result")
-    page.locator(".speed").select_option("0.25")
-    page.locator("[data-do=play]").click()
-    page.wait_for_timeout(400)
-    page.keyboard.press(" ")
-    held = clock(page)
-    assert 0 < held < 400
-    page.wait_for_timeout(200)
-    assert clock(page) == held
-    page.locator("[data-do=result]").click()
-    mode(page, "result")
-    assert texts(page) == [said(lane) for lane in LANES]
+def now(page: Page) -> float:
+    """The page's own time in ms, which stands still."""
+    return float(page.evaluate("performance.now()"))
+
+
+def mode(page: Page) -> str:
+    return str(stage(page)["mode"])
 
 
 @pytest.fixture
-def at_rest(replay_app: Any, share_page: Any) -> Page:
-    """A page that shows the recording's result, and moves nothing by itself."""
-    page: Page = share_page(replay_app[0].url, ready=False, calm=True)
-    if page.locator(".stage").get_attribute("data-mode") != "result":
-        page.locator("[data-do=result]").click()
-    mode(page, "result")
+def at_rest(still: Any) -> Page:
+    """A page that shows the recording's result."""
+    page: Page = still(RECORDING)
+    assert mode(page) == "result"
     return page
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_player_needs_no_model(replay_app: Any, open_page: Any) -> None:
+    url, process = replay_app
+    page = open_page(url, ready=False)
+    wait_for(page, mode="result")
+    assert texts(page) == all_said()
+    maps = Path(f"/proc/{process}/maps").read_text()
+    assert "python" in maps
+    assert "torch" not in maps and "transformers" not in maps
+
+
+def test_events_are_shown_in_the_first_frame_after_they_are_due(at_rest: Page) -> None:
+    page, began = at_rest, now(at_rest)
+    page.keyboard.press(" ")
+    assert texts(page) == ["" for _ in LANES]
+    time = 0.0
+    while time < LENGTH_MS:
+        turn(page, FRAME_MS)
+        # The browser's frames come every 16 ms.
+        time = min(LENGTH_MS, now(page) // FRAME_MS * FRAME_MS - began)
+        assert clock(page) == pytest.approx(time) and texts(page) == all_said(time)
+    assert mode(page) == "result" and texts(page) == all_said()
+
+
+def test_a_slow_machine_still_replays_in_race_time(at_rest: Page) -> None:
+    """However few frames there are, and however late: what is due is shown, and the end comes when it should."""
+    page, began, chance = at_rest, now(at_rest), random.Random(1)
+    page.keyboard.press(" ")
+    time = 0.0
+    while time < LENGTH_MS:
+        assert mode(page) == "replay"
+        page.clock.fast_forward(chance.choice([20, 90, 150]))
+        time = min(LENGTH_MS, now(page) - began)
+        assert clock(page) == pytest.approx(time) and texts(page) == all_said(time)
+    assert mode(page) == "result" and texts(page) == all_said()
+
+
+def test_scrubbing_and_stepping(at_rest: Page) -> None:
+    page = at_rest
+    set_time(page, LENGTH_MS / 2)
+    assert texts(page) == all_said(LENGTH_MS / 2)
+    expect(page.locator(".podium")).to_be_hidden()
+    set_time(page, LENGTH_MS / 4)
+    assert texts(page) == all_said(LENGTH_MS / 4)
+    before = clock(page)
+    page.locator("[data-do=on]").click()
+    following = next(step["at_ms"] for step in STEPS if step["at_ms"] > before)
+    assert abs(clock(page) - following) < 1e-6
+    assert texts(page) == all_said(following)
+    page.locator("[data-do=back]").click()
+    assert clock(page) < following
+
+
+@pytest.mark.parametrize("speed", ["0.25", "4"])
+def test_a_replay_has_the_speed_that_was_chosen_and_a_pause_holds_it(at_rest: Page, speed: str) -> None:
+    page, pace = at_rest, float(speed)
+    page.locator(".speed").select_option(speed)
+    # At the start of a frame, so that whole frames pass.
+    turn(page, FRAME_MS - now(page) % FRAME_MS)
+    page.locator("[data-do=play]").click()
+    turn(page, 5 * FRAME_MS)
+    assert clock(page) == 5 * FRAME_MS * pace
+    page.keyboard.press(" ")
+    turn(page, 20 * FRAME_MS)
+    assert clock(page) == 5 * FRAME_MS * pace and mode(page) == "replay"
+    page.keyboard.press(" ")
+    frames = LENGTH_MS / pace // FRAME_MS
+    turn(page, FRAME_MS * (frames - 5))
+    assert clock(page) == FRAME_MS * pace * frames and mode(page) == "replay"
+    turn(page, FRAME_MS)
+    assert mode(page) == "result" and texts(page) == all_said()
+    page.locator(".speed").select_option("1")
+
+
+def test_the_result_is_there_at_once_for_who_will_not_wait(at_rest: Page) -> None:
+    page = at_rest
+    page.locator("[data-do=play]").click()
+    turn(page, 5 * FRAME_MS)
+    assert texts(page) != all_said()
+    page.locator("[data-do=result]").click()
+    assert mode(page) == "result" and texts(page) == all_said()
 
 
 def test_a_lane_alone_is_stepped_alone(at_rest: Page) -> None:
@@ -195,87 +185,63 @@ def test_others_follow_the_cursor_and_may_move_it(at_rest: Page) -> None:
     assert page.evaluate("window.at") == {"lane": 3, "step": int(run.get_attribute("data-step") or -1)}
 
 
-def test_reduced_motion_starts_nothing_by_itself(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    mode(page, "result")
-    page.clock.install()
+def test_reduced_motion_starts_nothing_by_itself(at_rest: Page) -> None:
+    page = at_rest
     page.keyboard.press("Escape")
+    seen = modes(page)
     page.clock.fast_forward(60_000)
-    assert page.locator(".stage").get_attribute("data-mode") == "result"
+    assert modes(page) == seen and mode(page) == "result"
 
 
-@pytest.mark.alone
-def test_a_hidden_tab_holds_the_clock(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False)
-    mode(page, "result")
-    page.locator(".speed").select_option("0.25")
-    page.keyboard.press("Escape")
+def test_a_hidden_tab_holds_the_clock(at_rest: Page) -> None:
+    page = at_rest
     page.locator("[data-do=play]").click()
+    turn(page, 4 * FRAME_MS)
+    at, shown = clock(page), texts(page)
     # What a browser does to a tab that is not seen: no animation frames, and an event when it is seen again.
     page.evaluate("window.ask = requestAnimationFrame; window.requestAnimationFrame = (go) => (window.held = go)")
-    page.wait_for_timeout(100)
-    at = clock(page)
-    page.wait_for_timeout(500)
+    turn(page, FRAME_MS)
+    page.clock.fast_forward(5000)
     page.evaluate(
         "document.dispatchEvent(new Event('visibilitychange')); window.requestAnimationFrame = window.ask; held()"
     )
-    assert clock(page) - at < 60
-    mode(page, "result")
-    assert texts(page) == [said(lane) for lane in LANES]
+    assert 0 < at <= clock(page) <= at + FRAME_MS
+    assert len("".join(shown)) <= len("".join(texts(page))) < len("".join(all_said()))
+    turn(page, LENGTH_MS + FRAME_MS)
+    assert mode(page) == "result" and texts(page) == all_said()
 
 
-@pytest.mark.alone
-def test_a_slow_machine_still_replays_in_race_time(replay_app: Any, open_page: Any) -> None:
-    page = open_page(replay_app[0].url, ready=False, calm=True)
-    mode(page, "result")
-    page.evaluate(WATCH)
-    page.evaluate(
-        """() => { const stage = document.querySelector('.stage'); new MutationObserver(() => {
-        if (stage.dataset.mode === 'result') window.ended = performance.now();
-        }).observe(stage, {attributeFilter: ['data-mode']}); }"""
-    )
-    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 6})
-    page.locator("[data-do=play]").click()
-    page.wait_for_function("window.ended", timeout=PATIENCE_MS)
-    start, ended, drawn = page.evaluate("[window.seen[0][0], window.ended, window.drawn]")
-    # It ends in the first frame after the last event is due, however few frames there are.
-    after = [time for time in drawn if time >= start + LENGTH_MS]
-    assert ended - start > LENGTH_MS - CLOCKS_MS
-    assert len(after) < 2 or ended <= after[1]
-    assert texts(page) == [said(lane) for lane in LANES]
-
-
-def test_a_live_race_is_followed_by_its_replay(app: Any, open_page: Any) -> None:
-    page = open_page(app.url + SHORT)
-    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
-    race(page)
-    final, rows = texts(page), page.locator(".results tbody").inner_text()
-    expect(page.locator(".podium li")).to_have_count(3)
-    mode(page, "replay")
-    mode(page, "result")
-    assert texts(page) == final and page.locator(".results tbody").inner_text() == rows
-    reel = page.evaluate("window.reel")
+def test_a_live_race_is_followed_by_its_replay(app: Any, share_page: Any) -> None:
+    page = share_page(app.short, calm=False, stopped=True)
+    reel = race(page, start=begin)
+    final, rows, podium = (page.locator(place).inner_text() for place in (".panes", ".results tbody", ".podium"))
+    assert modes(page)[-2:] == ["live", "result"]
+    turn(page, REPLAY_AFTER_MS - 1)
+    assert mode(page) == "result"
+    turn(page, 1)
+    assert mode(page) == "replay"
+    turn(page, max(step["at"] for step in reel["steps"]) + FRAME_MS)
+    assert mode(page) == "result"
+    assert [page.locator(place).inner_text() for place in (".panes", ".results tbody", ".podium")] == [
+        final, rows, podium,
+    ]  # fmt: skip
     assert [each["event"]["at_ms"] for each in reel["steps"]] == [each["at"] for each in reel["steps"]]
     assert set(reel) >= {"head", "steps", "headline", "results", "phase"}
 
 
-def test_the_reel_reaches_a_hidden_tab(app: Any, open_page: Any) -> None:
-    page = open_page(app.url + SHORT, calm=True)
+def test_the_reel_reaches_a_hidden_tab(still: Any) -> None:
+    page = still(RECORDING)
     page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
-    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
-    race(page)
-    assert page.locator(".stage").get_attribute("data-lost") == "0"
-    rows = page.evaluate("window.reel.steps.map((step) => [step.lane, step.event.emitted.length])")
-    for number, result in enumerate(page.evaluate("window.reel.results")):
-        assert sum(count for lane, count in rows if lane == number) == result["tokens"] > 0
-
-
-def test_no_replay_follows_a_live_race_where_motion_is_unwanted(app: Any, open_page: Any) -> None:
-    page = open_page(app.url + SHORT, calm=True)
-    page.clock.install()
-    race(page)
+    reel = race(page, start=begin)
+    page.evaluate("delete document.visibilityState")
+    assert stage(page)["lost"] == "0"
+    for number, result in enumerate(reel["results"]):
+        own = [step["event"] for step in reel["steps"] if step["lane"] == number]
+        assert sum(len(event["emitted"]) for event in own) == result["tokens"] > 0
+    # Nor does a replay follow where motion is unwanted.
+    seen = modes(page)
     page.clock.fast_forward(60_000)
-    assert page.locator(".stage").get_attribute("data-mode") == "result"
+    assert modes(page) == seen and seen[-2:] == ["live", "result"]
 
 
 def test_the_track_s_axis_is_race_time(at_rest: Page) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlparse
@@ -12,58 +10,49 @@ from urllib.parse import parse_qs, urlencode, urlparse
 import pytest
 from playwright.sync_api import Page, expect
 
-from specrace.ui.gallery import Gallery
-from specrace.ui.page import build_page, launch_options
-from specrace.ui.worker import Worker
-from specrace.workbench import Workbench
-from tests.browser.parts import PATIENCE_MS, QUESTION, SHORT, mode, open_race, race, texts
+from tests.browser.parts import (
+    QUESTION,
+    RECORDING,
+    RECORDINGS,
+    modes,
+    open_race,
+    question_field,
+    race,
+    read_rows,
+    reels,
+    stage,
+    texts,
+    turn,
+    turn_until,
+    wait_for,
+    wait_for_reel,
+    write_rows,
+)  # fmt: skip
 
 pytestmark = pytest.mark.browser
 
-RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
-RECORDING = RECORDINGS / "ngram-trie.jsonl"
-# A machine that has much else to do may be late once.
-VISITS = 4
+LOADING_MS = 700
+SOON_MS = 3000
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} {{{y}}} `${1}` "
     "</p><script>window.__pwn=3</script> \u202egnirts \u2028 🦉 " + "x" * 10_000
 )
 
 
-@pytest.fixture(scope="module")
-def without_model() -> Iterator[str]:
-    """A page whose model never gets ready, with the recordings that ship."""
-
-    def load(report: Callable[[str], None]) -> Workbench:
-        report("Loading the model")
-        while True:
-            time.sleep(3600)
-
-    worker = Worker(load)
-    page = build_page(worker, ["Why?"], Gallery.in_folder(RECORDINGS))
-    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options(worker))
-    worker.start()
-    yield url
-    page.close()
+@pytest.fixture
+def page(loading_app: str, share_page: Callable[..., Page]) -> Page:
+    """A page whose model never gets ready."""
+    return share_page(loading_app, ready=False)
 
 
 def open_file(page: Page, path: Path) -> None:
     page.locator("input.file").set_input_files(str(path))
 
 
-def rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RECORDING.read_text(encoding="utf-8").splitlines()]
-
-
-def write(path: Path, events: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
-    return path
-
-
 def test_a_saved_race_opens_in_another_browser_without_a_model(
-    app: Any, without_model: str, open_page: Any, tmp_path: Path
+    app: Any, share_page: Any, page: Page, tmp_path: Path
 ) -> None:
-    page = open_page(app.url + SHORT, calm=True)
+    other, page = page, share_page(app.short)
     race(page)
     with page.expect_download() as download:
         page.locator("[data-do=save]").click()
@@ -71,9 +60,7 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     file = tmp_path / "race.jsonl"
     download.value.save_as(file)
 
-    other = open_page(without_model, ready=False, calm=True)
-    open_file(other, file)
-    mode(other, "result")
+    open_race(other, file)
     assert texts(other) == texts(page)
     table = ".results tbody"
     assert other.locator(table).inner_text() == page.locator(table).inner_text()
@@ -87,12 +74,13 @@ def test_a_saved_race_opens_in_another_browser_without_a_model(
     assert again.read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
 
-def test_a_race_that_is_dropped_on_the_page_opens(without_model: str, open_page: Any) -> None:
-    page = open_page(without_model, ready=False, calm=True)
+def test_a_race_that_is_dropped_on_the_page_opens(page: Page) -> None:
+    number = reels(page)
     drop(page, "race.jsonl", RECORDING.read_text(encoding="utf-8"))
-    mode(page, "result")
+    wait_for_reel(page, number)
+    assert stage(page)["mode"] == "result"
     expect(page.locator(".pane[data-lane=trie] .text")).to_contain_text("n-gram")
-    assert page.locator("#question").locator("textarea, input").input_value() == QUESTION
+    assert question_field(page).input_value() == QUESTION
 
 
 def drop(page: Page, name: str, text: str) -> None:
@@ -106,15 +94,14 @@ def drop(page: Page, name: str, text: str) -> None:
     page.evaluate(script, [name, text])
 
 
-def test_files_that_are_no_race_are_one_sentence(without_model: str, open_page: Any, tmp_path: Path) -> None:
-    page = open_page(without_model, ready=False, calm=True)
+def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)) * 40)
     (tmp_path / "html.jsonl").write_text("<img src=x onerror=window.__pwn=1>")
-    write(tmp_path / "half.jsonl", rows()[:-1])
-    events = rows()
+    write_rows(tmp_path / "half.jsonl", read_rows(RECORDING)[:-1])
+    events = read_rows(RECORDING)
     events[-1]["lanes"][3]["speedup"] = 99.0
-    write(tmp_path / "liar.jsonl", events)
+    write_rows(tmp_path / "liar.jsonl", events)
     sentences = {
         "empty": "is not a whole race", "binary": "line 1 is no event", "html": "line 1 is no event",
         "half": "is not a whole race", "liar": "speedup is given as 99",
@@ -125,12 +112,11 @@ def test_files_that_are_no_race_are_one_sentence(without_model: str, open_page: 
         expect(page.locator(".announcer")).to_contain_text(sentence)
         expect(page.locator(".announcer")).to_have_attribute("data-kind", "bad")
     assert page.evaluate("window.__pwn") is None
-    open_file(page, RECORDING)
-    mode(page, "result")
+    open_race(page, RECORDING)
 
 
-def test_what_an_opened_file_says_is_only_text(without_model: str, open_page: Any, tmp_path: Path) -> None:
-    events = rows()
+def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_path: Path) -> None:
+    events = read_rows(RECORDING)
     about = events[0]["about"]
     about |= {"question": HOSTILE, "model": HOSTILE, "dtype": HOSTILE, "device": HOSTILE, "date": HOSTILE}
     for passage in about["passages"]:
@@ -143,10 +129,9 @@ def test_what_an_opened_file_says_is_only_text(without_model: str, open_page: An
             event["pieces"] = [HOSTILE for _ in event["pieces"]]
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
-    page = open_page(without_model, ready=False)
-    open_race(page, write(tmp_path / "${x}<b>hostile{{y}}.jsonl", events))
-    mode(page, "replay")
-    mode(page, "result")
+    page = share_page(app.short, calm=False, stopped=True)
+    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", events))
+    play_to_the_end(page)
     for place in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
         found = page.locator(place).all_text_contents()
         assert any("<img src=x onerror=window.__pwn=1> ${alert(1)}" in text for text in found), place
@@ -155,40 +140,50 @@ def test_what_an_opened_file_says_is_only_text(without_model: str, open_page: An
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
-def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(
-    without_model: str, open_page: Any
-) -> None:
-    for _ in range(VISITS):
-        page = open_page(without_model, ready=False)
-        # In the page's own time, from its load on.
-        seen = page.wait_for_function(
-            """() => document.querySelectorAll('.pane .text .run').length > 2
-            && performance.now() - performance.getEntriesByType('navigation')[0].loadEventEnd""",
-            timeout=PATIENCE_MS,
-        ).json_value()
-        if seen < 3000:
-            break
-    assert seen < 3000
-    mode(page, "result")
+def play_to_the_end(page: Page) -> None:
+    """A page whose clock stands still at the start of a replay that has begun by itself."""
+    assert stage(page)["mode"] == "replay"
+    turn(page, max(step["at"] for step in page.evaluate("witness.reel.steps")) + 20)
+    assert stage(page)["mode"] == "result"
+
+
+def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(loading_app: str, opener: Any) -> None:
+    """By the page's own clock, which stands still while the server is asked."""
+    page = opener.blank(loading_app, 1280, 720, stopped=True)
+    page.emulate_media(reduced_motion="no-preference")
+    page.clock.pause_at(1)
+    page.goto(loading_app)
+    turn_until(page, "() => document.querySelector('.stage .pane') !== null")
+    assert not any(texts(page))
+    turn(page, LOADING_MS)
+    wait_for(page, mode="replay")
+    turn(page, SOON_MS - LOADING_MS)
+    assert page.locator(".pane .text .run").count() > 2
+    assert modes(page) == ["result", "replay", "result"]
+    page.close()
+
+
+def test_the_gallery_has_a_card_for_each_recording_and_plays_it(app: Any, share_page: Any) -> None:
+    page = share_page(app.short, calm=False, stopped=True)
     page.locator(".menu [data-do=gallery]").click()
     cards = page.locator(".gallery .card")
     expect(cards).to_have_count(len(list(RECORDINGS.glob("*.jsonl"))))
-    about = rows()[0]["about"]
+    about = read_rows(RECORDING)[0]["about"]
     card = page.locator(".gallery .card", has_text=QUESTION)
     for fact in (about["model"], about["dtype"], about["device"], about["date"][:10]):
         expect(card).to_contain_text(str(fact))
+    number = reels(page)
     cards.last.click()
-    mode(page, "replay")
-    mode(page, "result")
+    wait_for_reel(page, number)
+    play_to_the_end(page)
     expect(page.locator(".pane[data-done]")).to_have_count(page.locator(".pane").count())
 
 
 def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     link = urlencode({"q": "Why does bread rise?", "lanes": "trie", "tokens": 20, "seed": 5, "autorun": 1})
-    page = open_page(f"{app.url}?{link}", calm=True)
-    page.evaluate("document.querySelector('.stage').addEventListener('reel', e => (window.reel = e.detail))")
-    mode(page, "result")
-    assert page.locator("#question").locator("textarea, input").input_value() == "Why does bread rise?"
+    page = open_page(f"{app.url}?{link}")
+    wait_for_reel(page, 0)
+    assert question_field(page).input_value() == "Why does bread rise?"
     assert page.locator(".results tbody tr > :first-child").all_text_contents() == [
         "Vanilla", "N-gram trie",
     ]  # fmt: skip
@@ -200,13 +195,21 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     assert {name: copied[name] for name in wanted} == {name: [value] for name, value in wanted.items()}
 
 
-def test_a_link_without_autorun_waits_and_a_wrong_one_says_so(app: Any, open_page: Any) -> None:
-    page = open_page(f"{app.url}?{urlencode({'q': HOSTILE[:150]})}")
-    expect(page.locator("#question").locator("textarea, input")).to_have_value(HOSTILE[:150])
-    page.wait_for_timeout(500)
-    assert page.locator(".stage").get_attribute("data-phase") == "idle"
+def test_a_link_without_autorun_waits(app: Any, open_page: Any) -> None:
+    page = open_page(f"{app.url}?{urlencode({'q': HOSTILE[:150], 'tokens': 20})}")
+    expect(question_field(page)).to_have_value(HOSTILE[:150])
+    assert page.evaluate("window.__pwn") is None
+    raced_once(page)
+
+
+def test_a_wrong_link_says_so_and_starts_nothing(app: Any, open_page: Any) -> None:
     page = open_page(f"{app.url}?lanes=ghost,<b>&autorun=1")
     expect(page.locator(".announcer")).to_contain_text("ghost")
-    page.wait_for_timeout(500)
-    assert page.locator(".stage").get_attribute("data-race") is None
     assert page.evaluate("window.__pwn") is None
+    raced_once(page)
+
+
+def raced_once(page: Page) -> None:
+    """The race that is asked for now is the page's first: it has asked for none by itself."""
+    race(page)
+    assert page.evaluate("witness.races.size") == reels(page) == 1

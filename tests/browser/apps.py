@@ -1,0 +1,177 @@
+"""The pages under test: the front door in this process, whose races a test can hold, and `python app.py` by itself."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app as front_door
+from specrace.events import Event
+from specrace.ui.worker import Worker
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+# For machines that have much else to do; nothing waits that long otherwise.
+PATIENCE_S = 300.0
+LOOK_S = 0.02
+# Behind an address: answers of this length, where a race only has to be run.
+SHORT = "?tokens=40"
+
+Ask = Callable[..., Iterator[Event]]
+
+
+class Hold:
+    """Lets a test do something in the midst of a race, however fast or slow the machine is.
+
+    `begun` and `running` count races; `events` are those of the latest one.
+    """
+
+    def __init__(self) -> None:
+        self.begun = self.running = 0
+        self.events: list[Event] = []
+        self._each = self._left = math.inf
+        self._change = threading.Condition()
+
+    def around(self, ask: Ask) -> Ask:
+        """`Workbench.ask`, whose races go on only as far as they are let."""
+
+        def held(bench: Any, question: str, spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
+            self.begun += 1
+            self.running += 1
+            self.events, self._left = [], self._each
+            coming = ask(bench, question, spec, top=top, stop=stop)
+            try:
+                while True:
+                    self._wait(stop)
+                    event = next(coming, None)
+                    if event is None:
+                        return
+                    self.events.append(event)
+                    yield event
+            finally:
+                self.running -= 1
+
+        return held
+
+    def _wait(self, stop: Callable[[], bool]) -> None:
+        with self._change:
+            while not self._left and not stop():
+                self._change.wait(LOOK_S)
+            self._left = max(0, self._left - 1)
+
+    @contextmanager
+    def after(self, events: int) -> Iterator[None]:
+        """Races that begin now have so many events, until they are let go on or stopped; then they run on."""
+        wait_until(lambda: self.running == 0)
+        self._each = events
+        try:
+            yield
+        finally:
+            self._each = math.inf
+            self.let(math.inf)
+
+    def let(self, events: float) -> None:
+        """So many events more for the race that runs."""
+        with self._change:
+            self._left += events
+            self._change.notify_all()
+
+
+@dataclass(frozen=True)
+class App:
+    """A front door in this process."""
+
+    url: str
+    hold: Hold
+    worker: Worker
+
+    @property
+    def short(self) -> str:
+        """The address of its page with short answers."""
+        return self.url + SHORT
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    """Until something holds that no page has to do anything for."""
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until, "it never came about"
+        time.sleep(LOOK_S)
+
+
+def open_front_door(*arguments: str) -> str:
+    """`python app.py` with these arguments in a thread of this process, until it ends; the address."""
+    port = free_port()
+    options = front_door.parse([*arguments, "--port", str(port)])
+    thread = threading.Thread(target=front_door.serve, args=[options], name="front door", daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{port}/"
+    wait_until(lambda: answers(url) or not thread.is_alive())
+    assert thread.is_alive(), "the front door is shut"
+    return url
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`python app.py` with these arguments in a process of its own, until the end of the block; its address."""
+    port, log = free_port(), folder / "log.txt"
+    with log.open("w") as output:
+        command = [sys.executable, "app.py", *arguments, "--port", str(port)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        url = f"http://127.0.0.1:{port}/"
+        wait_until(lambda: answers(url) or process.poll() is not None)
+        if process.poll() is not None:
+            pytest.fail(f"app.py ended with code {process.returncode}:\n{log.read_text()}")
+        yield url, process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(url: str) -> bool:
+    """Whether something answers there."""
+    try:
+        urllib.request.urlopen(url, timeout=PATIENCE_S).close()
+    except (urllib.error.URLError, OSError):
+        return False
+    return True
+
+
+def find_chromium() -> str:
+    """The system's Chromium."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("Chromium is missing; run: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
+    return path
