@@ -1,0 +1,21 @@
+"""A pytest plugin for mutants: few examples, and no search for the smallest that fails. One that fails is enough."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, settings
+
+settings.register_profile(
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    max_examples=40,
+    phases=(Phase.explicit, Phase.generate),
+    database=None,
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Comes after every conftest, each of which loads a profile of its own."""
+    settings.load_profile("mutants")
