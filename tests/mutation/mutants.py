@@ -44,9 +44,13 @@ def _folder(name: str, *left_out: str) -> tuple[str, ...]:
     return tuple(f"{name}/{file.name}" for file in files if file.name not in left_out)
 
 
+_QUICK_RACES = ("-k", "not two_tokens and not extreme")
 GROUPS = {
     "tree": Group(("tree.py", "verify.py"), ("tests/core/test_tree.py", "tests/core/test_verify.py")),
-    "rejection": Group(("rejection.py",), ("tests/rejection/test_verifier.py", "tests/rejection/test_law.py")),
+    "rejection": Group(
+        ("rejection.py",),
+        ("tests/rejection/test_verifier.py", "tests/rejection/test_law.py", "-k", "not catches_a_wrong_rule"),
+    ),
     "metrics": Group(("metrics.py",), ("tests/core/test_metrics.py",)),
     "kv": Group(("kv.py",), ("tests/core/test_kv.py",)),
     "ngrams": Group(
@@ -62,6 +66,21 @@ GROUPS = {
             "not workbench",
         ),
     ),
+    # What a note says is shown, and decides nothing.
+    "drafters": Group(
+        _folder("drafters", "fusion_note.py"),
+        (
+            "tests/core/test_drafters.py",
+            "tests/core/test_lookahead.py",
+            "tests/core/test_notes.py",
+            "tests/drafters",
+            "tests/rejection/test_drafts.py",
+            "-k",
+            "not workbench and not bundled and not oracle and not refused and not what_to_do and not loaded",
+        ),
+    ),
+    "lane": Group(("lane.py",), ("tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES)),
+    "race": Group(("race.py",), ("tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES)),
 }
 
 
@@ -139,17 +158,18 @@ def survivors(module: Path) -> Iterator[tuple[str, Change]]:
     source = module.read_text(encoding="utf-8")
     functions = {node.name: node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
 
-    def lines(function: str) -> list[str]:
-        text = ast.get_source_segment(source, functions[function]) or ""
-        return [line.strip() for line in text.replace(function, "").splitlines()]
-
     for name in names:
-        mutant = name.rpartition(".")[2]
-        original = mutant.partition("__mutmut_")[0]
-        diff = list(ndiff(lines(f"{original}__mutmut_orig"), lines(mutant)))
+        place, _, mutant = name.rpartition(".")
+        mangled = mutant.partition("__mutmut_")[0]
+        # xǁClassǁmethod, or x_function
+        path = mangled.split("ǁ")[1:] or [mangled[2:]]
+        texts = [
+            (ast.get_source_segment(source, functions[each]) or "").replace(each, path[-1]).splitlines()
+            for each in (f"{mangled}__mutmut_orig", mutant)
+        ]
+        diff = list(ndiff(*([line.strip() for line in text] for text in texts)))
         gone, come = (tuple(line[2:] for line in diff if line.startswith(sign)) for sign in "-+")
-        place = f"{name.rpartition('.')[0]}.{'.'.join(original.split('ǁ')[1:]) or original[2:]}"
-        yield place, (gone, come)
+        yield ".".join((place, *path)), (gone, come)
 
 
 def explanations() -> set[tuple[str, Change]]:
