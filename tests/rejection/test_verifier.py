@@ -138,6 +138,22 @@ def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
     assert warp_probs(probs, SamplingRule(1.0, top_p=0.5)) == pytest.approx([0.0, 1.0, 0.0, 0.0])
 
 
+def test_top_k_keeps_the_k_likeliest_of_many() -> None:
+    probs = np.random.default_rng(5).permutation(np.arange(1.0, 201.0)) / 20100
+    for top_k in (1, 20, 199):
+        kept = np.flatnonzero(warp_probs(probs, SamplingRule(1.0, top_k=top_k)))
+        assert set(kept) == set(np.argsort(-probs)[:top_k])
+
+
+def test_of_equal_tokens_top_p_keeps_the_first() -> None:
+    warped = warp_probs(np.full(64, 1 / 64), SamplingRule(1.0, top_p=0.5))
+    assert warped.tolist() == [1 / 32] * 32 + [0.0] * 32
+
+
+def test_a_top_p_of_one_cuts_nothing_however_unlikely() -> None:
+    assert warp_probs(np.array([1.0, 1e-30]), SamplingRule(1.0))[1] == pytest.approx(1e-30, rel=1e-6)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.02])
 def test_a_temperature_near_zero_is_all_on_the_best_token(temperature: float) -> None:
     assert warp_probs(P, SamplingRule(temperature)) == pytest.approx(np.eye(3)[[0, 2, 1]], abs=1e-9)
