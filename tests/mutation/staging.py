@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "specrace"
 # mutmut leaves decorated functions out; these decorators can be called below the function just as well.
-UNFOLDED = {"property", "cached_property"}
+UNFOLDED = {"property", "cached_property", "lru_cache", "torch.inference_mode"}
 # How errors are worded is no behaviour that tests pin; the condition before a `raise` is mutated.
 NOT_MUTATED = r"^\s*raise "
 SETTINGS = """
@@ -79,14 +79,14 @@ def unfolded(source: str) -> str:
     for function, decorator in sorted(_decorated(ast.parse(source)), key=lambda each: -each[0].lineno):
         indent = " " * function.col_offset
         assert function.end_lineno is not None
-        lines.insert(function.end_lineno, f"{indent}{function.name} = {decorator.id}({function.name})")
+        lines.insert(function.end_lineno, f"{indent}{function.name} = {ast.unparse(decorator)}({function.name})")
         del lines[decorator.lineno - 1]
     return "\n".join(lines) + "\n"
 
 
-def _decorated(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.Name]]:
+def _decorated(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and len(node.decorator_list) == 1:
             decorator = node.decorator_list[0]
-            if isinstance(decorator, ast.Name) and decorator.id in UNFOLDED:
+            if ast.unparse(decorator).split("(")[0] in UNFOLDED:
                 yield node, decorator
