@@ -139,19 +139,20 @@ def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
 
 
 def test_top_k_keeps_the_k_likeliest_of_many() -> None:
-    probs = np.random.default_rng(5).permutation(np.arange(1.0, 201.0)) / 20100
-    for top_k in (1, 20, 199):
+    probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
+    for top_k in (1, 20, 999):
         kept = np.flatnonzero(warp_probs(probs, SamplingRule(1.0, top_k=top_k)))
         assert set(kept) == set(np.argsort(-probs)[:top_k])
 
 
 def test_of_equal_tokens_top_p_keeps_the_first() -> None:
-    warped = warp_probs(np.full(64, 1 / 64), SamplingRule(1.0, top_p=0.5))
-    assert warped.tolist() == [1 / 32] * 32 + [0.0] * 32
+    # The even ones are three times as likely, so they hold three quarters; then the first odd ones come.
+    warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingRule(1.0, top_p=0.75 + 10.5 / 256))
+    assert np.flatnonzero(warped).tolist() == sorted([*range(0, 128, 2), *range(1, 23, 2)])
 
 
 def test_a_top_p_of_one_cuts_nothing_however_unlikely() -> None:
-    assert warp_probs(np.array([1.0, 1e-30]), SamplingRule(1.0))[1] == pytest.approx(1e-30, rel=1e-6)
+    assert warp_probs(np.array([1.0, 1e-30]), SamplingRule(1.0))[1] == pytest.approx(1e-30, rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.02])
