@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.ngrams.automaton import NOWHERE
+from specrace.ngrams.automaton import NOWHERE, SuffixAutomaton
 from specrace.ngrams.backoff import ESCAPE, GROWTH, NUM_COMMON, REFRESH, BackoffModel
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
@@ -143,3 +143,10 @@ def test_a_long_text_counts_its_frequent_tokens_more_seldom() -> None:
     assert model.common() is before
     model.known.extend([8])
     assert [token for token, _ in model.common()] == [7, 8]
+
+
+def test_a_known_text_is_not_built_again() -> None:
+    known = SuffixAutomaton(4, [1, 2, 1])
+    model = BackoffModel(3, known=known)
+    assert model.known is known and model.longest == 3
+    assert model.successors(known.end())[0] == {2: pytest.approx(1 / 3)}

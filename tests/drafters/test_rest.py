@@ -203,3 +203,10 @@ def test_the_workbench_indexes_its_documents_once() -> None:
     ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert index.text.tolist() == [*ids[0], END, *ids[1], END]
     assert bench.counts().row((ids[0][0],)) == {ids[0][1]: 1}
+
+
+def test_places_are_whole_numbers_even_where_there_are_none() -> None:
+    index = SuffixIndex(CORPUS)
+    for context in ((1, 2), (0,), ()):
+        assert index.longest_match(context, 1, 4, 10).dtype == np.int64
+    assert SuffixIndex([]).longest_match((1,), 1, 4, 10).dtype == np.int64
