@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from difflib import ndiff
 from pathlib import Path
 
-from staging import PACKAGE, ROOT, stage
+from staging import PACKAGE, ROOT, forget_unkilled, stage
 
 LEAST = 0.92
 FOLDER = ROOT / "build" / "mutation"
@@ -91,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bash tests/mutation/run", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--show", action="store_true", help="run nothing; print every survivor that is not explained")
+    parser.add_argument("--again", action="store_true", help="also test again what survived or ran out of time")
     parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     parser.add_argument("--processes", type=int, default=1, help="mutants at a time (default 1)")
     given = parser.parse_args(arguments)
@@ -100,18 +101,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = given.groups or list(GROUPS)
     if not given.show:
         for name in names:
-            run(name, given.fresh, given.processes)
+            run(name, given)
     return report(names, show=given.show)
 
 
-def run(name: str, fresh: bool, processes: int) -> None:
+def run(name: str, given: argparse.Namespace) -> None:
     """Test the group's mutants that have no result yet."""
     folder, group = FOLDER / name, GROUPS[name]
-    if fresh:
+    if given.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     stage(folder, group.modules, group.tests)
+    if given.again:
+        forget_unkilled(folder)
     mutmut = Path(sys.executable).with_name("mutmut")
-    subprocess.run([mutmut, "run", "--max-children", str(processes)], cwd=folder, check=True)
+    subprocess.run([mutmut, "run", "--max-children", str(given.processes)], cwd=folder, check=True)
 
 
 def report(names: Sequence[str], *, show: bool) -> int:

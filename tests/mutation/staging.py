@@ -58,14 +58,19 @@ def _write(path: Path, text: str) -> None:
 
 def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
     """With other tests, those mutants run again that none had killed, and which test reaches what is found anew."""
-    files = sorted({test.split("::")[0] for test in tests if test.startswith("tests/")})
-    parts = [*files, *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "tests").rglob("*parts.py"))]
-    digest = hashlib.sha256(b"".join((ROOT / part).read_bytes() for part in parts) + str(list(tests)).encode())
+    paths = [ROOT / test for test in tests if test.startswith("tests/")]
+    files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
+    files |= set((ROOT / "tests").rglob("*parts.py"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + str(list(tests)).encode())
     known = folder / "tests.digest"
-    if known.exists() and known.read_text(encoding="utf-8") == digest.hexdigest():
-        return
-    known.write_text(digest.hexdigest(), encoding="utf-8")
-    (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+    if not known.exists() or known.read_text(encoding="utf-8") != digest.hexdigest():
+        known.write_text(digest.hexdigest(), encoding="utf-8")
+        (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
+        forget_unkilled(folder)
+
+
+def forget_unkilled(folder: Path) -> None:
+    """Let every mutant run again that no test failed for; one that only ran out of time, too."""
     for meta in (folder / "mutants").rglob("*.meta"):
         values = json.loads(meta.read_text(encoding="utf-8"))
         codes = values["exit_code_by_key"]
