@@ -144,6 +144,7 @@ def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[
 def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
     index = SuffixIndex([[7] * 3, [7] * 3])
     assert index.order.tolist() == [7, 3, 6, 2, 5, 1, 4, 0]
+    assert SuffixIndex([[1], [1]]).order.tolist() == [3, 1, 2, 0]
     long = SuffixIndex([[7] * 100])
     assert long.order.tolist() == [*range(100, 100 - SORTED_TOKENS, -1), *range(101 - SORTED_TOKENS)]
 
@@ -207,6 +208,7 @@ def test_the_workbench_indexes_its_documents_once() -> None:
 
 def test_places_are_whole_numbers_even_where_there_are_none() -> None:
     index = SuffixIndex(CORPUS)
+    assert index.text.dtype == index.order.dtype == np.int64
     for context in ((1, 2), (0,), ()):
         assert index.longest_match(context, 1, 4, 10).dtype == np.int64
     assert SuffixIndex([]).longest_match((1,), 1, 4, 10).dtype == np.int64
