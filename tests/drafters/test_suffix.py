@@ -163,3 +163,20 @@ def test_the_draft_is_the_brute_force_one(
     own, old = brute_force([prompt], prompt, *options), brute_force(past, prompt, *options)
     paths = [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
     assert paths == (old if old[0] > own[0] else own)[1]
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_only_the_requests_own_text_has_positions(tree: bool) -> None:
+    """And a path that is just as likely as it must be is drafted."""
+    prompt = (1, 2, 3, 1)
+    own = SuffixDrafter(material(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
+    assert (own.tokens, own.positions) == ((1, 2, 3), (-1, 1, 2))
+    past = SuffixDrafter(material((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
+    assert (past.tokens, past.positions) == ((9, 2, 3), (-1, -1, -1))
+
+
+def test_a_tree_ends_where_a_shorter_match_may_draft_no_more() -> None:
+    prompt = (1, 2, 3, 9, 2, 3, 8, 3, 7, 1, 2, 3)
+    tree = SuffixDrafter(material(prompt), factor=1, tree=True).propose(prompt, 3)
+    # Three tokens matched once, then 9 2 3, each sure but for the first: 1/2 + 1/2 + 1/2.
+    assert tree.tokens == (3, 9, 2, 3) and tree.probs == (1.0, 0.5, 1.0, 1.0)
