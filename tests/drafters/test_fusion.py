@@ -299,3 +299,76 @@ def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None
         drafted[name] = sum(step.tree.num_draft for step in events[1:-1] if step.lane == "fusion")  # type: ignore[union-attr]
     assert drafted["steep"] == 0 < drafted["free"]
     assert VOCAB > 24
+
+
+# What the mutants of fusion asked for.
+
+
+def test_guesses_that_were_looked_at_and_do_not_pay_together_are_not_drafted() -> None:
+    """With three guesses as dear as one, the first is worth a look; those after it are too unlikely."""
+    curve = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.3, 1.5, 5.0))
+    prompt = [*(token for after in range(20, 30) for token in (5, after)), 3]
+    drafter = fusion(prompt, curve)
+    tree = drafter.propose(prompt, 3)
+    assert tree.num_draft == 0 and drafter.note(tree).facts["guesses looked at"] == 1
+
+
+def test_the_corpus_is_asked_with_the_two_tokens_before_each_guess() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[20, 21, 22]] * 9 + [[25, 21, 30]] * 30)
+    assert fusion([5, 20], corpus=corpus).propose([5, 20], 8).tokens[:3] == (20, 21, 22)
+    assert fusion([20, 21], corpus=corpus).propose([20, 21], 1).tokens == (21, 22)
+    assert fusion([25, 21], corpus=corpus).propose([25, 21], 1).tokens == (21, 30)
+    assert fusion([21], corpus=corpus).propose([21], 1).tokens == (21, 30)
+
+
+def test_what_two_sources_say_of_a_token_adds_up() -> None:
+    """The text: 1/3, of which a tenth is not trusted; the corpus 3/5 of what that leaves."""
+    corpus = NGramCounts()
+    corpus.extend_apart([[1, 2]] * 3)
+    tree = fusion([1, 2, 1], corpus=corpus).propose([1, 2, 1], 1)
+    assert tree.tokens == (1, 2) and tree.probs == pytest.approx((1.0, 0.3 + 0.7 * 0.6))
+
+
+def test_a_sure_copy_of_the_text_yields_to_a_longer_match_in_earlier_outputs() -> None:
+    prompt = [2, 3] * 20 + [1, 2]
+    assert fusion(prompt).propose(prompt, 1).tokens == (2, 3)
+    assert fusion(prompt, past_outputs=((1, 2, 9),) * 4).propose(prompt, 1).tokens == (2, 9)
+
+
+def test_the_place_in_earlier_outputs_is_followed_through_accepted_drafts() -> None:
+    """Whatever of a draft was accepted, and where none was: as many tokens match as stand there."""
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    for accepted in (0, 1, 2):
+        drafter = fusion([11, 1, 2], past_outputs=(text,) * 3)
+        tree = drafter.propose([11, 1, 2], 2)
+        assert tree.tokens == (2, 3, 4) and tree.is_chain
+        targets = [*text[2 : 2 + accepted], text[2 + accepted], *[0] * 3][: len(tree)]
+        if accepted < 2:
+            tree = tree.cut(accepted)
+            targets = targets[: len(tree)]
+        drafter.observe(tree, step_verdict(tree, targets))
+        said = [11, *text[: 3 + accepted]]
+        labels = [row.label for row in drafter.note(drafter.propose(said, 1)).rows]
+        assert labels == [f"earlier outputs, {len(said) - 1} tokens matched"]
+
+
+def test_estimates_are_judged_by_what_came() -> None:
+    """After 2 came 3 twice, 1/2; then 9 or 1. At first the likeliest came, then it did not but a frequent token."""
+    prompt = [1, 2, 3, 9, 2, 3, 1, 2]
+    drafter = fusion(prompt, longest=1)
+    tree = drafter.propose(prompt, 1)
+    assert tree.tokens == (2, 3)
+    drafter.observe(tree, step_verdict(tree, [3, 2]))
+    # Of the last node of a draft that ends there nothing was asked.
+    assert drafter.trust.right == pytest.approx([3.6, 4.6, 3.6])
+    assert drafter.trust.expected == pytest.approx([4.0, 4.5, 4.0])
+    other = fusion(prompt, longest=1)
+    tree = other.propose(prompt, 1)
+    other.observe(tree, step_verdict(tree, [9, 0]))
+    assert other.trust.right == pytest.approx([4.6, 3.6, 3.6])
+    assert other.trust.expected == pytest.approx([4.5, 4.5, 4.0])
+    unknown = fusion(prompt, longest=1)
+    tree = unknown.propose(prompt, 1)
+    unknown.observe(tree, step_verdict(tree, [30, 0]))
+    assert unknown.trust.right == pytest.approx([3.6] * 3)

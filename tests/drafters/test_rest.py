@@ -153,7 +153,9 @@ def test_too_many_places_are_thinned_out_evenly() -> None:
     index = SuffixIndex([[1, token] for token in range(100)])
     places = index.places([1], 10)
     assert index.text[places].tolist() == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
-    assert len(index.places([1], 100)) == len(index.places([1], 150)) == 100 and len(SuffixIndex([]).places([1], 10)) == 0
+    assert (
+        len(index.places([1], 100)) == len(index.places([1], 150)) == 100 and len(SuffixIndex([]).places([1], 10)) == 0
+    )
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 8))

@@ -109,3 +109,12 @@ def test_the_account_by_hand() -> None:
     assert (account.balance, account.next_pause) == (0.5, 4)
     account.book(9, 1.0)
     assert account.balance == 1.0
+
+
+def test_a_curve_that_falls_and_rises_is_priced_by_its_cheapest_rows() -> None:
+    """Two rows cost less than one, and eight less than seven: a lane runs the cheaper ones."""
+    prices = Prices(CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0)), 8)
+    assert prices.corners == [1, 3, 7, 8]
+    assert prices.costs[:4] == pytest.approx([1.0, 1.0, (0.97 + 1.4) / 2 / 0.97, 1.3 / 0.97])
+    assert Prices(CostCurve((1, 4, 8), (1.0, 1.4, 1.3)), 7).costs[6] == pytest.approx(1.3)
+    assert not Prices(CostCurve((1, 9), (1.0, 1.0)), 8).may_pay(0, 1.0, 0.0, 1.0)

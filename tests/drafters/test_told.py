@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from specrace.drafters import METHODS, Method
-from specrace.drafters.base import COPYING, GUESSING, MODELLING, Bounds, Profile
+from specrace.drafters.base import COPYING, GUESSING, MODELLING, Bounds, Flag, Material, Option, Profile
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
-from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter
+from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
 from specrace.drafters.recycling import RecyclingDrafter
@@ -21,6 +21,7 @@ from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.note import Note, NoteRow
 from specrace.rule import SamplingRule
 from specrace.tree import TokenTree
+from specrace.verify import Scores, verify
 from tests.core.parts import VOCAB, material, step_verdict
 
 
@@ -167,6 +168,46 @@ def test_flags_that_are_off(value: object) -> None:
 def test_numbers_at_their_bounds() -> None:
     assert METHODS["trie"].check({"n": 2, "prefix": 32}) == {"n": 2, "prefix": 32}
     assert METHODS["trie"].check({"n": 64, "prefix": 1}) == {"n": 64, "prefix": 1}
+
+
+def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
+    class Plain(TrieDrafter):
+        def __init__(self, material: Material, *, loud: bool = False) -> None:
+            super().__init__(material)
+
+    assert Method("plain", "Plain", "", Plain, 3).options == (Option("loud", False, Flag("loud")),)
+
+
+def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
+    prompt = (1, 2, 3, 1, 2)
+    for budget in (0, -1):
+        assert PromptLookupDrafter(material(prompt)).propose(prompt, budget).tokens == (2,)
+    jacobi = JacobiDrafter(material(prompt))
+    assert jacobi.propose(prompt, 3).num_draft == 3 and len(jacobi.guesses) == 3
+
+
+def test_a_window_that_just_fits_is_drafted() -> None:
+    lookahead = LookaheadDrafter(material((1, 2, 3)), n=3, window=5, guesses=0)
+    assert lookahead.propose((1, 2, 3), 4).num_draft == 0
+    assert lookahead.propose((1, 2, 3), 5).num_draft == 5
+    assert tree_size({"n": 3, "window": 5, "guesses": 0}) == 9
+
+
+def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_first() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    for token, likely in ((5, (6, 7)), (7, (8,)), (8, (9,))):
+        bare = TokenTree.chain(token)
+        drafter.observe(bare, verify(bare, Scores((0,), (likely,))))
+    tree = drafter.propose((5,), 30)
+    assert tree.tokens == (5, 6, 7, 8, 9) and tree.parents == (-1, 0, 0, 2, 3)
+    assert tree.probs == (1.0, 0.5, 0.25, 0.5, 0.5)
+
+
+def test_recycling_learns_the_token_0_and_no_unknown_one() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    for token, said in ((5, 0), (6, -1), (5, 1)):
+        drafter.observe(TokenTree.chain(token), step_verdict(TokenTree.chain(token), (said,)))
+    assert drafter.successors == {5: (1, 0)}
 
 
 def test_a_profile_fades() -> None:
