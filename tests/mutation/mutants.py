@@ -81,7 +81,16 @@ GROUPS = {
             "not workbench and not bundled and not oracle and not refused and not what_to_do and not loaded",
         ),
     ),
-    "lane": Group(("lane.py",), ("tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES)),
+    "lane": Group(
+        ("lane.py",),
+        (
+            "tests/core/test_lane.py",
+            "tests/core/test_notes.py",
+            "tests/core/test_race.py",
+            "tests/rejection/test_race.py",
+            *_QUICK_RACES,
+        ),
+    ),
     "race": Group(("race.py",), ("tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES)),
 }
 
