@@ -372,3 +372,105 @@ def test_estimates_are_judged_by_what_came() -> None:
     tree = unknown.propose(prompt, 1)
     unknown.observe(tree, step_verdict(tree, [30, 0]))
     assert unknown.trust.right == pytest.approx([3.6] * 3)
+
+
+def first_level(tree: TokenTree) -> dict[int, float]:
+    """Token -> probability of the root's children."""
+    assert tree.probs is not None
+    return {token: tree.probs[node] for token, node in tree.children[0].items()}
+
+
+def test_a_sure_copy_by_hand() -> None:
+    """After 1 came 2 twenty times: 20/22, less a tenth. 1 is 21 of 41 tokens of two kinds."""
+    prompt = [1, 2] * 20 + [1]
+    drafter = fusion(prompt, longest=1)
+    tree = drafter.propose(prompt, 40)
+    share = 0.9 * 20 / 22
+    assert first_level(tree) == pytest.approx({2: share, 1: (1 - share) * 0.9 * 21 / 45})
+    drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
+    assert (drafter.trust.right[1], drafter.trust.expected[1]) == pytest.approx((4.6, 4 + 20 / 22))
+
+
+def test_text_and_earlier_outputs_by_hand() -> None:
+    """Earlier outputs first as far as they match longer, then the text, then they again."""
+    prompt, past = [2, 3, 1, 2], ((1, 2, 9), (5, 2, 8), (5, 2, 8))
+    drafter = fusion(prompt, past_outputs=past)
+    tree = drafter.propose(prompt, 1)
+    assert tree.tokens == (2, 9) and tree.probs == pytest.approx((1.0, 0.9 * (1 / 3 + 4 / 9 / 7)))
+    wide = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert wide[3] == pytest.approx(0.9 * 2 / 9) and wide[8] == pytest.approx(0.9 * 4 / 9 * 2 / 7)
+    drafter.observe(tree, step_verdict(tree, [9, 0]))
+    assert drafter.trust.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63) and drafter.trust.right[8 + 2] == 4.6
+    assert drafter.trust.expected[6] == 4.0
+
+
+def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
+    drafter = fusion([1, 2, 1], past_outputs=((1, 3),))
+    tree = drafter.propose([1, 2, 1], 40)
+    assert tree.tokens[1] == 2
+    drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
+    assert drafter.trust.right[1] == 4.6 and drafter.trust.right[9] == 3.6
+
+
+def test_where_the_longer_contexts_leave_little_the_shorter_are_not_asked() -> None:
+    """1 2 was followed by 3 or 4 forty times; 2 alone by 5, too."""
+    text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
+    found = first_level(fusion(text).propose(text, 200))
+    assert {3, 4} < set(found) and 5 not in found
+    prompt, past = [1, 2, 3, 1, 2], ((1, 2, 9),) * 18 + ((5, 2, 8),) * 18
+    found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert 9 in found and 8 not in found
+
+
+def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
+    for followers in ([5, 4, 4], [5, 4, 4, 9]):
+        prompt = [token for follower in followers for token in (2, follower)] + [2]
+        drafter = fusion(prompt, longest=1)
+        tree = drafter.propose(prompt, 1)
+        drafter.observe(tree, step_verdict(tree, [4, 0]))
+        assert tree.tokens == (2, 4) and drafter.trust.right[1] == 4.6
+
+
+def test_frequent_tokens_are_trusted_as_they_came_true() -> None:
+    """Two tokens that are none of them: half of what was expected twice did not come."""
+    prompt = [1, 2, 3, 9, 2, 3, 1, 2]
+    drafter = fusion(prompt, longest=1)
+    for root, said in ((2, 30), (30, 31)):
+        tree = drafter.propose([*prompt, root], 1).cut(0)
+        drafter.observe(tree, step_verdict(tree, [said]))
+    tree = drafter.propose([*prompt, 30, 31], 1)
+    assert tree.tokens == (31, 2) and tree.probs == pytest.approx((1.0, 3.6 / 5.0 * 3 / 16))
+
+
+def test_frequent_tokens_are_looked_up_anew() -> None:
+    drafter = fusion([1, 2, 3])
+    for token in range(100, 120):
+        bare = drafter.propose([token], 0)
+        drafter.observe(bare, step_verdict(bare, [30 if token % 2 else token]))
+    assert drafter.propose([30, 500], 1).num_draft <= 1
+    drafter.observe(TokenTree.chain(30), step_verdict(TokenTree.chain(30), [500]))
+    assert drafter.propose([30, 500], 1).tokens == (500, 30)
+
+
+def test_other_sources_are_asked_where_the_text_knows_nothing() -> None:
+    prompt = list(range(100, 700))
+    corpus = NGramCounts()
+    corpus.extend_apart([[699, 5]] * 9)
+    assert fusion(prompt).propose(prompt, 4).num_draft == 0
+    assert fusion(prompt, corpus=corpus).propose(prompt, 1).tokens == (699, 5)
+    every = fusion(prompt, corpus=corpus, recycling=True, past_outputs=((1, 2),))
+    assert every.propose(prompt, 1).tokens == (699, 5)
+
+
+def test_a_text_of_one_token_has_none_before_it() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[1, 5, 9]] * 9 + [[2, 5, 8]] * 30)
+    assert fusion([5], corpus=corpus).propose([5], 1).tokens == (5, 8)
+
+
+def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -> None:
+    given = material((1, 2, 3), past=((1, 2, 3, 4),) * 2)
+    assert FusionDrafter(given, past=False).past is None and FusionDrafter(material((1, 2, 3))).past is None
+    drafter = FusionDrafter(given, longest=2)
+    labels = [row.label for row in drafter.note(drafter.propose((1, 2, 3), 1)).rows]
+    assert labels == ["earlier outputs, 2 tokens matched"]

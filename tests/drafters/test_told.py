@@ -226,3 +226,12 @@ def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
             assert rows.shape == (tree.num_draft, VOCAB) and tree.probs is not None
             assert tree.probs == (1.0, *(rows[at, token] for at, token in enumerate(tree.tokens[1:])))
             assert np.allclose(rows.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("make", [BigramDrafter, TrigramDrafter, DraftModelDrafter])
+def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
+    drafts = []
+    for seed in (1, 1, 2):
+        drafter = make(material((1, 2, 3), rule=SamplingRule(1.0), seed=seed), sampled=True)
+        drafts.append(drafter.propose((1, 2, 3), 12).tokens)
+    assert drafts[0] == drafts[1] != drafts[2]
