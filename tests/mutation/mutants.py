@@ -196,7 +196,7 @@ def explanations() -> set[tuple[str, Change]]:
     """What survivors.md lists: below the heading of a function, changes in fenced diffs."""
     found, function = set(), ""
     text = EXPLAINED.read_text(encoding="utf-8")
-    for heading, block in re.findall(r"^### `(.+)`$|^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for heading, block in re.findall(r"^### `([^`]+)`$|^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         function = heading or function
         for gone, come in re.findall(r"((?:^-.*\n)*)((?:^\+.*\n)*)", block, re.MULTILINE):
             change = tuple(tuple(line[1:].strip() for line in lines.splitlines()) for lines in (gone, come))
