@@ -91,7 +91,10 @@ GROUPS = {
             *_QUICK_RACES,
         ),
     ),
-    "race": Group(("race.py",), ("tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES)),
+    "race": Group(
+        ("race.py",),
+        ("tests/core/test_generate.py", "tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES),
+    ),
 }
 
 
