@@ -474,3 +474,10 @@ def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -
     drafter = FusionDrafter(given, longest=2)
     labels = [row.label for row in drafter.note(drafter.propose((1, 2, 3), 1)).rows]
     assert labels == ["earlier outputs, 2 tokens matched"]
+
+
+def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> None:
+    """4 1 2 was followed by 9, 1 2 by 9 and by 8; of the text only 2 matches."""
+    prompt, past = [2, 3, 4, 1, 2], ((4, 1, 2, 9), (7, 1, 2, 8))
+    found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert found[8] == pytest.approx(0.9 * 2 / 3 / 6) and found[9] == pytest.approx(0.9 * (1 / 3 + 2 / 3 / 6))

@@ -117,6 +117,7 @@ def test_drafters_made_without_options_have_the_listed_ones() -> None:
     assert (lookup.text.longest, lookup.shortest, lookup.llma) == (3, 1, False)
     assert (rest.longest, rest.shortest, rest.length, rest.branches) == (16, 2, 10, 64)
     assert (suffix.depth, suffix.factor, suffix.least, suffix.tree) == (64, 1, 0.1, False)
+    assert TrieDrafter(given, n=4, prefix=32).prefix == 3 and TrieDrafter(given, n=4, prefix=2).prefix == 2
     fusion, trigram, lookahead = FusionDrafter(given), TrigramDrafter(given), LookaheadDrafter(given)
     assert (fusion.own.longest, fusion.corpus, fusion.recycled, fusion.num_top) == (8, None, None, 0)
     assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
@@ -176,6 +177,18 @@ def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
             super().__init__(material)
 
     assert Method("plain", "Plain", "", Plain, 3).options == (Option("loud", False, Flag("loud")),)
+
+
+def test_to_draw_takes_both_the_option_and_distributions() -> None:
+    class Wishful(TrieDrafter):
+        def __init__(self, material: Material, *, sampled: bool = False) -> None:
+            super().__init__(material)
+
+    class Telling(TrieDrafter):
+        def distributions(self) -> np.ndarray:
+            return np.zeros((0, VOCAB))
+
+    assert not any(Method("one", "One", "", make, 3).samples for make in (Wishful, Telling))
 
 
 def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
