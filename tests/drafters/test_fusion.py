@@ -471,13 +471,21 @@ def test_a_text_of_one_token_has_none_before_it() -> None:
 def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -> None:
     given = material((1, 2, 3), past=((1, 2, 3, 4),) * 2)
     assert FusionDrafter(given, past=False).past is None and FusionDrafter(material((1, 2, 3))).past is None
-    drafter = FusionDrafter(given, longest=2)
-    labels = [row.label for row in drafter.note(drafter.propose((1, 2, 3), 1)).rows]
-    assert labels == ["earlier outputs, 2 tokens matched"]
+    drafter = FusionDrafter(material((1, 2), past=((1, 2, 3, 4, 5),) * 2), longest=2)
+    for context in ([1, 2], [1, 2, 3], [1, 2, 3, 4]):
+        tree = drafter.propose(context, 1)
+        assert [row.label for row in drafter.note(tree).rows] == ["earlier outputs, 2 tokens matched"]
+        drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [len(context) + 1]))
+
+
+def test_a_corpus_is_not_asked_unless_told_to() -> None:
+    assert FusionDrafter(material((1, 2), corpus=NGramCounts())).corpus is None
 
 
 def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> None:
     """4 1 2 was followed by 9, 1 2 by 9 and by 8; of the text only 2 matches."""
     prompt, past = [2, 3, 4, 1, 2], ((4, 1, 2, 9), (7, 1, 2, 8))
     found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    assert found[8] == pytest.approx(0.9 * 2 / 3 / 6) and found[9] == pytest.approx(0.9 * (1 / 3 + 2 / 3 / 6))
+    # Of what both leave 3, the text's own, takes a third, and of the rest each of them a sixth again.
+    each = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
+    assert found[8] == pytest.approx(0.9 * each) and found[9] == pytest.approx(0.9 * (1 / 3 + each))
