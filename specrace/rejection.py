@@ -80,7 +80,7 @@ def walk(
     of_drafts = drafts[..., None]
     p_of_drafts = np.take_along_axis(p[:, :-1], of_drafts, axis=-1)[..., 0]
     q_of_drafts = np.take_along_axis(q, of_drafts, axis=-1)[..., 0]
-    accepted = np.cumprod(accepts(p_of_drafts, q_of_drafts, coins), axis=1, dtype=int).sum(axis=1)
+    accepted = np.cumprod(accepts(p_of_drafts, q_of_drafts, coins), axis=1).sum(axis=1)
     rows = np.arange(len(drafts))
     # Behind the last guess nothing was drafted: there q is 0, and the residual is p itself.
     drafted = np.concatenate([q, np.zeros_like(p[:, :1])], axis=1)[rows, accepted]

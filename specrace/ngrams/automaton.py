@@ -100,9 +100,6 @@ class SuffixAutomaton:
             else:
                 self.nexts[before] = state
             before = self.links[before]
-        # The text's end before this token may be one of those runs.
-        if self._end == found and min(self.n, len(self.tokens) - 1) <= self.lengths[state]:
-            self._end = state
         return state
 
     def after(self, state: int, token: int) -> int:

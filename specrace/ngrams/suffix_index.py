@@ -75,7 +75,7 @@ def _sorted_suffixes(text: Ints) -> Ints:
     """Starts of the suffixes [T], by prefix doubling: sorted by 2 tokens, then 4, 8, 16 and 32."""
     size, width = len(text), 1
     ranks: Ints = np.unique(text, return_inverse=True)[1].astype(np.int64)
-    order = np.arange(size)
+    order: Ints
     while width < SORTED_TOKENS:
         # What stands `width` further decides among equals; the text's end comes before every token.
         following = np.zeros(size, np.int64)

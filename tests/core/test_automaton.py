@@ -106,6 +106,7 @@ def test_nothing_follows_in_an_empty_text() -> None:
     known = SuffixAutomaton(4)
     assert known.end() == NOWHERE == known.follow(NOWHERE, 7)
     assert known.successors(ROOT) == [] and known.after(ROOT, 7) == NOTHING
+    assert (known.lengths, known.links, known.nexts, known.counts, known.firsts) == ([0], [-1], [NOTHING], [0], [-1])
 
 
 @pytest.mark.parametrize("n", [2, 9, 64])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.ngrams.automaton import NOWHERE
+from specrace.ngrams.automaton import NOWHERE, SuffixAutomaton
 from specrace.ngrams.backoff import ESCAPE, GROWTH, NUM_COMMON, REFRESH, BackoffModel
 from tests.growth import LINEAR, growth
 
@@ -125,3 +125,26 @@ def test_building_is_linear_and_small(period: int) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
+
+
+def test_what_leaves_as_much_as_is_asked_for_is_not_sure() -> None:
+    model = BackoffModel(2, [1, 2, 1])
+    context = model.known.end()
+    assert model.sure(context, 1.0) == (2, 2 / 3)
+    assert model.sure(context, 2 / 3) is None
+
+
+def test_a_long_text_counts_its_frequent_tokens_more_seldom() -> None:
+    model = BackoffModel(1, [7] * 160)
+    before = model.common()
+    model.known.extend([8] * 19)
+    assert model.common() is before
+    model.known.extend([8])
+    assert [token for token, _ in model.common()] == [7, 8]
+
+
+def test_a_known_text_is_not_built_again() -> None:
+    known = SuffixAutomaton(4, [1, 2, 1])
+    model = BackoffModel(3, known=known)
+    assert model.known is known and model.longest == 3
+    assert model.successors(known.end())[0] == {2: pytest.approx(1 / 3)}

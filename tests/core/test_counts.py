@@ -66,3 +66,14 @@ def test_equal_counts_stay_in_the_order_of_first_sight() -> None:
     above = NGramCounts(below=below)
     above.extend([7, 1])
     assert list(above.row((7,))) == [5, 9, 1]
+
+
+def test_after_texts_apart_a_text_begins_anew() -> None:
+    counts = NGramCounts()
+    counts.extend_apart([[1, 2], [3]])
+    assert counts.last == ()
+    counts.extend([4])
+    counts.extend([5, 6])
+    assert counts.last == (5, 6)
+    assert counts.row((3,)) == {} and counts.row((4, 5)) == {6: 1}
+    assert (counts.total((4,)), counts.total((6,))) == (1, 0)

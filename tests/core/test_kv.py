@@ -12,6 +12,7 @@ from specrace.kv import KVStore
 from specrace.target import Target
 from specrace.tree import TokenTree
 from tests.core.parts import ARCHITECTURES, material, random_prompt, random_tree, run_lane, tiny_target
+from tests.core.placed import FIRST, SECOND, TwoDevices
 
 
 def plain_logits(target: Target, tokens: list[int]) -> torch.Tensor:
@@ -129,3 +130,98 @@ def test_a_prompt_of_one_token_has_an_empty_prefix() -> None:
     assert prefix.store.length == 0 and prefix.store.data is None
     logits = target.logits(prefix.store.clone(3), TokenTree.chain(7, [8]))
     torch.testing.assert_close(logits, plain_logits(target, [7, 8]), rtol=1e-4, atol=1e-3)
+
+
+def _block(*columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Keys of one head and one number each, [1, 1, N, 1]."""
+    return torch.tensor(columns, dtype=dtype)[None, None, :, None]
+
+
+def test_a_store_over_foreign_storage_writes_there() -> None:
+    data = torch.zeros(3, 2, 1, 4, 8, 5)
+    store = KVStore.over(data)
+    assert (store.num_layers, store.capacity, store.length) == (3, 8, 0)
+    assert store.data is data
+    assert len(store.cache.layers) == 3
+    keys = torch.ones(1, 4, 2, 5)
+    store.write(2, keys, 2 * keys)
+    assert data[2, 0, 0, :, :2].eq(1).all() and data[2, 1, 0, :, :2].eq(2).all()
+    assert data.sum() == 3 * keys.sum()
+
+
+def test_what_was_aimed_goes_to_its_columns_and_reads_back_the_first_of_all() -> None:
+    store = KVStore(1, 6)
+    store.write(0, _block(1, 2, 3), _block(1, 2, 3))
+    store.settle(2)
+    assert store.end_of(3) == 5
+    store.aim(torch.tensor([4, 2]), 5)
+    assert store.end_of(3) == 5 and store.end_of(9) == 5
+    keys, values = store.write(0, _block(8, 9), _block(18, 19))
+    assert keys.flatten().tolist() == [1, 2, 9, 0, 8] and values.flatten().tolist() == [1, 2, 19, 0, 18]
+    store.aim(torch.tensor([0]))
+    assert store.write(0, _block(7), _block(7))[0].shape == (1, 1, 0, 1)
+    store.aim(None)
+    assert store.write(0, _block(5), _block(5))[0].flatten().tolist() == [7, 2, 5]
+
+
+def test_the_model_is_told_what_a_write_will_read_back() -> None:
+    store = KVStore(1, 6)
+    store.write(0, _block(1, 2, 3), _block(1, 2, 3))
+    store.settle(1)
+    store.settle(2)
+    layer = store.cache.layers[0]
+    assert (layer.get_seq_length(), layer.get_max_length(), layer.get_max_cache_shape()) == (3, 6, 6)
+    assert layer.get_mask_sizes(2) == (5, 0)
+    store.aim(torch.tensor([4]), 5)
+    assert layer.get_mask_sizes(1) == (5, 0)
+    assert layer.is_initialized is True
+
+
+def test_rewinding_forgets_what_came_last_and_never_settles_more() -> None:
+    store = _filled(length=2, written=4)
+    store.settle(4)
+    store.rewind(9)
+    assert store.length == 6
+    store.rewind(3)
+    assert store.length == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_the_storage_has_the_models_dtype(dtype: torch.dtype) -> None:
+    store = KVStore(1, 4)
+    keys, values = store.write(0, _block(1, dtype=dtype), _block(1, dtype=dtype))
+    assert store.data is not None and store.data.dtype == keys.dtype == values.dtype == dtype
+
+
+def test_a_clone_may_be_as_small_as_what_is_settled() -> None:
+    store = KVStore(1, 6)
+    store.write(0, _block(1, 2, 3), _block(4, 5, 6))
+    store.settle(3)
+    copy = store.clone(3)
+    assert (copy.capacity, copy.length) == (3, 3)
+    assert copy.data is not None and copy.data.flatten().tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_store_that_held_something_may_hold_nothing_again() -> None:
+    store = _filled()
+    data = store.data
+    store.restore(KVStore(2, 8))
+    assert store.length == 0 and store.data is data
+
+
+def test_each_layer_is_kept_on_its_own_device() -> None:
+    with TwoDevices():
+        store = KVStore(3, 6, [FIRST, SECOND, SECOND])
+        blocks = [_block(1, 2, 3).to(device) for device in (FIRST, SECOND, SECOND)]
+        for layer, block in enumerate(blocks):
+            store.write(layer, block, block)
+        store.keep((0, 2))
+        copy = store.clone(8)
+        assert copy.devices == store.devices == (FIRST, SECOND, SECOND)
+        copy.aim(torch.tensor([3, 2]), 4)
+        for layer, block in enumerate(blocks):
+            keys, _ = copy.write(layer, block[:, :, :2], block[:, :, :2])
+            assert keys.device == block.device and keys.flatten().tolist() == [1, 3, 2, 1]
+        copy.aim(None)
+        assert [block.device for block in copy.blocks] == [FIRST, SECOND]
+        assert copy.write(1, blocks[1], blocks[1])[1].flatten().tolist() == [1, 3, 1, 2, 3]

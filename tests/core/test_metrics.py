@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.events import Step, Timing
-from specrace.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics, first_difference, loop_tokens
+from specrace.events import Difference, Step, Timing
+from specrace.metrics import (
+    LOOP_PERIOD,
+    LOOP_TOKENS,
+    LOOP_TURNS,
+    LaneMetrics,
+    difference_words,
+    first_difference,
+    loop_tokens,
+)
 from specrace.tree import TokenTree
 from specrace.verify import Scores, verify
 
@@ -100,3 +108,25 @@ def test_loops_by_example() -> None:
 )
 def test_first_difference(tokens: list[int], reference: list[int], position: int | None) -> None:
     assert first_difference(tokens, reference) == position
+
+
+def test_a_loop_has_a_period_of_at_most_24_tokens_and_takes_three_turns() -> None:
+    for period in (13, 23, LOOP_PERIOD):
+        turn = list(range(period))
+        assert loop_tokens(turn * LOOP_TURNS) == LOOP_TURNS * period
+        assert loop_tokens((turn * LOOP_TURNS)[1:]) == 0
+        assert loop_tokens(turn * 2) == 0
+    assert loop_tokens(list(range(LOOP_PERIOD + 1)) * LOOP_TURNS) == 0
+
+
+@pytest.mark.parametrize(
+    ("gap", "dtype", "words"),
+    [
+        (0.004, "bfloat16", "differs at token 12: near tie, gap 0.004, bfloat16"),
+        (0.25, "float16", "differs at token 12: near tie, gap 0.250, float16"),
+        (0.2504, "float16", "differs at token 12: gap 0.250, float16"),
+        (3.0, "", "differs at token 12: gap 3.000"),
+    ],
+)
+def test_a_badge_calls_a_small_gap_a_near_tie(gap: float, dtype: str, words: str) -> None:
+    assert difference_words(Difference(12, ("a", "b"), gap), dtype) == words

@@ -46,3 +46,14 @@ def test_by_example(text: list[int], expected: tuple[int, int]) -> None:
     found = FirstOccurrences(3)
     found.extend(text)
     assert found.match_end() == expected
+
+
+def test_another_texts_end_is_looked_up_without_being_added() -> None:
+    found = FirstOccurrences(3)
+    found.extend([1, 2, 3, 4, 2, 3])
+    assert found.match_end(query=[9, 2, 3]) == (3, 2)
+    assert found.match_end(query=[7, 1]) == (1, 1)
+    assert found.match_end(query=[7, 9]) == (-1, 0)
+    assert found.match_end(query=[]) == (-1, 0)
+    assert found.match_end(shortest=2, query=[9, 3]) == (-1, 0)
+    assert found.tokens == [1, 2, 3, 4, 2, 3]

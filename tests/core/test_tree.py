@@ -118,3 +118,21 @@ def test_merged_paths_are_the_set_of_their_prefixes(paths: list[list[int]]) -> N
     found = {tuple(tree.tokens[node] for node in tree.path_to(end)[1:]) for end in range(1, len(tree))}
     assert found == {tuple(path[:length]) for path in paths for length in range(1, len(path) + 1)}
     assert len(found) == tree.num_draft
+
+
+def test_a_cut_that_cuts_nothing_is_the_tree_itself() -> None:
+    tree = TokenTree((5, 6, 7), (-1, 0, 0))
+    assert tree.cut(2) is tree and tree.cut(3) is tree
+
+
+def test_a_guess_is_taken_for_sure_and_for_found_nowhere_unless_told() -> None:
+    builder = TreeBuilder(1)
+    builder.add(0, 2)
+    assert (builder.build().probs, builder.build().positions) == ((1.0, 1.0), (-1, -1))
+
+
+def test_padding_is_a_chain_behind_the_last_node() -> None:
+    tree = TokenTree((5, 6, 7), (-1, 0, 0), (1.0, 0.5, 0.5), (-1, 3, 4))
+    assert tree.padded(5) == TokenTree((5, 6, 7, 5, 5), (-1, 0, 0, 2, 3))
+    assert tree.padded(4) == TokenTree((5, 6, 7, 5), (-1, 0, 0, 2))
+    assert all(tree.padded(size) is tree for size in (0, 2, 3))

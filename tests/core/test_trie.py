@@ -203,3 +203,22 @@ def test_the_deepest_node_does_not_go_on() -> None:
 def test_an_empty_text_matches_nothing() -> None:
     trie = NGramTrie(4)
     assert trie.match([1]) is None and trie.match([]) is None and trie.size() == 0 and trie.count([1]) == 0
+
+
+@given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20), st.integers(1, 40))
+def test_the_draft_goes_by_the_weights_of_copies(
+    text: list[int], n: int, copies: int, added: list[int], num_draft: int
+) -> None:
+    brute, trie = BruteForce(n, text + added), NGramTrie(n, text, copies)
+    trie.extend(added)
+    brute.counts = Counter({path: trie.count(path) for path in brute.counts})
+    for path, weight in brute.counts.items():
+        match = trie.find(path)
+        assert match is not None and trie.weight(match) == weight
+        tree = trie.best(match, 99, num_draft)
+        paths = [(*path, *below) for below in paths_of(tree)]
+        assert paths == brute.best(path, num_draft)
+        assert tree.probs is not None
+        for each, prob in zip(paths, tree.probs[1:], strict=True):
+            siblings = sum(count for other, count in brute.counts.items() if other[:-1] == each[:-1])
+            assert prob == pytest.approx(brute.counts[each] / siblings)

@@ -69,3 +69,12 @@ def test_the_bare_root_gives_the_bonus() -> None:
 def test_a_target_token_a_node(targets: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="2 nodes"):
         verify(TokenTree.chain(1, [2]), Scores(targets))
+
+
+def test_a_step_says_the_accepted_tokens_and_the_bonus() -> None:
+    tree = TokenTree((7, 1, 2, 3, 4, 3), (-1, 0, 0, 1, 1, 2))
+    scores = Scores((2, 0, 3, 0, 0, 8))
+    verdict = verify(tree, scores)
+    assert verdict.said(tree) == [2, 3, 8]
+    assert verdict.scores is scores
+    assert verify(TokenTree.chain(5), Scores((6,))).said(TokenTree.chain(5)) == [6]

@@ -319,3 +319,193 @@ def test_the_curve_of_a_generation_reaches_it() -> None:
     drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep)]
     assert drafted == [0] * 24
     assert any(step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24))
+
+
+# What the mutants of fusion asked for.
+
+
+def test_guesses_that_were_looked_at_and_do_not_pay_together_are_not_drafted() -> None:
+    """With three guesses as dear as one, the first is worth a look; those after it are too unlikely."""
+    curve = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.3, 1.5, 5.0))
+    prompt = [*(token for after in range(20, 30) for token in (5, after)), 3]
+    drafter = fusion(prompt, curve)
+    tree = drafter.propose(prompt, 3)
+    assert tree.num_draft == 0 and drafter.note(tree).facts["guesses looked at"] == 1
+
+
+def test_the_corpus_is_asked_with_the_two_tokens_before_each_guess() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[20, 21, 22]] * 9 + [[25, 21, 30]] * 30)
+    assert fusion([5, 20], corpus=corpus).propose([5, 20], 8).tokens[:3] == (20, 21, 22)
+    assert fusion([20, 21], corpus=corpus).propose([20, 21], 1).tokens == (21, 22)
+    assert fusion([25, 21], corpus=corpus).propose([25, 21], 1).tokens == (21, 30)
+    assert fusion([21], corpus=corpus).propose([21], 1).tokens == (21, 30)
+
+
+def test_what_two_sources_say_of_a_token_adds_up() -> None:
+    """The text: 1/3, of which a tenth is not trusted; the corpus 3/5 of what that leaves."""
+    corpus = NGramCounts()
+    corpus.extend_apart([[1, 2]] * 3)
+    tree = fusion([1, 2, 1], corpus=corpus).propose([1, 2, 1], 1)
+    assert tree.tokens == (1, 2) and tree.probs == pytest.approx((1.0, 0.3 + 0.7 * 0.6))
+
+
+def test_a_sure_copy_of_the_text_yields_to_a_longer_match_in_earlier_outputs() -> None:
+    prompt = [2, 3] * 20 + [1, 2]
+    assert fusion(prompt).propose(prompt, 1).tokens == (2, 3)
+    assert fusion(prompt, past_outputs=((1, 2, 9),) * 4).propose(prompt, 1).tokens == (2, 9)
+
+
+def test_the_place_in_earlier_outputs_is_followed_through_accepted_drafts() -> None:
+    """Whatever of a draft was accepted, and where none was: as many tokens match as stand there."""
+    text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    for accepted in (0, 1, 2):
+        drafter = fusion([11, 1, 2], past_outputs=(text,) * 3)
+        tree = drafter.propose([11, 1, 2], 2)
+        assert tree.tokens == (2, 3, 4) and tree.is_chain
+        targets = [*text[2 : 2 + accepted], text[2 + accepted], *[0] * 3][: len(tree)]
+        if accepted < 2:
+            tree = tree.cut(accepted)
+            targets = targets[: len(tree)]
+        drafter.observe(tree, step_verdict(tree, targets))
+        said = [11, *text[: 3 + accepted]]
+        labels = [row.label for row in drafter.note(drafter.propose(said, 1)).rows]
+        assert labels == [f"earlier outputs, {len(said) - 1} tokens matched"]
+
+
+def test_estimates_are_judged_by_what_came() -> None:
+    """After 2 came 3 twice, 1/2; then 9 or 1. At first the likeliest came, then it did not but a frequent token."""
+    prompt = [1, 2, 3, 9, 2, 3, 1, 2]
+    drafter = fusion(prompt, longest=1)
+    tree = drafter.propose(prompt, 1)
+    assert tree.tokens == (2, 3)
+    drafter.observe(tree, step_verdict(tree, [3, 2]))
+    # Of the last node of a draft that ends there nothing was asked.
+    assert drafter.trust.right == pytest.approx([3.6, 4.6, 3.6])
+    assert drafter.trust.expected == pytest.approx([4.0, 4.5, 4.0])
+    other = fusion(prompt, longest=1)
+    tree = other.propose(prompt, 1)
+    other.observe(tree, step_verdict(tree, [9, 0]))
+    assert other.trust.right == pytest.approx([4.6, 3.6, 3.6])
+    assert other.trust.expected == pytest.approx([4.5, 4.5, 4.0])
+    unknown = fusion(prompt, longest=1)
+    tree = unknown.propose(prompt, 1)
+    unknown.observe(tree, step_verdict(tree, [30, 0]))
+    assert unknown.trust.right == pytest.approx([3.6] * 3)
+
+
+def first_level(tree: TokenTree) -> dict[int, float]:
+    """Token -> probability of the root's children."""
+    assert tree.probs is not None
+    return {token: tree.probs[node] for token, node in tree.children[0].items()}
+
+
+def test_a_sure_copy_by_hand() -> None:
+    """After 1 came 2 twenty times: 20/22, less a tenth. 1 is 21 of 41 tokens of two kinds."""
+    prompt = [1, 2] * 20 + [1]
+    drafter = fusion(prompt, longest=1)
+    tree = drafter.propose(prompt, 40)
+    share = 0.9 * 20 / 22
+    assert first_level(tree) == pytest.approx({2: share, 1: (1 - share) * 0.9 * 21 / 45})
+    drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
+    assert (drafter.trust.right[1], drafter.trust.expected[1]) == pytest.approx((4.6, 4 + 20 / 22))
+
+
+def test_text_and_earlier_outputs_by_hand() -> None:
+    """Earlier outputs first as far as they match longer, then the text, then they again."""
+    prompt, past = [2, 3, 1, 2], ((1, 2, 9), (5, 2, 8), (5, 2, 8))
+    drafter = fusion(prompt, past_outputs=past)
+    tree = drafter.propose(prompt, 1)
+    assert tree.tokens == (2, 9) and tree.probs == pytest.approx((1.0, 0.9 * (1 / 3 + 4 / 9 / 7)))
+    wide = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert wide[3] == pytest.approx(0.9 * 2 / 9) and wide[8] == pytest.approx(0.9 * 4 / 9 * 2 / 7)
+    drafter.observe(tree, step_verdict(tree, [9, 0]))
+    assert drafter.trust.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63) and drafter.trust.right[8 + 2] == 4.6
+    assert drafter.trust.expected[6] == 4.0
+
+
+def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
+    drafter = fusion([1, 2, 1], past_outputs=((1, 3),))
+    tree = drafter.propose([1, 2, 1], 40)
+    assert tree.tokens[1] == 2
+    drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
+    assert drafter.trust.right[1] == 4.6 and drafter.trust.right[9] == 3.6
+
+
+def test_where_the_longer_contexts_leave_little_the_shorter_are_not_asked() -> None:
+    """1 2 was followed by 3 or 4 forty times, which leaves 4/44; 2 alone by 5, too: a frequent token and no more."""
+    text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
+    found = first_level(fusion(text).propose(text, 1500))
+    assert found[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
+    prompt, past = [1, 2, 3, 1, 2], ((1, 2, 9),) * 18 + ((5, 2, 8),) * 18
+    found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert 9 in found and 8 not in found
+
+
+def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
+    for followers in ([5, 4, 4], [5, 4, 4, 9]):
+        prompt = [token for follower in followers for token in (2, follower)] + [2]
+        drafter = fusion(prompt, longest=1)
+        tree = drafter.propose(prompt, 1)
+        drafter.observe(tree, step_verdict(tree, [4, 0]))
+        assert tree.tokens == (2, 4) and drafter.trust.right[1] == 4.6
+
+
+def test_frequent_tokens_are_trusted_as_they_came_true() -> None:
+    """Two tokens that are none of them: half of what was expected twice did not come."""
+    prompt = [1, 2, 3, 9, 2, 3, 1, 2]
+    drafter = fusion(prompt, longest=1)
+    for root, said in ((2, 30), (30, 31)):
+        tree = drafter.propose([*prompt, root], 1).cut(0)
+        drafter.observe(tree, step_verdict(tree, [said]))
+    tree = drafter.propose([*prompt, 30, 31], 1)
+    assert tree.tokens == (31, 2) and tree.probs == pytest.approx((1.0, 3.6 / 5.0 * 3 / 16))
+
+
+def test_frequent_tokens_are_looked_up_anew() -> None:
+    drafter = fusion([1, 2, 3])
+    for token in range(100, 120):
+        bare = drafter.propose([token], 0)
+        drafter.observe(bare, step_verdict(bare, [30 if token % 2 else token]))
+    assert drafter.propose([30, 500], 1).num_draft <= 1
+    drafter.observe(TokenTree.chain(30), step_verdict(TokenTree.chain(30), [500]))
+    assert drafter.propose([30, 500], 1).tokens == (500, 30)
+
+
+def test_other_sources_are_asked_where_the_text_knows_nothing() -> None:
+    prompt = list(range(100, 700))
+    corpus = NGramCounts()
+    corpus.extend_apart([[699, 5]] * 9)
+    assert fusion(prompt).propose(prompt, 4).num_draft == 0
+    assert fusion(prompt, corpus=corpus).propose(prompt, 1).tokens == (699, 5)
+    every = fusion(prompt, corpus=corpus, recycling=True, past_outputs=((1, 2),))
+    assert every.propose(prompt, 1).tokens == (699, 5)
+
+
+def test_a_text_of_one_token_has_none_before_it() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[1, 5, 9]] * 9 + [[2, 5, 8]] * 30)
+    assert fusion([5], corpus=corpus).propose([5], 1).tokens == (5, 8)
+
+
+def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -> None:
+    given = material((1, 2, 3), past=((1, 2, 3, 4),) * 2)
+    assert FusionDrafter(given, past=False).past is None and FusionDrafter(material((1, 2, 3))).past is None
+    drafter = FusionDrafter(material((1, 2), past=((1, 2, 3, 4, 5),) * 2), longest=2)
+    for context in ([1, 2], [1, 2, 3], [1, 2, 3, 4]):
+        tree = drafter.propose(context, 1)
+        assert [row.label for row in drafter.note(tree).rows] == ["earlier outputs, 2 tokens matched"]
+        drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [len(context) + 1]))
+
+
+def test_a_corpus_is_not_asked_unless_told_to() -> None:
+    assert FusionDrafter(material((1, 2), corpus=NGramCounts())).corpus is None
+
+
+def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> None:
+    """4 1 2 was followed by 9, 1 2 by 9 and by 8; of the text only 2 matches."""
+    prompt, past = [2, 3, 4, 1, 2], ((4, 1, 2, 9), (7, 1, 2, 8))
+    found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    # Of what both leave 3, the text's own, takes a third, and of the rest each of them a sixth again.
+    each = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
+    assert found[8] == pytest.approx(0.9 * each) and found[9] == pytest.approx(0.9 * (1 / 3 + each))

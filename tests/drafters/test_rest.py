@@ -144,6 +144,7 @@ def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[
 def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
     index = SuffixIndex([[7] * 3, [7] * 3])
     assert index.order.tolist() == [7, 3, 6, 2, 5, 1, 4, 0]
+    assert SuffixIndex([[1], [1]]).order.tolist() == [3, 1, 2, 0]
     long = SuffixIndex([[7] * 100])
     assert long.order.tolist() == [*range(100, 100 - SORTED_TOKENS, -1), *range(101 - SORTED_TOKENS)]
 
@@ -152,7 +153,9 @@ def test_too_many_places_are_thinned_out_evenly() -> None:
     index = SuffixIndex([[1, token] for token in range(100)])
     places = index.places([1], 10)
     assert index.text[places].tolist() == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
-    assert len(index.places([1], 100)) == 100 and len(SuffixIndex([]).places([1], 10)) == 0
+    assert (
+        len(index.places([1], 100)) == len(index.places([1], 150)) == 100 and len(SuffixIndex([]).places([1], 10)) == 0
+    )
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 8))
@@ -203,3 +206,11 @@ def test_the_workbench_indexes_its_documents_once() -> None:
     ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert index.text.tolist() == [*ids[0], END, *ids[1], END]
     assert bench.counts().row((ids[0][0],)) == {ids[0][1]: 1}
+
+
+def test_places_are_whole_numbers_even_where_there_are_none() -> None:
+    index = SuffixIndex(CORPUS)
+    assert index.text.dtype == index.order.dtype == np.int64
+    for context in ((1, 2), (0,), ()):
+        assert index.longest_match(context, 1, 4, 10).dtype == np.int64
+    assert SuffixIndex([]).longest_match((1,), 1, 4, 10).dtype == np.int64

@@ -163,3 +163,48 @@ def test_the_draft_is_the_brute_force_one(
     own, old = brute_force([prompt], prompt, *options), brute_force(past, prompt, *options)
     paths = [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
     assert paths == (old if old[0] > own[0] else own)[1]
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_only_the_requests_own_text_has_positions(tree: bool) -> None:
+    """And a path that is just as likely as it must be is drafted."""
+    prompt = (1, 2, 3, 1)
+    own = SuffixDrafter(material(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
+    assert (own.tokens, own.positions) == ((1, 2, 3), (-1, 1, 2))
+    past = SuffixDrafter(material((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
+    assert (past.tokens, past.positions) == ((9, 2, 3), (-1, -1, -1))
+
+
+def test_a_tree_ends_where_a_shorter_match_may_draft_no_more() -> None:
+    prompt = (1, 2, 3, 9, 2, 3, 8, 3, 7, 1, 2, 3)
+    tree = SuffixDrafter(material(prompt), factor=1, tree=True).propose(prompt, 3)
+    # Three tokens matched once, then 9 2 3, each sure but for the first: 1/2 + 1/2 + 1/2.
+    assert tree.tokens == (3, 9, 2, 3) and tree.probs == (1.0, 0.5, 1.0, 1.0)
+
+
+def test_a_trees_match_is_as_short_as_brings_more() -> None:
+    """A run counts up to four tokens, match and draft: one less matched is one more drafted."""
+    prompt = (9, 1, 2, 3, 4, 5, 6, 8, 1, 2, 3)
+    drafter = SuffixDrafter(material(prompt), factor=2, depth=4, tree=True)
+    tree = drafter.propose(prompt, 2)
+    assert tree.tokens == (3, 4, 5) and drafter.note(tree).facts["matched tokens"] == 2
+    past = SuffixDrafter(material((1, 2), past=((1, 2, 3, 4, 5),)), factor=8, depth=4, tree=True)
+    assert past.propose((1, 2), 2).tokens == (2, 3, 4)
+
+
+def test_of_a_trees_equal_matches_the_longer_is_told() -> None:
+    drafter = SuffixDrafter(material((1, 2), past=((1, 2, 3),)), depth=3, tree=True)
+    tree = drafter.propose((1, 2), 8)
+    assert tree.tokens == (2, 3) and drafter.note(tree).facts["matched tokens"] == 2
+
+
+def test_the_surer_text_wins_in_trees_too() -> None:
+    for past in (((1, 3),), ((1, 3), (1, 3))):
+        drafter = SuffixDrafter(material((1, 2, 1), past=past), tree=True)
+        assert drafter.propose((1, 2, 1), 1).tokens == (1, 3)
+
+
+def test_as_much_of_the_prompt_is_found_in_past_outputs_as_runs_are_counted() -> None:
+    past = ((1, 2, 3), (2, 4), (2, 4), (2, 4))
+    assert SuffixDrafter(material((1, 2), past=past), depth=3).propose((1, 2), 1).tokens == (2, 3)
+    assert SuffixDrafter(material((1, 2), past=past), depth=2).propose((1, 2), 1).tokens == (2, 4)

@@ -72,6 +72,17 @@ def test_the_residual_of_equal_rows_is_p() -> None:
     assert residual(P[0], Q[0]) == pytest.approx([1.0, 0.0, 0.0])
 
 
+def test_each_row_of_a_residual_is_a_distribution_of_its_own() -> None:
+    rows = residual(np.array([[0.5, 0.3, 0.2], [0.0, 0.6, 0.4], [0.2, 0.2, 0.6]]), np.array([[0.25, 0.5, 0.25]] * 3))
+    assert rows == pytest.approx(np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.6], [0.0, 0.0, 1.0]]))
+
+
+def test_weights_are_drawn_from_as_the_distribution_they_stand_for() -> None:
+    assert draw(np.array([1.0, 3.0]), np.array([0.0])[0]) == 0
+    assert [int(draw(np.array([1.0, 3.0]), number)) for number in (0.24, 0.26, 0.99)] == [0, 1, 1]
+    assert [int(draw(np.array([0.1, 0.1]), number)) for number in (0.49, 0.51)] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("tree", "p", "q", "coins"),
     [
@@ -94,6 +105,11 @@ def test_coins_belong_to_seed_lane_and_position() -> None:
     assert Coins(7, "bigram").at(3) == Coins(7, "bigram").at(3)
 
 
+def test_the_coins_of_a_seed_stay_what_they_were() -> None:
+    """Else a race cannot be run again from its record."""
+    assert Coins(7, "bigram").at(3) == pytest.approx((0.006505154233849231, 0.43289674348108376), abs=1e-12)
+
+
 def test_coins_are_uniform_and_unrelated() -> None:
     coins = Coins(3, "trigram")
     pairs = np.array([coins.at(place) for place in range(20_000)])
@@ -112,6 +128,31 @@ def test_p_and_q_go_through_the_same_warpers(rule: SamplingRule, seed: int) -> N
     probs = np.random.default_rng(seed).dirichlet([0.5] * 8, size=3)
     expected = warp(torch.log(torch.from_numpy(probs)), rule).softmax(dim=-1).numpy()
     assert warp_probs(probs, rule) == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
+    probs = np.array([0.0, 0.5, 0.1, 0.4])
+    assert warp_probs(probs, SamplingRule(1.0)) == pytest.approx(probs)
+    assert warp_probs(probs, SamplingRule(1.0, top_k=2)) == pytest.approx([0.0, 5 / 9, 0.0, 4 / 9])
+    assert warp_probs(probs, SamplingRule(1.0, top_k=4)) == pytest.approx(probs)
+    assert warp_probs(probs, SamplingRule(1.0, top_p=0.5)) == pytest.approx([0.0, 1.0, 0.0, 0.0])
+
+
+def test_top_k_keeps_the_k_likeliest_of_many() -> None:
+    probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
+    for top_k in (1, 20, 999):
+        kept = np.flatnonzero(warp_probs(probs, SamplingRule(1.0, top_k=top_k)))
+        assert set(kept) == set(np.argsort(-probs)[:top_k])
+
+
+def test_of_equal_tokens_top_p_keeps_the_first() -> None:
+    # The even ones are three times as likely, so they hold three quarters; then the first odd ones come.
+    warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingRule(1.0, top_p=0.75 + 10.5 / 256))
+    assert np.flatnonzero(warped).tolist() == sorted([*range(0, 128, 2), *range(1, 23, 2)])
+
+
+def test_a_top_p_of_one_cuts_nothing_however_unlikely() -> None:
+    assert warp_probs(np.array([1.0, 1e-30]), SamplingRule(1.0))[1] == pytest.approx(1e-30, rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.02])

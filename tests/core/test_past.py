@@ -1,0 +1,56 @@
+"""Past outputs: the latest stay, each apart, with the end of the prompt before it; automata are shared."""
+
+from __future__ import annotations
+
+from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
+from specrace.ngrams.suffix_index import END
+
+
+def test_the_latest_stay_the_oldest_first() -> None:
+    past = PastOutputs(most=4)
+    for output in range(4):
+        past.add([output])
+    assert list(past) == [(0,), (1,), (2,), (3,)] and len(past) == 4
+    past.add([4])
+    assert list(past) == [(2,), (3,), (4,)] and len(past) == 3
+
+
+def test_sixty_four_are_kept() -> None:
+    assert len(PastOutputs([[1]] * 64)) == 64 and len(PastOutputs([[1]] * 65)) == 33
+
+
+def test_an_automaton_reads_each_output_behind_the_end_of_its_prompt() -> None:
+    past = PastOutputs([[5, 6]])
+    known = past.automaton(3)
+    assert (known.n, known.tokens) == (3, [5, 6, END])
+    past.add([7], prompt=range(10, 20))
+    assert known.tokens == [5, 6, END, *range(20 - PROMPT_TAIL, 20), 7, END]
+    assert past.automaton(3) is known
+    assert past.automaton(4).tokens == known.tokens
+
+
+def test_what_is_forgotten_is_in_no_automaton() -> None:
+    past = PastOutputs([[1], [2]], most=2)
+    before = past.automaton(3)
+    past.add([3])
+    assert past.automaton(3) is not before
+    assert past.automaton(3).tokens == [2, END, 3, END]
+    past.add([4], prompt=[8])
+    assert past.automaton(3).tokens == [3, END, 8, 4, END]
+
+
+def test_plain_outputs_are_wrapped_once() -> None:
+    past = PastOutputs.of([[1, 2]])
+    assert list(past) == [(1, 2)] and PastOutputs.of(past) is past
+
+
+def test_those_of_the_same_prompt_are_left_out() -> None:
+    past = PastOutputs(most=3)
+    past.add([1], prompt=[7, 8])
+    past.add([2], prompt=[9])
+    past.add([3])
+    others = past.of_others([7, 8])
+    assert list(others) == [(2,), (3,)] and others.most == 3
+    assert others.automaton(2).tokens == [9, 2, END, 3, END]
+    assert past.of_others([8]) is past
+    assert list(past.of_others([])) == [(1,), (2,)]

@@ -1,0 +1,120 @@
+"""Fusion's sources by hand: rows of the corpus, what the target said at rejected nodes; and prices and trust."""
+
+from __future__ import annotations
+
+import pytest
+
+from specrace.cost import ContextCost, CostCurve
+from specrace.drafters.payoff import Account, Prices, Trust, prices_of
+from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
+from specrace.ngrams.counts import NGramCounts
+from specrace.tree import TokenTree
+from specrace.verify import Scores, verify
+
+
+def corpus(*texts: list[int]) -> CorpusRows:
+    counts = NGramCounts()
+    counts.extend_apart(texts)
+    return CorpusRows(counts)
+
+
+def test_the_corpus_says_what_follows_two_tokens_and_of_the_rest_what_follows_one() -> None:
+    """After 1 2: 3 once, so 1 / (1 + 2). After 2: 3 once and 4 twice, so 1/7 and 2/7 of the two thirds left."""
+    rows = corpus([1, 2, 3], [5, 2, 4], [5, 2, 4])
+    for _ in range(2):
+        probs, rest = rows.successors(1, 2)
+        assert probs == pytest.approx({3: 1 / 3 + 2 / 3 / 7, 4: 2 / 3 * 2 / 7})
+        assert rest == pytest.approx(2 / 3 * 4 / 7)
+    assert rows.successors(9, 9) == ({}, 1.0)
+    probs, rest = rows.successors(9, 2)
+    assert probs == pytest.approx({4: 2 / 7, 3: 1 / 7}) and rest == pytest.approx(4 / 7)
+
+
+def test_of_a_row_the_likeliest_eight_are_told() -> None:
+    texts = [[1, token] for token in range(10, 20)]
+    probs, rest = corpus(*texts, [1, 19], [1, 18]).successors(0, 1)
+    assert list(probs) == [18, 19, *range(10, 16)] and len(probs) == NUM_TOP
+    assert probs[18] == pytest.approx(2 / 32) and probs[10] == pytest.approx(1 / 32)
+    assert rest == pytest.approx(20 / 32)
+
+
+def test_a_row_is_read_once() -> None:
+    rows = corpus([1, 2])
+    first = rows.successors(0, 1)
+    rows.counts = NGramCounts()
+    assert rows.successors(0, 1) == first != rows.successors(0, 2)
+
+
+def test_what_the_target_said_is_halved_from_rank_to_rank() -> None:
+    known = Recycled()
+    assert known.successors(5) == ({}, 1.0)
+    tree = TokenTree((5, 6, 6, 7), (-1, 0, 1, 0))
+    scores = Scores((6, 8, 9, 4), ((6, 3), (8, 2), (9, 1), (4, 0)))
+    known.learn(tree, verify(tree, scores))
+    assert known.successors(5) == ({6: 0.25, 3: 0.125}, 0.625)
+    # Node 2 carries 6 as well, but node 1 was accepted.
+    assert known.successors(6)[0] == {8: 0.25, 2: 0.125} and known.successors(7)[0] == {4: 0.25, 0: 0.125}
+
+
+def test_a_target_that_tells_its_token_only_is_learned_from_too() -> None:
+    known = Recycled()
+    tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))
+    known.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
+    assert known.rows == {5: (9,), 6: (0,), 7: (1,)}
+    known.learn(TokenTree.chain(5), verify(TokenTree.chain(5), Scores((1,), (tuple(range(12)),))))
+    assert known.rows[5] == tuple(range(NUM_TOP))
+
+
+def test_the_price_of_no_guess_is_one_and_hopeless_ones_have_a_floor() -> None:
+    free = Prices(CostCurve((1, 9), (1.0, 1.0)), 8)
+    assert free.costs == [1.0] * 9 and free.floor == Prices.CHEAPEST and free.corners == [8]
+    dear = Prices(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
+    assert dear.corners == [2, 8] and dear.floor == pytest.approx(2 / 8)
+    assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + each / 6 for each in range(7))])
+    assert dear.measured == pytest.approx(dear.costs)
+    none = Prices(CostCurve((1, 9), (1.0, 2.0)), 0)
+    assert (none.costs, none.corners, none.floor) == ([1.0], [], 1.0)
+
+
+def test_a_draft_takes_time_and_each_guess_a_little_more() -> None:
+    curve = CostCurve((1, 9), (1.0, 1.0), (ContextCost(256, 2.0, (1.0, 1.0)),))
+    assert Prices(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
+    assert Prices(curve, 3).measured == [1.0] * 4
+    assert prices_of(curve, 3) is prices_of(curve, 3)
+
+
+def test_trust_counts_what_was_expected_and_what_came() -> None:
+    trust = Trust(2)
+    assert (trust.right, trust.expected) == ([3.6] * 5, [4.0] * 5)
+    trust.judge(1, 0.5, True)
+    trust.judge(1, 0.25, False)
+    assert (trust.right[1], trust.expected[1]) == (4.6, 4.75)
+    assert trust.factor(1, 0.5) == pytest.approx(4.6 / 4.75)
+    assert trust.factor(0, 1.0) == pytest.approx(0.9)
+    trust.judge(4, 0.5, True)
+    assert trust.factor(4, 1.0) == pytest.approx(0.98)
+
+
+def test_the_account_by_hand() -> None:
+    account = Account()
+    assert not account.rests() and account.balance == 0.0
+    account.book(1, 3.0)
+    assert account.balance == -2.0 and not account.rests()
+    account.book(1, 1.5)
+    assert (account.pause, account.balance, account.next_pause) == (4, 0.0, 8)
+    assert [account.rests() for _ in range(5)] == [True] * 4 + [False]
+    account.book(2, 2.0)
+    assert account.next_pause == 8
+    account.book(2, 1.5)
+    assert (account.balance, account.next_pause) == (0.5, 4)
+    account.book(9, 1.0)
+    assert account.balance == 1.0
+
+
+def test_a_curve_that_falls_and_rises_is_priced_by_its_cheapest_rows() -> None:
+    """Two rows cost less than one, and eight less than seven: a lane runs the cheaper ones."""
+    prices = Prices(CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0)), 8)
+    assert prices.corners == [1, 3, 7, 8]
+    assert prices.costs[:4] == pytest.approx([1.0, 1.0, (0.97 + 1.4) / 2 / 0.97, 1.3 / 0.97])
+    assert Prices(CostCurve((1, 4, 8), (1.0, 1.4, 1.3)), 7).costs[6] == pytest.approx(1.3)
+    assert not Prices(CostCurve((1, 9), (1.0, 1.0)), 8).may_pay(0, 1.0, 0.0, 1.0)

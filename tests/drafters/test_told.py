@@ -1,0 +1,250 @@
+"""What each drafter tells of one draft, word for word; and that a drafter made without options has the listed ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specrace.drafters import METHODS, Method
+from specrace.drafters.base import COPYING, GUESSING, MODELLING, Bounds, Flag, Material, Option, Profile
+from specrace.drafters.draft_model import DraftModelDrafter
+from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.jacobi import JacobiDrafter
+from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
+from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
+from specrace.drafters.prompt_lookup import PromptLookupDrafter
+from specrace.drafters.recycling import RecyclingDrafter
+from specrace.drafters.rest import RestDrafter
+from specrace.drafters.suffix import SuffixDrafter
+from specrace.drafters.trie import TrieDrafter
+from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.note import Note, NoteRow
+from specrace.rule import SamplingRule
+from specrace.tree import TokenTree
+from specrace.verify import Scores, verify
+from tests.core.parts import VOCAB, material, step_verdict
+
+
+def test_the_tries_note() -> None:
+    drafter = TrieDrafter(material((8, 9, 1, 2, 3, 1, 2, 4)))
+    assert drafter.note(TokenTree.chain(4)) == Note({"matched tokens": 0})
+    tree = drafter.propose((7, 1, 2), 2)
+    row = NoteRow("Matched in the trie", "the last 2 of at most 3", (1, 2))
+    assert drafter.note(tree) == Note({"matched tokens": 2}, (row,), (0, 3, 3))
+    assert drafter.note(drafter.propose((7, 1, 2), 0)) == Note({"matched tokens": 0})
+
+
+def test_prompt_lookups_note() -> None:
+    drafter = PromptLookupDrafter(material((1, 2, 3, 1, 2)))
+    assert drafter.note(TokenTree.chain(2)) == Note({"matched tokens": 0})
+    assert drafter.note(drafter.propose((1, 2, 3, 1, 2), 2)) == Note({"matched tokens": 2})
+
+
+def test_rests_note() -> None:
+    drafter = RestDrafter(material((1, 2), corpus_index=SuffixIndex([(1, 2, 3), (1, 2, 4)])))
+    assert drafter.note(TokenTree.chain(2)) == Note({"places that match": 0})
+    assert drafter.note(drafter.propose((1, 2), 1)) == Note({"places that match": 2})
+    assert drafter.note(drafter.propose((1, 2), 0)) == Note({"places that match": 0})
+
+
+def test_jacobis_note() -> None:
+    drafter = JacobiDrafter(material((5, 5)))
+    assert drafter.note(drafter.propose((5, 5), 3)) == Note({}, (NoteRow("Trajectory", "guesses", (5, 5, 5)),))
+
+
+def test_lookaheads_note() -> None:
+    drafter = LookaheadDrafter(material((1, 2, 3, 1, 2, 4, 6)), n=3, window=2, guesses=2, pool_from_prompt=True)
+    tree = drafter.propose((9, 1), 9)
+    row, pool = drafter.rows[0], [NoteRow("Pool", f"n-gram {number}", hit, after=(1,)) for number, hit in
+                                  ((1, (2, 4)), (2, (2, 3)))]  # fmt: skip
+    facts = {"pool hits": 2, "tokens with n-grams in the pool": 3}
+    assert drafter.note(tree) == Note(facts, (NoteRow("Window", "row 0", (1, *row)), *pool))
+    drafter.observe(tree, step_verdict(tree, [7] * len(tree)))
+    below = tuple(NoteRow("Window", f"row {number}", tuple(each)) for number, each in enumerate(drafter.rows) if number)
+    note = drafter.note(drafter.propose((9, 1), 9))
+    assert note.rows == (NoteRow("Window", "row 0", (1, *drafter.rows[0])), *below, *pool) and len(below) == 1
+    assert drafter.note(drafter.propose((9, 1), 0)).rows == tuple(pool)
+
+
+def test_the_trigrams_note() -> None:
+    drafter = TrigramDrafter(material((1, 2, 3, 1, 2, 3, 2, 4)))
+    note = drafter.note(drafter.propose((1, 2), 1))
+    assert note.facts == {}
+    assert note.rows[0] == NoteRow("Rows of the table", "trigram, seen 2×", (3,), (2,), (1, 2))
+    assert drafter.note(drafter.propose((9, 3), 1)).rows[0] == NoteRow(
+        "Rows of the table", "bigram, seen 2×; the trigram only 0×", (1, 2), (1, 1), (3,)
+    )
+    bigram = BigramDrafter(material((1, 2, 3, 1, 2, 3, 2, 4)))
+    assert bigram.note(bigram.propose((1, 2), 0)).rows == (
+        NoteRow("Rows of the table", "bigram, seen 3×", (3, 4), (2, 1), (2,)),
+    )
+    assert len(bigram.note(bigram.propose((1, 2), 30)).rows) == 8
+
+
+def test_a_table_tells_six_continuations_and_none_before_the_text() -> None:
+    prompt = [token for after in (2, 3, 4, 5, 6, 7, 8) for token in (1, after)]
+    drafter = TrigramDrafter(material(prompt))
+    row = drafter.note(drafter.propose((1,), 0)).rows[0]
+    assert row == NoteRow("Rows of the table", "bigram, seen 7×", (2, 3, 4, 5, 6, 7), (1,) * 6, (1,))
+
+
+def test_suffix_decodings_note() -> None:
+    prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
+    drafter = SuffixDrafter(material(prompt), factor=8, tree=True)
+    assert drafter.note(TokenTree.chain(7)) == Note({"matched tokens": 0, "tokens expected": 0})
+    # 1/2, then 1/4 five times.
+    assert drafter.note(drafter.propose(prompt, 6)) == Note({"matched tokens": 1, "tokens expected": 1.75})
+    tree = TokenTree((7, 1, 2, 3), (-1, 0, 0, 1), (1.0, 1 / 3, 1 / 3, 1 / 2))
+    assert drafter.note(tree).facts["tokens expected"] == 0.83
+    assert drafter.note(TokenTree((7, 1, 2), (-1, 0, 0))).facts["tokens expected"] == 2.0
+
+
+def test_the_draft_models_note() -> None:
+    drafter = DraftModelDrafter(material((5, 6, 7, 5)))
+    facts = {"drafted": 2, "each guess": "the smaller model's likeliest", "sure of the whole": "25%"}
+    assert drafter.note(drafter.propose((5, 6, 7, 5), 2)) == Note(facts | {"by its own estimate": "1.75 tokens"})
+    assert drafter.note(TokenTree.chain(5)).facts["by its own estimate"] == "1.00 tokens"
+    drawing = DraftModelDrafter(material((5, 6, 7, 5), rule=SamplingRule(1.0)), sampled=True)
+    assert drawing.note(TokenTree.chain(5)).facts["each guess"] == "drawn at the race's temperature"
+
+
+def test_drafters_made_without_options_have_the_listed_ones() -> None:
+    given = material((1, 2, 3))
+    trie, lookup, rest, suffix = (
+        make(given) for make in (TrieDrafter, PromptLookupDrafter, RestDrafter, SuffixDrafter)
+    )
+    assert (trie.trie.n, trie.prefix, trie.static) == (13, 3, False)
+    assert (lookup.text.longest, lookup.shortest, lookup.llma) == (3, 1, False)
+    assert (rest.longest, rest.shortest, rest.length, rest.branches) == (16, 2, 10, 64)
+    assert (suffix.depth, suffix.factor, suffix.least, suffix.tree) == (64, 1, 0.1, False)
+    assert TrieDrafter(given, n=4, prefix=32).prefix == 3 and TrieDrafter(given, n=4, prefix=2).prefix == 2
+    fusion, trigram, lookahead = FusionDrafter(given), TrigramDrafter(given), LookaheadDrafter(given)
+    assert (fusion.own.longest, fusion.corpus, fusion.recycled, fusion.num_top) == (8, None, None, 0)
+    assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
+    assert (BigramDrafter(given).smoothing, BigramDrafter(given).rows) == (1.0, None)
+    assert (lookahead.n, lookahead.width, lookahead.pool.guesses, lookahead.pool_from_prompt) == (3, 5, 3, False)
+    assert not PoolDrafter(given).pool_from_prompt
+    assert DraftModelDrafter(given).random is None and RecyclingDrafter(given).successors == {}
+
+
+def test_the_options_that_are_listed() -> None:
+    listed = {
+        name: {option.name: (option.default, *_bounds(option.bounds)) for option in METHODS[name].options}
+        for name in ("rest", "suffix", "recycling", "fusion", "draft-model", "bigram")
+    }
+    assert listed == {
+        "rest": {"longest": (16, 1, 16), "shortest": (2, 1, 16), "length": (10, 1, 16), "branches": (64, 1, 1024)},
+        "suffix": {"depth": (64, 2, 64), "factor": (1, 1, 64), "min_percent": (10, 1, 100), "tree": (False,)},
+        "recycling": {"warm": (False,)},
+        "fusion": {"longest": (8, 1, 32), "corpus": (False,), "past": (True,), "recycling": (False,)},
+        "draft-model": {"sampled": (False,)},
+        "bigram": {"sampled": (False,), "smoothing_percent": (100, 1, 1000)},
+    }
+
+
+def _bounds(bounds: object) -> tuple[int, ...]:
+    return (bounds.low, bounds.high) if isinstance(bounds, Bounds) else ()
+
+
+def test_what_a_method_says_of_itself() -> None:
+    assert {name for name, method in METHODS.items() if method.samples} == {"bigram", "trigram", "draft-model"}
+    assert {name for name, method in METHODS.items() if method.needs_draft_model} == {"draft-model"}
+    assert {name: method.num_top for name, method in METHODS.items() if method.num_top} == {"recycling": 8, "fusion": 8}
+    assert METHODS["rest"].budget("cpu", {}) == 16 and METHODS["rest"].budget("cuda", {}) == 64
+    assert METHODS["suffix"].budget("cuda", {}) == 32 and METHODS["bigram"].budget("cuda", {}) == 4
+    plain = Method("plain", "Plain", "drafts nothing", TrieDrafter, 3)
+    assert plain.budget("cuda", {}) == 3 and plain.profile is COPYING and not plain.samples
+
+
+@pytest.mark.parametrize("value", [True, "true", "YES", " 1 ", "on", 1])
+def test_flags_that_are_on(value: object) -> None:
+    assert METHODS["trie"].check({"static": value}) == {"static": True}
+
+
+@pytest.mark.parametrize("value", [False, "false", "No", "0 ", "OFF", 0])
+def test_flags_that_are_off(value: object) -> None:
+    assert METHODS["trie"].check({"static": value}) == {"static": False}
+
+
+def test_numbers_at_their_bounds() -> None:
+    assert METHODS["trie"].check({"n": 2, "prefix": 32}) == {"n": 2, "prefix": 32}
+    assert METHODS["trie"].check({"n": 64, "prefix": 1}) == {"n": 64, "prefix": 1}
+
+
+def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
+    class Plain(TrieDrafter):
+        def __init__(self, material: Material, *, loud: bool = False) -> None:
+            super().__init__(material)
+
+    assert Method("plain", "Plain", "", Plain, 3).options == (Option("loud", False, Flag("loud")),)
+
+
+def test_to_draw_takes_both_the_option_and_distributions() -> None:
+    class Wishful(TrieDrafter):
+        def __init__(self, material: Material, *, sampled: bool = False) -> None:
+            super().__init__(material)
+
+    class Telling(TrieDrafter):
+        def distributions(self) -> np.ndarray:
+            return np.zeros((0, VOCAB))
+
+    assert not any(Method("one", "One", "", make, 3).samples for make in (Wishful, Telling))
+
+
+def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
+    prompt = (1, 2, 3, 1, 2)
+    for budget in (0, -1):
+        assert PromptLookupDrafter(material(prompt)).propose(prompt, budget).tokens == (2,)
+    jacobi = JacobiDrafter(material(prompt))
+    assert jacobi.propose(prompt, 3).num_draft == 3 and len(jacobi.guesses) == 3
+
+
+def test_a_window_that_just_fits_is_drafted() -> None:
+    lookahead = LookaheadDrafter(material((1, 2, 3)), n=3, window=5, guesses=0)
+    assert lookahead.propose((1, 2, 3), 4).num_draft == 0
+    assert lookahead.propose((1, 2, 3), 5).num_draft == 5
+    assert tree_size({"n": 3, "window": 5, "guesses": 0}) == 9
+
+
+def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_first() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    for token, likely in ((5, (6, 7)), (7, (8,)), (8, (9,))):
+        bare = TokenTree.chain(token)
+        drafter.observe(bare, verify(bare, Scores((0,), (likely,))))
+    tree = drafter.propose((5,), 30)
+    assert tree.tokens == (5, 6, 7, 8, 9) and tree.parents == (-1, 0, 0, 2, 3)
+    assert tree.probs == (1.0, 0.5, 0.25, 0.5, 0.5)
+
+
+def test_recycling_learns_the_token_0_and_no_unknown_one() -> None:
+    drafter = RecyclingDrafter(material((5,)))
+    for token, said in ((5, 0), (6, -1), (5, 1)):
+        drafter.observe(TokenTree.chain(token), step_verdict(TokenTree.chain(token), (said,)))
+    assert drafter.successors == {5: (1, 0)}
+
+
+def test_a_profile_fades() -> None:
+    assert Profile(0.5, 0.8).gains(4) == pytest.approx((0.5, 0.4, 0.32, 0.256))
+    assert Profile(0.5, 0.8).gains(0) == () and Profile(0.5, 0.8).price == 0.0
+    assert (GUESSING.gains(1), MODELLING.price) == ((0.4,), 0.2)
+
+
+def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
+    for make in (BigramDrafter, TrigramDrafter, DraftModelDrafter):
+        drafter = make(material((1, 2, 3), rule=SamplingRule(1.0)), sampled=True)
+        assert drafter.distributions().shape == (0, VOCAB)
+        for budget in (3, 1, 0):
+            tree = drafter.propose((1, 2, 3), budget)
+            rows = drafter.distributions()
+            assert rows.shape == (tree.num_draft, VOCAB) and tree.probs is not None
+            assert tree.probs == (1.0, *(rows[at, token] for at, token in enumerate(tree.tokens[1:])))
+            assert np.allclose(rows.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("make", [BigramDrafter, TrigramDrafter, DraftModelDrafter])
+def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
+    drafts = []
+    for seed in (1, 1, 2):
+        drafter = make(material((1, 2, 3), rule=SamplingRule(1.0), seed=seed), sampled=True)
+        drafts.append(drafter.propose((1, 2, 3), 12).tokens)
+    assert drafts[0] == drafts[1] != drafts[2]

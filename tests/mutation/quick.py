@@ -1,0 +1,31 @@
+"""A pytest plugin for mutants: few examples, and no search for the smallest that fails. One that fails is enough.
+
+Mutants run in forks of a process that has run the tests before, so what functions remember is forgotten.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import Phase, settings
+
+settings.register_profile(
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    max_examples=40,
+    phases=(Phase.explicit, Phase.generate),
+    database=None,
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Comes after every conftest, each of which loads a profile of its own."""
+    settings.load_profile("mutants")
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in ("specrace", "tests"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
