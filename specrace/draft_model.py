@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from specrace.sampling import warp
 from specrace.tree import TokenTree
 
 if TYPE_CHECKING:
-    from specrace.target import Target
+    from specrace.target import Prefix, Target
 
 # Tokens that a cache grows by when it is full.
 GROWTH = 256
@@ -29,22 +30,35 @@ class DraftModel:
         self.model = model
         self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
 
-    def session(self, prompt: Sequence[int], rule: SamplingRule) -> DraftSession:
-        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit."""
+    def session(
+        self, prompt: Sequence[int], rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)
+    ) -> DraftSession:
+        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit.
+
+        With graphs, those for `rows` tokens at a time are recorded here, for as many as `room` tells will be read.
+        """
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
                 f"{self.model.max_context}: use fewer or shorter documents, or leave out the lane draft-model."
             )
-        return DraftSession(self, self.model.prefill(prompt).store, rule)
+        return DraftSession(self, self.model.prefill(prompt), rule, room or GROWTH, rows)
 
 
 class DraftSession:
-    """One text in a draft model: what was read is in `store`."""
+    """One text in a draft model. Its cache has room for `room` tokens more, and grows where they are not enough."""
 
-    def __init__(self, drafting: DraftModel, store: KVStore, rule: SamplingRule) -> None:
+    def __init__(
+        self, drafting: DraftModel, prefix: Prefix, rule: SamplingRule, room: int, rows: Sequence[int]
+    ) -> None:
         self.model, self.vocab_size = drafting.model, drafting.vocab_size
-        self.store, self.rule = store, rule
+        self.rule, self._prefix, self._rows = rule, prefix, rows
+        self._session = self.model.session(prefix, room, rows=rows)
+
+    @property
+    def store(self) -> KVStore:
+        """What was read."""
+        return self._session.store
 
     @property
     def room(self) -> int:
@@ -68,12 +82,12 @@ class DraftSession:
     @torch.inference_mode()
     def _read(self, tokens: Sequence[int]) -> Tensor:
         """One forward; the logits after the last of `tokens`, float [1, V] over the target's vocabulary."""
-        needed = self.store.length + len(tokens)
-        if needed > self.store.capacity:
-            self.store = self.store.clone(needed + GROWTH)
+        if self.store.length + len(tokens) > self.store.capacity:
+            grown = replace(self._prefix, store=self.store)
+            self._session = self.model.session(grown, len(tokens) + GROWTH, rows=self._rows)
         # Where its table is shorter than the target's, an id beyond it is padding that no text contains.
         known = [min(token, self.model.vocab_size - 1) for token in tokens]
-        logits = self.model.logits(self.store, TokenTree.chain(known[0], known[1:]))[-1:].float()
+        logits = self._session.run(TokenTree.chain(known[0], known[1:]))[-1:].float()
         self.store.settle(len(tokens))
         if self.model.vocab_size < self.vocab_size:
             missing = self.vocab_size - self.model.vocab_size

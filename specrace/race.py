@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from specrace.cost import CostCurve, assumed_curve, best_budget
+from specrace.cost import CostCurve, assumed_curve, best_budget, row_counts
 from specrace.drafters import Drafter, Material, find_method
 from specrace.drafters.base import DraftModel
 from specrace.errors import InputError
@@ -56,8 +56,18 @@ class RaceTarget(Protocol):
     def prefill(self, prompt: Sequence[int]) -> Any:
         """A `Prefix`."""
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> TargetSession:
-        """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too."""
+    def session(
+        self,
+        prefix: Any,
+        room: int,
+        rule: SamplingRule | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = (1,),
+    ) -> TargetSession:
+        """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too.
+
+        What replays recorded forwards gets ready for trees of up to each of `rows` nodes.
+        """
 
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any."""
@@ -167,6 +177,7 @@ def race(
     warm_up(target, prefix, prompt[-1], budgets, num_top)
     prefix = target.prefill(prompt)  # measured again: the first run of a shape pays for more than the prompt
     material = gather(target, prompt, spec, near or assumed_curve(device), corpus, corpus_index, past)
+    open_draft_models(target, prefix, material, spec, near)
     lanes = [make_lane(target, name, prefix, material, spec, near) for name in spec.lanes]
     infos = tuple(
         LaneInfo(
@@ -246,12 +257,14 @@ def make_lane(
     """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
     device = target.device_type
     options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device, curve)
+    room = spec.max_new_tokens + num_draft + 1
+    material = replace(material, room=room)
     began = time.perf_counter()
     method = find_method(name)
     drafter: Drafter = method.build(material, **options)
     build_ms = 1000.0 * (time.perf_counter() - began)
     num_top: int = getattr(drafter, "num_top", 0)
-    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), num_top)
+    session = target.session(prefix, room, spec.rule(), num_top, row_counts(num_draft + 1))
     coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
     return Lane(
         name,
@@ -270,10 +283,21 @@ def make_lane(
 def warm_up(target: RaceTarget, prefix: Prefix, root: int, budgets: Sequence[int], num_top: int) -> None:
     """Run every tree size once or twice before a clock starts, so that no lane pays for being the first."""
     for budget in budgets:
-        session = target.session(prefix, 2 * budget + 2, num_top=num_top)
+        session = target.session(prefix, 2 * budget + 2, num_top=num_top, rows=row_counts(budget + 1))
         for _ in range(2):
             session.score(TokenTree.chain(root, [root] * budget))
         session.keep((0,))
+
+
+def open_draft_models(
+    target: RaceTarget, prefix: Prefix, material: Material, spec: RaceSpec, curve: CostCurve | None
+) -> None:
+    """Make the lanes that draft with a model once, and drop them: what a session's first opening costs (graphs are
+    recorded then) is on no clock.
+    """
+    for name in spec.lanes:
+        if find_method(name).needs_draft_model:
+            make_lane(target, name, prefix, material, spec, curve)
 
 
 def result(

@@ -40,8 +40,13 @@ class DraftSession(Protocol):
 class DraftModel(Protocol):
     """A smaller language model with the target's vocabulary. `specrace.draft_model.DraftModel` is one."""
 
-    def session(self, prompt: Sequence[int], rule: SamplingRule) -> DraftSession:
-        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit."""
+    def session(
+        self, prompt: Sequence[int], rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)
+    ) -> DraftSession:
+        """A session that has read all of `prompt` but its last token. Raises InputError where it does not fit.
+
+        `room` tokens more will be read, as far as is known, and `rows` of them at a time.
+        """
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ class Material:
 
     Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `rule` is how
     the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
-    drafters that cut their own trees.
+    drafters that cut their own trees; `room` how many tokens may follow all but the last of the prompt, drafts
+    included, 0 where that is not known.
     """
 
     prompt: tuple[int, ...]
@@ -62,6 +68,7 @@ class Material:
     rule: SamplingRule = field(default_factory=SamplingRule)
     draft_model: DraftModel | None = None
     curve: CostCurve = ASSUMED_GPU
+    room: int = 0
 
 
 class Drafter(Protocol):

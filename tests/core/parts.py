@@ -221,7 +221,9 @@ class CopyingModel:
         self.size = size
         self.sessions: list[CopyingSession] = []
 
-    def session(self, prompt: Sequence[int], rule: SamplingRule) -> CopyingSession:
+    def session(
+        self, prompt: Sequence[int], rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)
+    ) -> CopyingSession:
         self.sessions.append(CopyingSession(prompt[:-1], self.size))
         return self.sessions[-1]
 

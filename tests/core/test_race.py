@@ -56,7 +56,7 @@ class FunctionTarget:
 
         return Prefix()
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> FunctionSession:
+    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *_: Any, **__: Any) -> FunctionSession:
         self.rules.append(rule)
         return FunctionSession(prefix.tokens, self.next_token)
 
@@ -245,7 +245,7 @@ class Forgetful(FunctionTarget):
         super().__init__(markov(1, vocab=8))
         self.good_sessions, self.wrong_from, self.made = good_sessions, wrong_from, 0
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> FunctionSession:
+    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *_: Any, **__: Any) -> FunctionSession:
         # Sessions without a rule are for warming up.
         self.made += rule is not None
         if rule is None or self.made <= self.good_sessions:

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def test_its_time_is_its_lanes() -> None:
             return super().likeliest(tokens)
 
     class SlowModel(CopyingModel):
-        def session(self, prompt: Sequence[int], rule: SamplingRule) -> CopyingSession:
+        def session(self, prompt: Sequence[int], *given: Any) -> CopyingSession:
             time.sleep(0.02)
             return Slow(prompt[:-1], self.size)
 
