@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 from specrace.clock import own_ms
 from specrace.cost import CostCurve, assumed_curve
+from specrace.drafters import find_method
 from specrace.errors import InputError
 from specrace.events import Difference, Pace
 from specrace.lane import Lane
@@ -34,7 +35,7 @@ from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.pace import PaceKeeper, timed
-from specrace.race import RaceSpec, RaceTarget, gather, in_race_time, make_lane, warm_up
+from specrace.race import RaceSpec, RaceTarget, gather, in_race_time, make_lane, warm_up, warm_up_draft_model
 
 MAX_REPETITIONS = 1000
 TOLERANCE = 0.05
@@ -223,6 +224,9 @@ class Bench:
         report(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
         warm_up(self.target, prefix, prompt.tokens, self._spec_of(prompt), self._near(prompt))
+        for name in self.spec.lanes:
+            if find_method(name).needs_draft_model:
+                warm_up_draft_model(self._make_lane(name, prompt, prefix))
         if not self._warm:
             for name in self.spec.lanes:
                 self._run_lane(name, prompt)

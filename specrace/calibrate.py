@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from specrace.cache import user_cache_folder
-from specrace.cost import ContextCost, CostCurve
+from specrace.cost import ContextCost, CostCurve, row_counts
 from specrace.errors import InputError
 from specrace.race import RaceTarget
 from specrace.tree import TokenTree
@@ -68,7 +68,8 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
     # Different tokens, for a mixture of experts would run fewer experts for equal ones.
     prompt = [chance.randrange(target.vocab_size) for _ in range(context)]
     draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
-    session = target.session(target.prefill(prompt), rows[-1])
+    # A lane's buckets: on graphs a tree costs what its bucket costs.
+    session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
     times: dict[int, list[float]] = {number: [] for number in rows}
     for turn in range(WARM_UP_ROUNDS + rounds):
         for number in chance.sample(list(rows), len(rows)):

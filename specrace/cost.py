@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,15 @@ def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, pri
     """
     tokens = list(accumulate(expected, initial=1.0))
     return max(range(least, len(tokens)), key=lambda number: tokens[number] / (curve.at(1 + number) + price * number))
+
+
+def row_counts(most: int) -> tuple[int, ...]:
+    """The numbers of rows for which forwards are recorded where trees have 1 to `most`: 1, 9, 17, 33, 65, ... `most`.
+
+    One above the powers of two, because k guesses are k + 1 rows.
+    """
+    between = takewhile(lambda rows: rows < most, (1 + (8 << doubling) for doubling in count()))
+    return tuple(sorted({1, *between, most}))
 
 
 def pad_rows(curve: CostCurve, rows: int, most: int | None = None) -> int:

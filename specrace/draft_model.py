@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,18 +47,28 @@ class PromptedDraftModel:
         self.drafting, self.prefix = drafting, prefix
         self.prefill_ms = prefix.ms
 
-    def session(self, rule: SamplingRule) -> DraftSession:
-        """A session on a clone of the cache."""
-        store = self.prefix.store
-        return DraftSession(self.drafting, store.clone(store.length + GROWTH), rule)
+    def session(self, rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
+        """A session on a clone of the cache.
+
+        With graphs, those for `rows` tokens at a time are recorded here, for as many as `room` tells will be read.
+        """
+        return DraftSession(self.drafting, self.prefix, rule, room or GROWTH, rows)
 
 
 class DraftSession:
-    """One text in a draft model: what was read is in `store`."""
+    """One text in a draft model. Its cache has room for `room` tokens more, and grows where they are not enough."""
 
-    def __init__(self, drafting: DraftModel, store: KVStore, rule: SamplingRule) -> None:
+    def __init__(
+        self, drafting: DraftModel, prefix: Prefix, rule: SamplingRule, room: int, rows: Sequence[int]
+    ) -> None:
         self.model, self.vocab_size = drafting.model, drafting.vocab_size
-        self.store, self.rule = store, rule
+        self.rule, self._prefix, self._rows = rule, prefix, rows
+        self._session = self.model.session(prefix, room, rows=rows)
+
+    @property
+    def store(self) -> KVStore:
+        """What was read."""
+        return self._session.store
 
     @property
     def room(self) -> int:
@@ -81,12 +92,12 @@ class DraftSession:
     @torch.inference_mode()
     def _read(self, tokens: Sequence[int]) -> Tensor:
         """One forward; the logits after the last of `tokens`, float [1, V] over the target's vocabulary."""
-        needed = self.store.length + len(tokens)
-        if needed > self.store.capacity:
-            self.store = self.store.clone(needed + GROWTH)
+        if self.store.length + len(tokens) > self.store.capacity:
+            grown = replace(self._prefix, store=self.store)
+            self._session = self.model.session(grown, len(tokens) + GROWTH, rows=self._rows)
         # Where its table is shorter than the target's, an id beyond it is padding that no text contains.
         known = [min(token, self.model.vocab_size - 1) for token in tokens]
-        logits = self.model.logits(self.store, TokenTree.chain(known[0], known[1:]))[-1:].float()
+        logits = self._session.run(TokenTree.chain(known[0], known[1:]))[-1:].float()
         self.store.settle(len(tokens))
         if self.model.vocab_size < self.vocab_size:
             missing = self.vocab_size - self.model.vocab_size

@@ -13,6 +13,7 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specrace.cost import row_counts
 from specrace.draft_model import DraftModel, check_vocabulary
 from specrace.errors import InputError
 from specrace.forward import TracedForward, run_tree
@@ -166,7 +167,7 @@ def record_graphs(target: Target, recorder: Recorder) -> None:
     pool = GraphPool(target.forward, recorder, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
-        lent = pool.lend(target.prefill([0, 0]).store, len(tree))
+        lent = pool.lend(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
         replayed = lent.logits(tree)
         eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
         gap = float("nan") if replayed is None else _gap(replayed, eager)

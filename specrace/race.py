@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from specrace.cost import CostCurve, assumed_curve, best_budget
+from specrace.cost import CostCurve, assumed_curve, best_budget, row_counts
 from specrace.drafters import Drafter, Material, find_method
 from specrace.drafters.base import DraftModel
 from specrace.errors import InputError
@@ -65,8 +65,18 @@ class RaceTarget(Protocol):
     def prefill(self, prompt: Sequence[int]) -> Any:
         """A `Prefix`."""
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> TargetSession:
-        """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too."""
+    def session(
+        self,
+        prefix: Any,
+        room: int,
+        rule: SamplingRule | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = (1,),
+    ) -> TargetSession:
+        """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too.
+
+        What replays recorded forwards gets ready for trees of up to each of `rows` nodes.
+        """
 
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any."""
@@ -176,6 +186,9 @@ def race(
         prefix = target.prefill(prompt)  # measured now: the first run of a shape pays for more than the prompt
         warm_up(target, prefix, prompt, spec, near)
         material = gather(target, prompt, spec, near or assumed_curve(device), corpus, corpus_index, past)
+        for name in spec.lanes:
+            if find_method(name).needs_draft_model:
+                warm_up_draft_model(make_lane(target, name, prefix, material, spec, near))
         lanes = [make_lane(target, name, prefix, material, spec, near, pace) for name in spec.lanes]
         described = target.describe() | {"settings": settings(spec), "cost_curve": curve and curve.as_json()}
         infos = tuple(lane_info(lane, spec, device, material) for lane in lanes)
@@ -194,6 +207,11 @@ def race(
 def lane_budgets(spec: RaceSpec, device: str, curve: CostCurve | None) -> list[int]:
     """The most draft nodes in one step of each lane."""
     return [spec.lane_budget(name, device, curve) for name in spec.lanes]
+
+
+def needs_draft_model(spec: RaceSpec) -> bool:
+    """Whether one of the lanes drafts with a model."""
+    return any(find_method(name).needs_draft_model for name in spec.lanes)
 
 
 def lane_info(lane: Lane, spec: RaceSpec, device: str, material: Material) -> LaneInfo:
@@ -248,8 +266,7 @@ def gather(
     """All that the lanes' drafters may know; the target's draft model, which has read the prompt, only where one of
     them drafts with it.
     """
-    needed = any(find_method(name).needs_draft_model for name in spec.lanes)
-    drafting = target.draft_model() if needed else None
+    drafting = target.draft_model() if needs_draft_model(spec) else None
     return Material(
         tuple(prompt),
         target.vocab_size,
@@ -275,11 +292,13 @@ def make_lane(
     """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
     device = target.device_type
     options, num_draft = spec.lane_options(name, device), spec.lane_budget(name, device, curve)
+    room = spec.max_new_tokens + num_draft + 1
+    material = replace(material, room=room)
     built: list[Drafter] = []
     _, build_ms = timed(lambda: built.append(find_method(name).build(material, **options)))
     drafter = built[0]
     num_top: int = getattr(drafter, "num_top", 0)
-    session = target.session(prefix, spec.max_new_tokens + num_draft + 1, spec.rule(), num_top)
+    session = target.session(prefix, room, spec.rule(), num_top, row_counts(num_draft + 1))
     coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
     return Lane(
         name,
@@ -305,7 +324,7 @@ def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: Rac
     """
     device, num_top = target.device_type, max(find_method(name).num_top for name in spec.lanes)
     budgets = lane_budgets(spec, device, curve)
-    session = target.session(prefix, max(budgets) + 2, spec.rule(), num_top)
+    session = target.session(prefix, max(budgets) + 2, spec.rule(), num_top, row_counts(max(budgets) + 1))
     rejects = any(spec.lane_rule(name, device) == REJECTION for name in spec.lanes)
     until = time.monotonic() + WARM_UP_S
     for rows in warm_up_rows(budgets):
@@ -317,8 +336,9 @@ def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: Rac
         if time.monotonic() > until and rows - 1 not in budgets:
             break
     session.keep((0,))
-    if any(find_method(name).needs_draft_model for name in spec.lanes):
-        warm_up_draft_model(target, prompt, spec, device)
+    drafting = target.draft_model() if needs_draft_model(spec) else None
+    if drafting is not None:
+        drafting.after(prompt)
 
 
 def warm_up_rows(budgets: Sequence[int]) -> list[int]:
@@ -327,17 +347,13 @@ def warm_up_rows(budgets: Sequence[int]) -> list[int]:
     return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
 
 
-def warm_up_draft_model(target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, device: str) -> None:
-    """Let the draft model, if there is one, read the prompt, and then as many tokens as it may ever read at once."""
-    drafting = target.draft_model()
-    if drafting is None:
-        return
-    session = drafting.after(prompt).session(spec.rule())
-    for count in range(spec.lane_budget("draft-model", device) + 1, 0, -1):
-        read = session.likeliest if spec.lane_rule("draft-model", device) == MATCH else session.distribution
-        if count <= session.room:
-            read([prompt[-1]] * count)
-            session.rewind(len(prompt) - 1)
+def warm_up_draft_model(lane: Lane) -> None:
+    """Let a lane that is made for this, and drops its session after it, draft as it will: once behind the prompt, and
+    once behind a draft that was accepted whole, where two tokens are read at a time.
+    """
+    for _ in range(2):
+        tree = lane.drafter.propose(lane.context, lane.num_draft)
+        lane.context += [*tree.tokens[1:], tree.tokens[-1]]
 
 
 def result(

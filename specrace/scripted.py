@@ -77,11 +77,11 @@ class ScriptedTarget(Target):
         prompt = tuple(prompt)
         return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:
+    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *rest: Any, **named: Any) -> Session:
         """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
         if rule is not None and rule.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
-        session = super().session(prefix, room, rule, num_top)
+        session = super().session(prefix, room, rule, *rest, **named)
         assert isinstance(prefix, ScriptedPrefix)
         # The session is the usual one, graphed or not; only what it is said to have chosen is another.
         return _Following(session, prefix.script)

@@ -19,6 +19,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from specrace.cost import row_counts
 from specrace.draft_model import DraftModel
 from specrace.errors import InputError
 from specrace.forward import TracedForward, run_tree
@@ -35,6 +36,8 @@ from specrace.verify import Scores
 BUNDLED_MODEL = Path(__file__).resolve().parent.parent / "assets" / "tiny"
 BUNDLED_DRAFT_MODEL = BUNDLED_MODEL.parent / "tiny-draft"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Of graphs, where nobody says what will be run.
+_ROWS = row_counts(65)
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -118,14 +121,22 @@ class Target:
         return logits
 
     @torch.inference_mode()
-    def session(self, prefix: Prefix, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> Session:
+    def session(
+        self,
+        prefix: Prefix,
+        room: int,
+        rule: SamplingRule | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = _ROWS,
+    ) -> Session:
         """A lane's own session: a clone of `prefix` with room for `room` tokens more.
 
-        With graphs, those that it may need are recorded here, which is before any clock starts.
+        With graphs, those of its `rows` are recorded here, which is before any clock starts. A tree is run with the
+        next of them.
         """
         sampler = Sampler(rule or SamplingRule())
         if self.graphs is not None:
-            return GraphedSession(self, self.graphs.lend(prefix.store, room), sampler, num_top)
+            return GraphedSession(self, self.graphs.lend(prefix.store, room, rows), sampler, num_top)
         store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
         return Session(self, store, sampler, num_top)
 

@@ -42,8 +42,8 @@ class PromptedDraftModel(Protocol):
 
     prefill_ms: float
 
-    def session(self, rule: SamplingRule) -> DraftSession:
-        """A session behind the prompt."""
+    def session(self, rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
+        """A session behind the prompt. As far as is known it will read `room` tokens more, `rows` of them at a time."""
 
 
 class DraftModel(Protocol):
@@ -59,7 +59,8 @@ class Material:
 
     Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `rule` is how
     the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
-    drafters that cut their own trees.
+    drafters that cut their own trees; `room` how many tokens may follow all but the last of the prompt, drafts
+    included, 0 where that is not known.
     """
 
     prompt: tuple[int, ...]
@@ -71,6 +72,7 @@ class Material:
     rule: SamplingRule = field(default_factory=SamplingRule)
     draft_model: PromptedDraftModel | None = None
     curve: CostCurve = ASSUMED_GPU
+    room: int = 0
 
 
 class Drafter(Protocol):

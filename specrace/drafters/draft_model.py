@@ -20,6 +20,8 @@ from specrace.verify import Verdict
 
 # Which stream of the seed the drafts are drawn with; the bigram's and the trigram's are 2 and 3.
 STREAM = 1
+# Tokens that are read at a time: the last guess or the pending token; after a draft that was accepted whole both.
+_ROWS = (1, 2)
 
 
 class DraftModelDrafter:
@@ -40,7 +42,7 @@ class DraftModelDrafter:
                 "The lane draft-model has no model to draft with; "
                 "give a smaller one with the target's vocabulary (--draft-model)."
             )
-        self.session = material.draft_model.session(material.rule)
+        self.session = material.draft_model.session(material.rule, material.room, _ROWS)
         self.vocab_size = material.vocab_size
         self.random = np.random.default_rng((material.seed, STREAM, 2)) if sampled else None
         # What the session has read, of which the first `settled` tokens stand in the text for good.

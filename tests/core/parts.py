@@ -233,7 +233,7 @@ class PromptedCopyingModel:
     def __init__(self, model: CopyingModel, prompt: tuple[int, ...]) -> None:
         self.model, self.prompt = model, prompt
 
-    def session(self, rule: SamplingRule) -> CopyingSession:
+    def session(self, rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)) -> CopyingSession:
         self.model.sessions.append(CopyingSession(self.prompt[:-1], self.model.size))
         return self.model.sessions[-1]
 

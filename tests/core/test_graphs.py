@@ -5,21 +5,28 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from specrace.drafters import METHODS
+from specrace.bench import Bench, BenchPrompt
+from specrace.cost import assumed_curve, row_counts
+from specrace.draft_model import DraftModel
+from specrace.drafters import METHODS, Material
+from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.events import Finished
-from specrace.graphs import COLUMN_STEP, ROWS
+from specrace.graphs import COLUMN_STEP
 from specrace.inputs import TreeInputs
 from specrace.kv import KVStore
 from specrace.loading import record_graphs
-from specrace.race import RaceSpec, race
+from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.race import RaceSpec, gather, make_lane, race
 from specrace.target import GraphedSession, Target
 from specrace.tree import TokenTree
-from tests.core.parts import ARCHITECTURES, random_prompt, random_tree, tiny_target
+from tests.core.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
 
 
 class Double:
@@ -48,10 +55,104 @@ def graphed(name: str, **changes: object) -> tuple[Target, Double]:
     return target, double
 
 
-def session_of(target: Target, prompt: list[int], room: int = 200) -> GraphedSession:
-    session = target.session(target.prefill(prompt), room)
+def session_of(
+    target: Target, prompt: list[int], room: int = 200, rows: tuple[int, ...] = row_counts(65)
+) -> GraphedSession:
+    session = target.session(target.prefill(prompt), room, rows=rows)
     assert isinstance(session, GraphedSession)
     return session
+
+
+class OnGpu(Target):
+    """Says that it is on a GPU, and writes down the rows of each forward, and whether it was an eager one."""
+
+    device_type = "cuda"
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.forwards: list[tuple[int, bool]] = []
+        self._eager = False
+
+    def run(self, store: KVStore, tree: TokenTree) -> Tensor:
+        self._eager = True
+        try:
+            return super().run(store, tree)
+        finally:
+            self._eager = False
+
+    def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
+        self.forwards.append((inputs.rows, self._eager))
+        return super().forward(store, inputs, end)
+
+
+def on_gpu(name: str, seed: int = 0) -> tuple[OnGpu, Double]:
+    model = tiny_model(name, seed=seed, eos_token_id=None, max_position_embeddings=2048)
+    target, double = OnGpu(model), Double()
+    record_graphs(target, double)
+    assert target.graphs is not None
+    return target, double
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 8, 9, 10, 17, 33, 65, 81, 120, 1025])
+def test_row_counts_are_one_above_the_powers_of_two_and_the_most(most: int) -> None:
+    """So that a full draft of 8, 16 or 32 guesses runs no padding, nor does any lane's fullest tree."""
+    counts = row_counts(most)
+    assert counts[0] == 1 and counts[-1] == most and list(counts) == sorted(set(counts))
+    assert set(counts) - {1, most} == {each for each in (9, 17, 33, 65, 129, 257, 513) if each < most}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temperature: float) -> None:
+    """The draft model's own forwards too; no graph has more rows than the next bucket, a full tree none too many."""
+    (target, _), (small, _) = on_gpu("llama"), on_gpu("gpt2", seed=1)
+    target.drafting = DraftModel(small, VOCAB)
+    prompt, chance = (2, 3, 4, 5, 6) * 8, random.Random(1)
+    index = SuffixIndex([[*prompt, *(chance.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
+    spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
+    material = gather(target, prompt, spec, assumed_curve("cuda"), None, index, ())
+    lane, most = make_lane(target, name, target.prefill(prompt), material, spec), 0
+    buckets = row_counts(spec.lane_budget(name, "cuda") + 1)
+    small.forwards.clear()
+    while not lane.end:
+        target.forwards.clear()
+        size = len(lane.step().tree)
+        expected = min(rows for rows in buckets if rows >= size)
+        assert target.forwards == [(expected, False)] and expected < max(2 * size, 10)
+        most = max(most, size)
+    if not temperature and name in (largest := {"lookahead": 120, "recycling": 81, "draft-model": 9, "jacobi": 17}):
+        # Some of lookahead's guesses share their nodes.
+        assert buckets[-1] == largest[name] and most > (buckets[-2] if name == "lookahead" else buckets[-1] - 1)
+    assert {eager for _, eager in small.forwards} <= {False} and {rows for rows, _ in small.forwards} <= {1, 2}
+    assert (len(small.forwards) > 30) == (name == "draft-model")
+
+
+def test_no_graph_is_recorded_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft model's session is opened by its drafter, whose making is on its lane's clock."""
+    (target, double), (small, its) = on_gpu("llama"), on_gpu("gpt2", seed=1)
+    target.drafting = DraftModel(small, VOCAB)
+    made: list[tuple[int, int]] = []
+
+    class Watched(DraftModelDrafter):
+        def __init__(self, material: Material, *, sampled: bool = False) -> None:
+            before = its.recorded
+            super().__init__(material, sampled=sampled)
+            made.append((before, its.recorded))
+
+    monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=Watched))
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=40)
+    events = race(target, (3, 4, 5) * 9, spec)
+    next(events)
+    before, after = made[-1]
+    recorded = double.recorded
+    assert 0 < before == after
+    list(events)
+    assert (double.recorded, its.recorded) == (recorded, after)
+    bench = Bench(target, replace(spec, lanes=("draft-model",)), repetitions=1)
+    prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
+    for _ in bench.run(prompts):
+        assert made[-1][0] == made[-1][1]
+    assert its.recorded > after and sum(after > before for before, after in made) == 2
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -96,21 +197,51 @@ def test_what_stands_in_padding_and_behind_it_changes_nothing() -> None:
 def test_a_tree_takes_the_next_bucket_and_a_larger_one_runs_eagerly() -> None:
     target, double = graphed("llama")
     session = session_of(target, [3, 4, 5])
-    for size in (1, 2, 8, 9, 16, 17, 33, 64):
+    for size in (1, 2, 8, 9, 16, 17, 33, 34, 65):
         before = double.replayed
         session.score(TokenTree.chain(5, [7] * (size - 1)))
         assert double.replayed == before + 1
-        assert min(rows for rows in ROWS if rows >= size) in {rows for rows, _ in session._lent.buckets}
+    assert {rows for rows, _ in session._lent.buckets} == {1, 9, 17, 33, 65}
     before = double.replayed
-    assert len(session.score(TokenTree.chain(5, [7] * 64)).targets) == 65
+    assert len(session.score(TokenTree.chain(5, [7] * 65)).targets) == 66
     assert double.replayed == before
+
+
+def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
+    target, double = graphed("llama")
+    first = session_of(target, [3, 4, 5], rows=(1, 5))
+    recorded = double.recorded
+    assert {(1, COLUMN_STEP), (5, COLUMN_STEP)} <= set(first._lent.buckets)
+    del first
+    second = session_of(target, [3, 4, 5], rows=(1, 81))
+    assert target.graphs is not None and target.graphs.num_stores == 1
+    assert double.recorded == recorded + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._lent.buckets)
+    # Of 5 rows it has a graph, but not by this wish: what a step takes must not hang on who was there before.
+    before = double.replayed
+    inputs = target.graphs.inputs(81)
+    inputs.fill(TokenTree.chain(9), 0)
+    second.score(TokenTree.chain(5, [6, 7]))
+    assert double.replayed == before + 1 and inputs.tensors.ids[0, :3].tolist() == [5, 6, 7]
+
+
+def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_lent() -> None:
+    target, double = graphed("llama", max_position_embeddings=4096)
+    wanted = ((1, 33), (1, 81), (1, 121))
+    sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in wanted]
+    recorded, stores = double.recorded, [each.store for each in sessions]
+    del sessions
+    for number in (1, 0, 2, 1):
+        assert session_of(target, [6, 7], rows=wanted[number]).store is stores[number]
+    longer = session_of(target, [3] * (COLUMN_STEP - 50), room=200, rows=(1, 33))
+    assert longer.store not in stores and double.recorded == recorded + 4
 
 
 def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
     target, _ = graphed("llama", max_position_embeddings=4096)
-    session = session_of(target, [3] * (COLUMN_STEP - 100), room=200)
-    ends = {rows: sorted(end for each, end in session._lent.buckets if each == rows) for rows in ROWS}
-    assert ends == {rows: [COLUMN_STEP, 2 * COLUMN_STEP] for rows in ROWS}
+    rows = (1, 9, 17, 33)
+    session = session_of(target, [3] * (COLUMN_STEP - 100), room=200, rows=rows)
+    found = {each: sorted(end for other, end in session._lent.buckets if other == each) for each in rows}
+    assert found == {each: [COLUMN_STEP, 2 * COLUMN_STEP] for each in rows}
     store = session.store
     while store.length < COLUMN_STEP + 50:
         assert session._lent.logits(TokenTree.chain(3, [4] * 7)) is not None

@@ -85,7 +85,7 @@ class WorkingTarget(FunctionTarget):
         self.used = count
         self.changes.append(count)
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, num_top: int = 0) -> WorkingSession:
+    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *_: Any) -> WorkingSession:
         return WorkingSession(prefix.tokens, self, rule)
 
     def run(self, rows: int, samples: bool) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_its_time_is_its_lanes() -> None:
     class Prompted:
         prefill_ms = 0.0
 
-        def session(self, rule: SamplingRule) -> CopyingSession:
+        def session(self, *given: Any) -> CopyingSession:
             time.sleep(0.02)
             return Slow(PROMPT[:-1], 1 << 20)
 
