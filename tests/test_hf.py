@@ -61,10 +61,11 @@ class Fifty(Sequence[torch.Tensor]):
 def prompts(bundled: Workbench) -> Fifty:
     """Prompts as the app builds them: the questions that ship, behind the first or second passage."""
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+    retrieve = functools.cache(bundled.retrieve)
 
     def build(number: int) -> torch.Tensor:
         rank, place = divmod(number, len(questions))
-        found = bundled.retrieve(questions[place], 2)[rank : rank + 1]
+        found = retrieve(questions[place], 2)[rank : rank + 1]
         return torch.tensor([build_prompt(bundled.target.tokenizer, questions[place], found).tokens])
 
     return Fifty(build)
