@@ -36,19 +36,14 @@ MORE = (
 )
 
 
-DRAFTING = tuple(name for name in METHODS if name != "vanilla")
-
-
 def test_every_lane_equals_vanilla_at_a_temperature(bundled: Workbench) -> None:
-    """Each lane on every second question."""
     assert bundled.target.describe()["dtype"] == "float32"
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     questions += MORE
     assert len(set(questions)) == 50
     results: list[LaneResult] = []
     for seed, question in enumerate(questions):
-        lanes = tuple(name for place, name in enumerate(DRAFTING) if (place + seed) % 2)
-        spec = RaceSpec(lanes, max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
+        spec = RaceSpec(tuple(METHODS), max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
         *_, finished = bundled.ask(question, spec, top=1)
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
@@ -57,7 +52,7 @@ def test_every_lane_equals_vanilla_at_a_temperature(bundled: Workbench) -> None:
     saved = Counter[str]()
     for lane in results:
         saved[lane.lane] += lane.tokens - lane.steps
-    assert sum(count > 25 for count in saved.values()) >= 6, saved
+    assert sum(count > 50 for count in saved.values()) >= 6, saved
     assert sum(lane.tokens for lane in results if lane.lane == "vanilla") > 50 * 11
 
 

@@ -88,7 +88,7 @@ def test_it_is_lossless_on_every_architecture(rule) -> None:
     accepted = 0
     for name in ARCHITECTURES:
         target = lossless.target_of(name)
-        for prompt in lossless.prompts_of(name, 8):
+        for prompt in lossless.prompts_of(name, 4):
             prefix = target.prefill(prompt)
             drafter = METHODS["echo"].build(lossless.material(prompt))
             lane = lossless.run_lane(target, prefix, prompt, drafter, rule=rule, eos_ids=lossless.NO_END)

@@ -273,10 +273,10 @@ def test_stores_and_their_graphs_are_lent_again_and_never_made_anew() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_race_on_graphs_prints_what_an_eager_one_prints(temperature: float) -> None:
-    spec = RaceSpec(tuple(METHODS), max_new_tokens=40, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=24, temperature=temperature, seed=5)
     target, double = graphed("llama")
     eager = tiny_target("llama")
-    for number in range(3):
+    for number in range(2):
         prompt = random_prompt(random.Random(number))
         outcomes = []
         for each in (target, eager):

@@ -171,7 +171,7 @@ def first_two(
 def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> None:
     small = tiny_target("llama", seed=3, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     trace_forwards(small, packed=False)
-    rule, count = SamplingRule(0.7, top_p=0.95), 1200
+    rule, count = SamplingRule(0.7, top_p=0.95), 900
     prefix = small.prefill(PROMPT)
     law = joint_law(small, PROMPT, rule)
     smaller = tiny_target("gpt2", seed=1, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
@@ -183,7 +183,7 @@ def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> N
     # The mean distance of so many fair draws, over 16 pairs that the target says.
     fair = np.sqrt(2 * law * (1 - law) / np.pi / count).sum() / 2
     # A lane that redraws from all of p after a rejection is off by 0.12 or more, one that takes every guess by 0.7.
-    assert np.abs(found - law).sum() / 2 < 1.7 * fair < 0.06
+    assert np.abs(found - law).sum() / 2 < 1.7 * fair < 0.07
 
 
 def joint_law(target: Target, prompt: Sequence[int], rule: SamplingRule) -> np.ndarray:
