@@ -114,6 +114,12 @@ def wait_for(page: Page, **data: str) -> None:
     page.wait_for_selector(f".stage{selector}", state="attached")
 
 
+def wait_for_words(page: Page) -> None:
+    """Until a race that was asked for runs, and every lane has written something."""
+    wait_for(page, phase="running")
+    until(page, lambda: all(texts(page)))
+
+
 def modes(page: Page) -> list[str]:
     """The modes that the stage has been in, one after the other."""
     found: list[str] = page.evaluate("witness.modes")

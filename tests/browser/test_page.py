@@ -21,9 +21,9 @@ from tests.browser.parts import (
     reels,
     stage,
     texts,
-    until,
     wait_for,
     wait_for_reel,
+    wait_for_words,
 )  # fmt: skip
 
 pytestmark = pytest.mark.browser
@@ -129,7 +129,7 @@ def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
     number = reels(page)
     with app.hold.after(UNDER_WAY):
         ask(page)
-        until(page, lambda: all(texts(page)))
+        wait_for_words(page)
         page.locator("#stop").click()
         wait_for_reel(page, number)
     assert stage(page)["phase"] == "stopped"

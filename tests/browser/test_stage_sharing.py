@@ -32,6 +32,7 @@ from tests.browser.parts import (
 pytestmark = pytest.mark.browser
 
 LOADING_MS = 700
+STOPPED_AT_S = 3600
 SOON_MS = 3000
 HOSTILE = (
     "<img src=x onerror=window.__pwn=1> ${alert(1)} ${window.__pwn=2} {{x}} {{{y}}} `${1}` "
@@ -151,7 +152,7 @@ def test_a_visitor_of_a_page_without_a_model_sees_a_race_within_three_seconds(lo
     """By the page's own clock, which stands still while the server is asked."""
     page = opener.blank(loading_app, 1280, 720, stopped=True)
     page.emulate_media(reduced_motion="no-preference")
-    page.clock.pause_at(1)
+    page.clock.pause_at(STOPPED_AT_S)
     page.goto(loading_app)
     turn_until(page, "() => document.querySelector('.stage .pane') !== null")
     assert not any(texts(page))

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.apps import wait_until
-from tests.browser.parts import ask, begin, reels, stage, texts, turn, until, wait_for, wait_for_reel
+from tests.browser.parts import ask, begin, reels, stage, texts, turn, until, wait_for, wait_for_reel, wait_for_words
 
 pytestmark = pytest.mark.browser
 
@@ -86,7 +86,7 @@ def test_no_frame_is_lost_in_a_hidden_tab(app: Any, share_page: Any) -> None:
     number = reels(page)
     with app.hold.after(UNDER_WAY):
         ask(page)
-        until(page, lambda: all(texts(page)))
+        wait_for_words(page)
         page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
         go_on(app, page, 10, events=4)
         page.evaluate("delete document.visibilityState")
