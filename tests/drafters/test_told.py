@@ -248,3 +248,11 @@ def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
         drafter = make(material((1, 2, 3), rule=SamplingRule(1.0), seed=seed), sampled=True)
         drafts.append(drafter.propose((1, 2, 3), 12).tokens)
     assert drafts[0] == drafts[1] != drafts[2]
+
+
+def test_a_smoothed_row_is_a_distribution() -> None:
+    """After 1 came 2 twice and 3 once; one is added to each of the vocabulary's counts."""
+    drafter = BigramDrafter(material((1, 2, 1, 2, 1, 3), rule=SamplingRule(1.0)), sampled=True)
+    assert drafter.rows is not None
+    row = drafter.rows.smoothed((1,))
+    assert row[[2, 3, 4]] == pytest.approx(np.array([3, 2, 1]) / (3 + VOCAB)) and row.sum() == pytest.approx(1.0)
