@@ -112,15 +112,15 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 
     def load(report: Callable[[str], None]) -> Workbench:
         report("Loading the model")
-        import torch
         import transformers.utils.logging
 
+        from specrace.target import use_processors
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
-        # Threads wait for each other, and all would wait for the one whose processor draws the page.
-        torch.set_num_threads(options.threads or min(torch.get_num_threads(), max(1, num_processors() - 1)))
+        # One processor is for the page, and for a browser on this machine.
+        use_processors(options.threads, spare=1)
         bench = Workbench.open(
             model=options.model,
             documents=[options.corpus],
@@ -134,11 +134,6 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         return bench
 
     return load
-
-
-def num_processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe(bench: Workbench) -> str:

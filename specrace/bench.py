@@ -1,7 +1,7 @@
 """The bench: prompts x lanes x repetitions, whole runs in turn and in rotated order, medians and their spread.
 
 What is timed. A lane's clock (`decode_ms`) is the race's: draft + target + keep of its own steps, and the building of
-its tables; prefill is not on it. `run_ms` is the wall clock of the whole: prefill, the session's cache, tables, and
+its tables; prefill is not on it. `run_ms` is the time of the whole: prefill, the session's cache, tables, and
 every step. A peer's `run_ms` is the whole call of `generate`, and its decode time what follows its first output, whose
 tokens are not counted either. So decode is compared with decode, and run with run.
 
@@ -243,22 +243,20 @@ class Bench:
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """Prefill, build and decode, alone from begin to end."""
         self._pace.catch_up()
-        booked_ms = self._pace.booked_ms
         self.target.reset_peak_memory()
         began = own_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
-        build_ms = lane.at_ms
-        metrics = LaneMetrics(draft_ms=build_ms)
+        # All before the first step, of which the lane's clock has the tables. A clock's reading may be off by a wait.
+        opening_ms = max(own_ms() - began - lane.at_ms, prefix.ms)
+        metrics = LaneMetrics(draft_ms=lane.at_ms)
         while not lane.end:
             self._pace.look()
             metrics.add(lane.step())
-        # What is neither a probe nor on the lane's clock, which is corrected.
-        rest_ms = own_ms() - began - (self._pace.booked_ms - booked_ms) - build_ms
         peak = self.target.peak_memory()
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
-        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, metrics.decode_ms + rest_ms, peak, limit)
+        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, opening_ms + metrics.decode_ms, peak, limit)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Each lane's clock where all take turns step by step, beginning with the lane number `first`."""

@@ -61,8 +61,7 @@ class PaceTarget(Protocol):
 class PaceKeeper:
     """Measures the pace of a race. `slowdown` is what the time of a step is divided by now.
 
-    `run` is the probe: one forward, waited for. Between turns `look` runs it where it is due. `booked_ms` is the time,
-    uncorrected, of all probes since the reference and of all steps.
+    `run` is the probe: one forward, waited for. Between turns `look` runs it where it is due.
     """
 
     def __init__(self, run: Callable[[], object], target: PaceTarget) -> None:
@@ -72,7 +71,6 @@ class PaceKeeper:
         self.slowdown = 1.0
         self.reference_ms = 0.0
         self._probes: list[float] = []
-        self.booked_ms = 0.0
         self._since_probe = 0.0
         self._steps: dict[str, list[tuple[int, float]]] = {}
         self._waited_before = 0.0
@@ -115,7 +113,6 @@ class PaceKeeper:
     def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
         """The times of a step with a tree of so many rows as they would have been at the pace of the start."""
         self._since_probe += timing.total_ms
-        self.booked_ms += timing.total_ms
         parts = (timing.draft_ms, timing.target_ms, timing.keep_ms)
         corrected = Timing(*(part / self.slowdown for part in parts))
         self._steps.setdefault(lane, []).append((rows, corrected.target_ms))
@@ -154,7 +151,6 @@ class PaceKeeper:
         self._probes.append(own)
         self._since_probe = 0.0
         if self.reference_ms:
-            self.booked_ms += own
             self.slowdown = median(self._probes[-WINDOW:]) / self.reference_ms
         return wall_ms
 

@@ -74,7 +74,8 @@ def _uniform(key: int, count: int, device: torch.device) -> Tensor:
     torch's generator for a GPU takes a key whole, but the one for a CPU takes 32 bits: there numpy's are drawn.
     """
     if device.type == "cpu":
-        return torch.from_numpy(np.random.Generator(np.random.SFC64(key)).random(count, dtype=np.float32))
+        numbers = np.random.Generator(np.random.SFC64(key)).random(count, dtype=np.float32)
+        return torch.from_numpy(numbers).to(device)
     generator = torch.Generator(device).manual_seed(key)
     return torch.rand(count, generator=generator, device=device)
 

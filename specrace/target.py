@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import platform
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +19,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from specrace.clock import own_ms
 from specrace.cost import row_counts
 from specrace.draft_model import DraftModel
 from specrace.errors import InputError
@@ -94,12 +95,12 @@ class Target:
                 f"The prompt has token {max(prompt)} and {self.name} has a vocabulary of {self.vocab_size}: "
                 "the tokenizer belongs to another model."
             )
-        began = time.perf_counter()
+        began = own_ms()
         store = self.new_store(max(1, len(prompt) - 1))
         if len(prompt) > 1:
             self.read(store, prompt[:-1])
         self.synchronize()
-        return Prefix(store, 1000.0 * (time.perf_counter() - began))
+        return Prefix(store, own_ms() - began)
 
     def new_store(self, capacity: int) -> KVStore:
         """An empty store for `capacity` tokens."""
@@ -330,6 +331,15 @@ class GraphedSession(Session):
         """[N, V]; they hold until the next forward on any graphed session."""
         replayed = self._lent.logits(tree)
         return super().run(tree) if replayed is None else replayed
+
+
+def use_processors(threads: int | None, spare: int) -> None:
+    """Let forwards of this thread use so many processors; None: at most all that the process may, but `spare`.
+
+    Threads wait for each other, and all of them for one whose processor does something else.
+    """
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(threads or min(torch.get_num_threads(), max(1, mine - spare)))
 
 
 def _model_name(path: str) -> str:

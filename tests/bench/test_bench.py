@@ -44,7 +44,7 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
         assert len(outputs) == 1, "float32: one text, whoever decodes"
         for runs in each.runs.values():
             for run in runs:
-                assert run.run_ms > run.metrics.decode_ms + run.prefill_ms
+                assert run.run_ms >= run.metrics.decode_ms + run.prefill_ms
                 assert run.peak_memory is None or run.peak_memory > 1 << 20
         for runs in each.peer_runs.values():
             for run in runs:

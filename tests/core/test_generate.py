@@ -14,6 +14,7 @@ from specrace.metrics import LaneMetrics
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.race import RaceSpec, RaceTarget, generate, race, result
+from specrace.rule import SamplingRule
 from specrace.target import Target
 from tests.core.parts import VOCAB, function_lane, material, tiny_target
 
@@ -68,7 +69,7 @@ def test_a_result_has_the_figures_of_the_steps(target: Target) -> None:
 class Explaining:
     """As much of a target as explaining a difference needs."""
 
-    def top_two(self, tokens: Sequence[int]) -> tuple[tuple[int, int], float]:
+    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
         return (tokens[-1], 0), 0.5
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -101,7 +102,7 @@ def test_lanes_are_compared_as_far_as_both_got(
 ) -> None:
     base, other = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
     metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
-    found = result(cast(RaceTarget, Explaining()), other, base, metrics)
+    found = result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingRule())
     assert found.identical is identical
     assert (found.first_difference and found.first_difference.position) == position
     assert found.end == (other.end or "stopped")
