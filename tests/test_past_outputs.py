@@ -9,6 +9,7 @@ import pytest
 import app
 from specrace.events import Finished, LaneResult, Started, Step
 from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.suffix_index import END
 from specrace.race import RaceSpec, generate
 from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
@@ -53,6 +54,18 @@ def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workb
     started, *_ = bench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
     assert isinstance(started, Started) and started.about["past_outputs"] == 0
     assert asked(bench, OTHER)[0] == 3 and asked(bench)[0] == 1
+
+
+def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first lane that asks would pay for it, and only where a question comes again."""
+    past = PastOutputs()
+    for number in range(3):
+        past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
+    past.automaton(5)
+    others = past.of_others([1, 1], "WHY  2?")
+    monkeypatch.setattr("specrace.ngrams.past.SuffixAutomaton", None)
+    assert list(others) == [(7, 8, 9)] and others.automaton(5).tokens == [1, 0, 7, 8, 9, END]
+    assert past.of_others([4], "Who?") is past and len(past) == 3
 
 
 def test_by_default_nothing_is_kept(bundled: Workbench) -> None:

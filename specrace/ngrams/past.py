@@ -51,14 +51,19 @@ class PastOutputs:
     def of_others(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
         """Those that answered another prompt and, where it is given, another question: these very ones where all did.
 
-        A question is the same in other letters too, and its prompt is another one with other passages.
+        A question is the same in other letters too, and its prompt is another one with other passages. What lanes have
+        asked for before is ready in either case.
         """
         own, asked = tuple(prompt), _words(question)
         others = PastOutputs(most=self.most)
         others._answers = [
             each for each in self._answers if each.prompt != own and not (asked and each.question == asked)
         ]
-        return self if len(others) == len(self) else others
+        if len(others) == len(self):
+            return self
+        for n in self._automata:
+            others.automaton(n)
+        return others
 
     def automaton(self, n: int) -> SuffixAutomaton:
         """Their n-grams of up to `n` tokens; an END follows each output. Only to be read."""
