@@ -13,6 +13,7 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specrace.checkpoint import check_weights
 from specrace.cost import row_counts
 from specrace.draft_model import DraftModel, check_vocabulary
 from specrace.errors import InputError
@@ -136,14 +137,18 @@ def _load_parts(
         check_splits(config, label, followers.size)
         part = (str(name), dtype, attention, local)
         with followers.joining("load", *part):
-            return load_part(*part), tokenizer
-    model = AutoModelForCausalLM.from_pretrained(
-        name,
-        dtype=DTYPES[dtype],
-        attn_implementation=attention,
-        device_map=device_map,
-        local_files_only=local,
-    )
+            model, told = load_part(*part)
+    else:
+        model, told = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=DTYPES[dtype],
+            attn_implementation=attention,
+            device_map=device_map,
+            local_files_only=local,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told, and refused in a sentence that names them
+        )
+    check_weights(told, str(name))
     return model, tokenizer
 
 
