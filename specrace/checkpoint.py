@@ -33,6 +33,15 @@ def check_weights(told: Mapping[str, Any], name: str) -> None:
         )
 
 
+def refuse_own_code(read: Mapping[str, Any], file: str, name: str) -> None:
+    """Raises InputError where the `file` of a model or tokenizer called `name`, `read`, asks for Python of its own."""
+    if read.get("auto_map"):
+        raise InputError(
+            f"{name} comes with Python code of its own (auto_map in its {file}), which is never run here; choose a "
+            "model that transformers knows without it."
+        )
+
+
 def _shape(sizes: Iterable[int]) -> str:
     return "x".join(map(str, sizes))
 

@@ -265,6 +265,7 @@ def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> 
         attn_implementation=attention,
         distributed_config=DistributedConfig(tp_size=dist.get_world_size()),
         local_files_only=local_files_only,
+        trust_remote_code=False,
         output_loading_info=True,
         ignore_mismatched_sizes=True,
     )

@@ -1,7 +1,10 @@
-"""Models on disk: one whose weights are not those of its config is refused by name; what is tied or computed is not."""
+"""Models on disk: wrong weights are refused by name, what is tied or computed is not; a model's own code never runs."""
 
 from __future__ import annotations
 
+import ast
+import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +132,82 @@ def test_a_race_with_missing_weights_ends_with_one_sentence(
     assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and "27 missing" in said.err
+
+
+# A model's own Python.
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADERS = {"AutoConfig", "AutoTokenizer", "AutoModelForCausalLM"}
+
+
+def with_own_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
+    """A model whose `file` names a class in a module beside it, which leaves a mark where it is run."""
+    mark = folder / "ran"
+    (folder / "own.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Own: pass\n")
+    path = folder / file
+    named = ["own.Own", None] if key == "AutoTokenizer" else "own.Own"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {key: named}} | changes))
+    return mark
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("config.json", "AutoConfig"),
+        ("config.json", "AutoModelForCausalLM"),
+        ("tokenizer_config.json", "AutoTokenizer"),
+    ],
+)
+def test_a_models_own_code_is_refused_and_no_question_is_asked(
+    tmp_path: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    key: str,
+    *,
+    known: bool,
+) -> None:
+    """Whether transformers knows its type or not; the answer would be yes."""
+    saved(tmp_path, tokenizer)
+    kind = "model_type" if file == "config.json" else "tokenizer_class"
+    mark = with_own_code(tmp_path, file, key, **({} if known else {kind: "Own"}))
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    capsys.readouterr()
+    assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert str(tmp_path) in said.err and f"auto_map in its {file}" in said.err and said.err.endswith(".\n")
+    assert answers.tell() == 0 and not mark.exists()
+
+
+def test_a_tokenizers_own_code_is_refused_by_score(
+    tmp_path: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved(tmp_path, tokenizer)
+    mark = with_own_code(tmp_path, "tokenizer_config.json", "AutoTokenizer", tokenizer_class="Own")
+    (tmp_path / "log.jsonl").write_text(json.dumps({"prompt": "the cat", "output": "sat"}))
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    assert main(["score", str(tmp_path / "log.jsonl"), "--tokenizer", str(tmp_path)]) == 2
+    assert "auto_map in its tokenizer_config.json" in capsys.readouterr().err
+    assert answers.tell() == 0 and not mark.exists()
+
+
+def test_every_loader_is_told_not_to_run_a_models_code() -> None:
+    calls = 0
+    for file in (ROOT / "specrace").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            if called in {f"{name}.from_pretrained" for name in LOADERS} | {"SentenceTransformer"}:
+                given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+                assert given.get("trust_remote_code") == "False", f"{file}, line {node.lineno}: {called}"
+                calls += 1
+    assert calls >= 6
