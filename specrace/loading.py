@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
+from specrace.checkpoint import check_weights, refuse_own_code
 from specrace.cost import row_counts
 from specrace.draft_model import DraftModel, check_vocabulary
 from specrace.errors import InputError
@@ -129,21 +131,29 @@ def _load_parts(
     if not local:
         # One short question to the hub: the loaders below would retry for half a minute.
         HfApi().model_info(str(name), timeout=10)
-    config = AutoConfig.from_pretrained(name, local_files_only=local)
+    # Before anything is made of them: the library would ask on standard input whether to run what they name.
+    refuse_own_code(PretrainedConfig.get_config_dict(name, local_files_only=local)[0], "config.json", str(name))
+    refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", str(name))
+    config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     refuse_unsupported(config, label)
-    tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
+    tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     if followers is not None:
         check_splits(config, label, followers.size)
         part = (str(name), dtype, attention, local)
         with followers.joining("load", *part):
-            return load_part(*part), tokenizer
-    model = AutoModelForCausalLM.from_pretrained(
-        name,
-        dtype=DTYPES[dtype],
-        attn_implementation=attention,
-        device_map=device_map,
-        local_files_only=local,
-    )
+            model, told = load_part(*part)
+    else:
+        model, told = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=DTYPES[dtype],
+            attn_implementation=attention,
+            device_map=device_map,
+            local_files_only=local,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told, and refused in a sentence that names them
+        )
+    check_weights(told, str(name))
     return model, tokenizer
 
 

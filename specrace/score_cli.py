@@ -88,17 +88,18 @@ def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
 def load_tokenizer(name: str) -> Tokenize:
     """A Hugging Face tokenizer's ids of a whole text, special tokens included. Raises InputError."""
     from huggingface_hub import HfApi
-    from transformers import AutoTokenizer
 
     try:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True)
+            tokenizer = _open_tokenizer(name, local=True)
         except OSError:
             if Path(name).exists():
                 raise
             # One short question to the hub: the loader would retry for half a minute.
             HfApi().model_info(name, timeout=10)
-            tokenizer = AutoTokenizer.from_pretrained(name)
+            tokenizer = _open_tokenizer(name, local=False)
+    except InputError:
+        raise
     except Exception as error:  # the libraries raise many kinds; a user needs to know that this one did not load
         raise InputError(
             f"The tokenizer {name!r} cannot be loaded; give a model's folder, or a hub id that this machine can reach."
@@ -109,6 +110,17 @@ def load_tokenizer(name: str) -> Tokenize:
         return ids
 
     return tokenize
+
+
+def _open_tokenizer(name: str, *, local: bool) -> Any:
+    """Raises InputError for one that comes with code of its own, and whatever the library raises."""
+    from transformers import AutoTokenizer
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    from specrace.checkpoint import refuse_own_code
+
+    refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", name)
+    return AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
 
 
 @contextmanager

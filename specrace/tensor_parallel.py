@@ -149,7 +149,8 @@ class Follower:
 
     def load(self, *arguments: Any) -> None:
         """Take a part of the model."""
-        self.target = Target(load_part(*arguments))
+        model, _ = load_part(*arguments)
+        self.target = Target(model)
 
     def make(self, number: int, capacity: int) -> None:
         """An empty store."""
@@ -251,17 +252,24 @@ class LeadingTarget(Target):
         return about | {"device": f"split over {self.followers.size} x {about['device']}"}
 
 
-def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> Any:
-    """This process's part of a model by path or hub id. All processes load theirs at the same time."""
+def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> tuple[Any, dict[str, Any]]:
+    """This process's part of a model by path or hub id, and what transformers tells of its weights.
+
+    All processes load theirs at the same time.
+    """
     from transformers.distributed import DistributedConfig
 
-    return AutoModelForCausalLM.from_pretrained(
+    model, told = AutoModelForCausalLM.from_pretrained(
         name,
         dtype=DTYPES[dtype],
         attn_implementation=attention,
         distributed_config=DistributedConfig(tp_size=dist.get_world_size()),
         local_files_only=local_files_only,
+        trust_remote_code=False,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
     )
+    return model, told
 
 
 def check_places(device: str, size: int) -> None:

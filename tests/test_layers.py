@@ -23,6 +23,7 @@ MODEL = {
     "packed",
     "graphs",
     "target",
+    "checkpoint",
     "loading",
     "roofline",
     "scripted",

@@ -133,7 +133,7 @@ def _load_model(path: str, device: str, *, offline: bool) -> SentenceTransformer
         from sentence_transformers import SentenceTransformer
 
         with contextlib.redirect_stderr(io.StringIO()):
-            return SentenceTransformer(path, device=device, local_files_only=offline)
+            return SentenceTransformer(path, device=device, local_files_only=offline, trust_remote_code=False)
 
 
 @contextlib.contextmanager

@@ -138,8 +138,12 @@ def main(held_out: Sequence[Source], options: argparse.Namespace) -> None:
     folder = options.model or options.work
     if not (folder / "tokenizer.json").exists():
         raise InputError(f"{folder} holds no tokenizer; give the folder of a trained model.")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder) if options.model else load_checkpoint(options.work)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    model = (
+        AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
+        if options.model
+        else load_checkpoint(options.work)
+    )
     target = Target(model.float(), tokenizer, str(folder))
     cases = make_cases(held_out, options.samples, options.seed)
     found = {

@@ -28,4 +28,4 @@ def export(work: Path, out: Path) -> None:
     """Write config, bfloat16 weights and tokenizer to `out`."""
     model = load_checkpoint(work).to(torch.bfloat16)
     model.save_pretrained(out, max_shard_size=MAX_SHARD)
-    AutoTokenizer.from_pretrained(work).save_pretrained(out)
+    AutoTokenizer.from_pretrained(work, trust_remote_code=False).save_pretrained(out)

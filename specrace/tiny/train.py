@@ -137,7 +137,7 @@ def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
 
 def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cpu") -> None:
     """Train into `folder` (which holds the tokenizer), resuming from its checkpoint when there is one."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     model = new_model(tokenizer, recipe).to(device)
     optimizer = torch.optim.AdamW(trained_parameters(model), betas=(0.9, 0.95), weight_decay=0.01)
     progress = _resume(folder, model, optimizer)

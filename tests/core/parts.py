@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,12 @@ def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: 
     }
     torch.manual_seed(seed)
     return model_class(config_class(**(values | own | changes))).eval()
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    """Other values in the config.json of a saved model."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:

@@ -46,7 +46,7 @@ def refusal(folder: Path, followers: Followers) -> str:
 
 def lead(folder: Path, followers: Followers) -> int:
     """The first process's part."""
-    found: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven")]}
+    found: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "cut")]}
     target = load_target(folder / "model", followers=followers)
     found["races"] = [raced(target, temperature) for temperature in (0.0, 0.8)]
     store = target.prefill(PROMPT).store

@@ -196,7 +196,8 @@ def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyP
 
     def load(_: Any, **given: Any) -> Any:
         asked.append(given)
-        return spread_model(tiny_model("llama", vocab_size=4160))
+        told = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
+        return spread_model(tiny_model("llama", vocab_size=4160)), told
 
     monkeypatch.setattr(shards, "count_accelerators", lambda: 2)
     monkeypatch.setattr(shards, "find_spec", str)

@@ -23,7 +23,7 @@ from specrace.target import BUNDLED_MODEL
 from specrace.tensor_parallel import Follower, Followers, LeadingTarget, check_places
 from specrace.tree import TokenTree
 from tests.core import split_race
-from tests.core.parts import random_tree, tiny_model, tiny_target
+from tests.core.parts import change_config, random_tree, tiny_model, tiny_target
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 4160
@@ -177,6 +177,8 @@ def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None
     save_model(tmp_path / "model", "llama", max_position_embeddings=1024)
     save_model(tmp_path / "no-plan", "gpt2")
     save_model(tmp_path / "uneven", "llama", num_attention_heads=3, num_key_value_heads=3, hidden_size=24)
+    save_model(tmp_path / "cut", "llama")
+    change_config(tmp_path / "cut", num_hidden_layers=3)
     ended = launch(tmp_path)
     assert ended.returncode and "nothing was wrong" in ended.stderr, ended.stderr
     assert "Process 1" not in ended.stderr and ended.stdout == ""
@@ -192,6 +194,7 @@ def test_two_processes_race_as_one_does_and_end_together(tmp_path: Path) -> None
     assert 1.9 < limits["weight_bytes"] / found["roofline"]["weight_bytes"] < 2.0
     assert "no plan to split no-plan" in found["refused"][0]
     assert "3 heads, which 2 processes cannot share" in found["refused"][1]
+    assert "9 missing (model.layers.2." in found["refused"][2]
     assert found["about"]["device"] == "split over 2 x cpu" and found["about"]["engine"] == "eager (tensor parallel)"
     assert found["about"]["parameters"] == whole.describe()["parameters"]
 
