@@ -214,3 +214,21 @@ def raced_once(page: Page) -> None:
     """The race that is asked for now is the page's first: it has asked for none by itself."""
     race(page)
     assert page.evaluate("witness.races.size") == reels(page) == 1
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_a_race_whose_figures_do_not_count_has_no_winner(page: Page, tmp_path: Path, disturbed: bool) -> None:
+    """It says why, and offers the race again; of a steady machine the table tells the pace."""
+    rows = read_rows(RECORDING)
+    note = "The machine was disturbed: <b>nothing</b> counts." if disturbed else "Clocks are corrected: 0.98 to 1.04."
+    figures = {"probes": 40, "probe_ms": 1.5, "low": 0.98, "high": 1.04, "jumps": 0.0, "waited_ms": 2.0, "threads": 1}
+    rows[-1]["pace"] = figures | {"disturbed": disturbed, "note": note}
+    open_file(page, write_rows(tmp_path / "race.jsonl", rows))
+    page.locator("[data-do=result]").click()
+    expect(page.locator(".results .pace")).to_have_text(note)
+    expect(page.locator(".mode")).to_have_text("Disturbed" if disturbed else "Finished")
+    expect(page.locator(".podium")).to_be_visible(visible=not disturbed)
+    expect(page.locator(".pane.winner")).to_have_count(0 if disturbed else 1)
+    expect(page.locator(".again")).to_be_visible(visible=disturbed)
+    if disturbed:
+        expect(page.locator(".announcer")).to_contain_text(note)
