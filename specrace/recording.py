@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from specrace.cache import require_regular
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, from_json, to_json
 
@@ -20,6 +21,7 @@ MAX_DEPTH = 32
 def save(events: Iterable[Event], path: Path) -> None:
     """Write `events` to `path`, all of it or nothing. Raises InputError where that cannot be written."""
     try:
+        require_regular(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
