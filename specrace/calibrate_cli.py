@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from specrace.cache import check_destination
 from specrace.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
 from specrace.cost import CostCurve, pad_rows
 from specrace.drafters import METHODS
@@ -32,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
     """Measure, or read what was measured before, and show it. Raises InputError for what the user can mend."""
     if not 1 <= options.rounds <= MAX_ROUNDS:
         raise InputError(f"--rounds is {options.rounds}; give 1 to {MAX_ROUNDS}.")
-    if options.out is not None and not options.out.parent.is_dir():
-        raise InputError(f"{options.out} cannot be written: there is no folder {options.out.parent}.")
+    if options.out is not None:
+        check_destination(options.out)
     notes = console(stderr=True)
     notes.quiet = options.json
     quiet_model_library()

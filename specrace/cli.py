@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from specrace import bench_cli, calibrate_cli, recording, score_cli
+from specrace.cache import check_destination
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag
 from specrace.errors import InputError
@@ -106,8 +107,8 @@ def run_race(options: argparse.Namespace) -> int:
     spec = race_spec(options)
     if not options.question.strip():
         raise InputError("There is no question; type one in quotes after 'race'.")
-    if options.save is not None and not options.save.parent.is_dir():
-        raise InputError(f"{options.save} cannot be written: there is no folder {options.save.parent}.")
+    if options.save is not None:
+        check_destination(options.save)
     workbench = open_workbench(options)
     stopping = threading.Event()
     events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set)

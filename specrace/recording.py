@@ -7,16 +7,21 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+from specrace.cache import require_regular
 from specrace.errors import InputError
 from specrace.events import Event, Finished, Started, from_json, to_json
 
 MAX_BYTES = 200_000_000
+# Far more than any event has, far less than what makes a walk over nested values run out of stack.
+MAX_DEPTH = 32
 
 
 def save(events: Iterable[Event], path: Path) -> None:
     """Write `events` to `path`, all of it or nothing. Raises InputError where that cannot be written."""
     try:
+        require_regular(path)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
@@ -59,6 +64,18 @@ def _parse(lines: Iterable[str], name: str) -> Iterator[Event]:
         if not line.strip():
             continue
         try:
-            yield from_json(json.loads(line))
+            row = json.loads(line)
+            if _is_deep(row):
+                raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+            yield from_json(row)
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether lists and objects lie in each other more than MAX_DEPTH levels deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        within = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for values in within for each in values if isinstance(each, dict | list)]
+    return bool(level)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import app
+from specrace import recording
 from specrace.errors import InputError
 from specrace.ui.gallery import Gallery, open_recorded, read_recording
 
@@ -47,6 +49,45 @@ def test_a_visitor_s_file_is_a_reel_or_a_sentence() -> None:
     assert len(open_recorded({"name": "x" * 10_000, "text": ""})["error"]) < 300
     for odd in (None, "text", 7, [], {}, {"name": "a"}, {"name": 1, "text": 2}, {"name": "a", "text": None}):
         assert set(open_recorded(odd)) == {"error"}
+
+
+def nested(levels: int, first: str, path: tuple[str, ...]) -> str:
+    """A recording that ships, in which the first event of the kind `first` has a list so deep at `path`."""
+    lines = FILES[0].read_text(encoding="utf-8").split("\n")
+    number = next(number for number, line in enumerate(lines) if line and json.loads(line)["type"] == first)
+    row = json.loads(lines[number])
+    place = row
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = "deep"
+    lines[number] = json.dumps(row).replace('"deep"', "[" * levels + "]" * levels)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("levels", [100, 500, 600, 700, 800, 900, 5000, 100_000])
+@pytest.mark.parametrize(
+    ("first", "path"),
+    [("started", ("about", "x")), ("step", ("lane",)), ("step", ("timing", "draft_ms")), ("finished", ("pace",))],
+)
+def test_a_file_of_deep_json_is_a_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    levels: int,
+    first: str,
+    path: tuple[str, ...],
+) -> None:
+    """Opened by a visitor, in the gallery's folder, as what the page is to play, and in a terminal."""
+    text = nested(levels, first, path)
+    assert "is no event of a race (" in open_recorded({"name": "deep", "text": text})["error"]
+    file = tmp_path / "deep.jsonl"
+    file.write_text(text, encoding="utf-8")
+    assert Gallery.in_folder(tmp_path).cards == [] and "deep.jsonl" in caplog.text
+    with pytest.raises(InputError, match="is no event of a race"):
+        recording.load(file)
+    assert app.main(["--replay", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said and said.count("\n") == 1
 
 
 def test_lone_surrogates_do_not_break_the_answer() -> None:

@@ -1,0 +1,104 @@
+"""Where --save and --out may write: to a regular file or a new one. Anything else is refused before the work begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specrace import cli, loading, recording
+from specrace.cache import check_destination, write_whole
+from specrace.errors import InputError
+from specrace.events import Finished, Started
+
+COMMANDS = [("race", "Why?", "--json", "--save"), ("calibrate", "--json", "--out")]
+
+
+def link(path: Path) -> None:
+    (path.parent / "aim").write_text("kept")
+    path.symlink_to(path.parent / "aim")
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to(path.parent / "nothing")
+
+
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/full")
+
+
+# A pipe stands for devices: a fault must not cost the machine one.
+KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "folder": (Path.mkdir, "a folder"),
+    "link": (link, "a symbolic link"),
+    "dangling link": (dangling, "a symbolic link"),
+    "link to a device": (link_to_a_device, "a symbolic link"),
+    "pipe": (os.mkfifo, "a device or a pipe"),
+}
+
+
+def state(folder: Path) -> dict[str, tuple[int, int]]:
+    """Kind and number of everything in a folder: what is replaced has another number."""
+    return {each.name: (each.lstat().st_mode, each.lstat().st_ino) for each in folder.iterdir()}
+
+
+@pytest.fixture
+def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a race nor a measurement may begin."""
+
+    def begin(*_: object, **__: object) -> None:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr(cli, "open_workbench", begin)
+    monkeypatch.setattr(loading, "load_target", begin)
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_regular_file_is_refused_before_the_work(main_here, tmp_path: Path, command, kind: str) -> None:
+    make, words = KINDS[kind]
+    path = tmp_path / "out"
+    make(path)
+    before = state(tmp_path)
+    done = main_here(*command, path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(path) in done.stderr and words in done.stderr and done.stderr.count("\n") == 1
+    assert state(tmp_path) == before
+
+
+@pytest.mark.usefixtures("no_work")
+@pytest.mark.parametrize("command", COMMANDS, ids=["race", "calibrate"])
+def test_a_folder_that_takes_no_file_is_refused_before_the_work(main_here, command) -> None:
+    # Not even root can write there.
+    done = main_here(*command, "/proc/self/out.json")
+    assert done.returncode == 2 and "cannot be written" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_a_device_is_refused(device: str) -> None:
+    with pytest.raises(InputError, match=f"{device} cannot be written .it is a device"):
+        check_destination(Path(device))
+
+
+def test_new_and_regular_files_are_taken(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    old.write_text("kept")
+    for path in (old, tmp_path / "new"):
+        check_destination(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["old"] and old.read_text() == "kept"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_writers_themselves_replace_none(tmp_path: Path, kind: str) -> None:
+    """For what turned up while the work was done, and for callers from a library."""
+    path = tmp_path / "out"
+    KINDS[kind][0](path)
+    before = state(tmp_path)
+    with pytest.raises(InputError, match=KINDS[kind][1]):
+        recording.save([Started((), 1, 0.0, {}), Finished(())], path)
+    with pytest.raises(OSError, match=KINDS[kind][1]):
+        write_whole(path, b"other")
+    assert state(tmp_path) == before
