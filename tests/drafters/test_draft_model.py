@@ -128,7 +128,10 @@ def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
     assert "\n" not in str(said.value)
 
 
-def test_its_time_is_its_lanes() -> None:
+def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The wall's clock: who sleeps may wake up late, and never early.
+    monkeypatch.setattr("specrace.clock.waited_ms", lambda: 0.0)
+
     class Slow(CopyingSession):
         def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
             time.sleep(0.004)
