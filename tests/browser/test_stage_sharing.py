@@ -223,7 +223,7 @@ def test_a_race_whose_figures_do_not_count_has_no_winner(page: Page, tmp_path: P
     note = "The machine was disturbed: <b>nothing</b> counts." if disturbed else "Clocks are corrected: 0.98 to 1.04."
     figures = {"probes": 40, "probe_ms": 1.5, "low": 0.98, "high": 1.04, "jumps": 0.0, "waited_ms": 2.0, "threads": 1}
     rows[-1]["pace"] = figures | {"disturbed": disturbed, "note": note}
-    open_file(page, write_rows(tmp_path / "race.jsonl", rows))
+    open_race(page, write_rows(tmp_path / "race.jsonl", rows))
     page.locator("[data-do=result]").click()
     expect(page.locator(".results .pace")).to_have_text(note)
     expect(page.locator(".mode")).to_have_text("Disturbed" if disturbed else "Finished")
