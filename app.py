@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from specrace.errors import InputError
-from specrace.options import under_torchrun
+from specrace.cli.arguments import under_torchrun
+from specrace.core.errors import InputError
 from specrace.retrieval.documents import read_documents
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         report("Loading the model")
         import transformers.utils.logging
 
-        from specrace.target import use_processors
+        from specrace.model.target import use_processors
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()

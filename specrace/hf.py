@@ -30,16 +30,16 @@ from transformers import (
 )
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from specrace.cost import CostCurve
-from specrace.draft_model import DraftModel
-from specrace.errors import InputError
-from specrace.loading import check_trees, refuse_unsupported
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingRule
+from specrace.engine.race import RaceSpec, generate
+from specrace.model.draft_model import DraftModel
+from specrace.model.loading import check_trees, refuse_unsupported
+from specrace.model.sampling import draw_seed
+from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.race import RaceSpec, generate
-from specrace.rule import SamplingRule
-from specrace.sampling import draw_seed
-from specrace.target import Target
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,24 +10,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specrace.calibrate import load_cached
-from specrace.cost import CostCurve
-from specrace.errors import InputError
-from specrace.events import Event, Step
-from specrace.loading import load_target
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Step
+from specrace.engine.race import RaceSpec, race
+from specrace.lab.calibrate import load_cached
+from specrace.model.loading import load_target
+from specrace.model.target import BUNDLED_MODEL, Target
+from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.prompt import Prompt, build_prompt
-from specrace.race import RaceSpec, race
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, embedded_text, open_index
 from specrace.retrieval.passages import split_passages
+from specrace.retrieval.prompt import Prompt, build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
-from specrace.target import BUNDLED_MODEL, Target
-from specrace.tensor_parallel import Followers
-from specrace.text import Narrator
+from specrace.views.detokenize import Narrator
 
 DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 MAX_QUESTION_CHARACTERS = 2000

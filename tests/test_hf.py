@@ -26,14 +26,14 @@ from transformers import (
 
 import specrace
 from specrace import hf
-from specrace.cost import CostCurve
-from specrace.draft_model import DraftModel
+from specrace.core.cost_curve import CostCurve
+from specrace.core.sampling_params import SamplingRule
 from specrace.drafters import METHODS
-from specrace.prompt import build_prompt
-from specrace.rule import SamplingRule
-from specrace.target import BUNDLED_MODEL, Target
+from specrace.model.draft_model import DraftModel
+from specrace.model.target import BUNDLED_MODEL, Target
+from specrace.retrieval.prompt import build_prompt
 from specrace.workbench import Workbench
-from tests.core.parts import CopyingModel
+from tests.parts import CopyingModel
 
 QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
 NEW_TOKENS = 16

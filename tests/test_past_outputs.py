@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 import app
-from specrace.events import Finished, LaneResult, Started, Step
+from specrace.core.events import Finished, LaneResult, Started, Step
+from specrace.engine.race import RaceSpec, generate
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
-from specrace.race import RaceSpec, generate
 from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
-from tests.core.parts import tiny_target
+from tests.parts import tiny_target
 
 SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
 QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"

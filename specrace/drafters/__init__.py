@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specrace.core.errors import InputError
 from specrace.drafters.base import GUESSING, MODELLING, Drafter, Material, Method
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
@@ -14,7 +15,6 @@ from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.vanilla import VanillaDrafter
-from specrace.errors import InputError
 
 _ALL = (
     Method("vanilla", "Vanilla", "one token a step: the baseline", VanillaDrafter, 0),

@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar, Protocol, cast, get_args, get_origi
 
 import numpy as np
 
-from specrace.cost import ASSUMED_GPU, CostCurve
-from specrace.errors import InputError
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
+from specrace.core.errors import InputError
+from specrace.core.note import Note
+from specrace.core.sampling_params import SamplingRule
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.note import Note
-from specrace.rule import SamplingRule
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 class DraftSession(Protocol):
@@ -47,7 +47,7 @@ class PromptedDraftModel(Protocol):
 
 
 class DraftModel(Protocol):
-    """A smaller language model with the target's vocabulary. `specrace.draft_model.DraftModel` is one."""
+    """A smaller language model with the target's vocabulary. `specrace.model.draft_model.DraftModel` is one."""
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
         """The model behind `prompt`. Raises InputError where it does not fit."""

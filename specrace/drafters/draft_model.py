@@ -11,12 +11,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from specrace.core.errors import InputError
+from specrace.core.note import Note
+from specrace.core.rejection import draw
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Flag, Material
-from specrace.errors import InputError
-from specrace.note import Note
-from specrace.rejection import draw
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 # Which stream of the seed the drafts are drawn with; the bigram's and the trigram's are 2 and 3.
 STREAM = 1

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Annotated, ClassVar
 
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
 from specrace.drafters.fusion_note import tell
 from specrace.drafters.payoff import Account, Trust, prices_of
@@ -22,9 +25,6 @@ from specrace.ngrams.automaton import NOWHERE, Run
 from specrace.ngrams.backoff import BackoffModel, Estimate
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
-from specrace.note import Note
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 # (-path probability, parent, rank among its children as they were found, token, probability given the parent)
 Candidate = tuple[float, int, int, int, float]

@@ -9,10 +9,10 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Material
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 class JacobiDrafter:

@@ -20,10 +20,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree, TreeBuilder
-from specrace.verify import Verdict
 
 NGram = tuple[int, ...]
 

@@ -15,12 +15,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
 Smoothing = Annotated[int, Bounds(1, 1000, "added to every count, in hundredths")]

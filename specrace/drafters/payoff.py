@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from specrace.cost import CostCurve
+from specrace.core.cost_curve import CostCurve
 
 
 class Prices:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from specrace.core.rejection import draw, warp_probs
+from specrace.core.sampling_params import SamplingRule
 from specrace.ngrams.counts import Context, NGramCounts
 from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
-from specrace.rejection import draw, warp_probs
-from specrace.rule import SamplingRule
 
 
 class SampledRows:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specrace.core.errors import InputError
+from specrace.core.rejection import MATCH
 from specrace.drafters import METHODS, find_method
-from specrace.errors import InputError
-from specrace.race import RaceSpec
-from specrace.rejection import MATCH
+from specrace.engine.race import RaceSpec
 
 MAX_LANES = 6
 MAX_NEW_TOKENS = 512

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from specrace.core.errors import InputError
+from specrace.core.events import Event
+from specrace.core.rejection import MATCH
 from specrace.drafters import METHODS
-from specrace.errors import InputError
-from specrace.events import Event
-from specrace.race import DEFAULT_LANES
-from specrace.rejection import MATCH
+from specrace.engine.race import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
 from specrace.ui.early import EarlyScript
 from specrace.ui.gallery import Answer, Gallery, open_recorded

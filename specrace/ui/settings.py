@@ -8,10 +8,10 @@ from typing import Any
 
 import gradio as gr
 
+from specrace.core.rejection import MATCH, REJECTION
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds, Method, Option
-from specrace.race import DEFAULT_LANES
-from specrace.rejection import MATCH, REJECTION
+from specrace.engine.race import DEFAULT_LANES
 from specrace.ui import asking, uploads
 
 # The values of `Panel.common` that a preset sets, in that order; options that it does not name are emptied.

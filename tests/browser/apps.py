@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import app as front_door
-from specrace.events import Event
+from specrace.core.events import Event
 from specrace.ui.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]

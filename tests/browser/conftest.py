@@ -12,7 +12,7 @@ from gradio_client import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import app as front_door
-from specrace import recording
+from specrace.engine import recording
 from specrace.ui.worker import Worker
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from specrace import recording
-from specrace.race import RaceSpec
+from specrace.engine import recording
+from specrace.engine.race import RaceSpec
 from specrace.workbench import Workbench
 from tests.browser.parts import QUESTION
 

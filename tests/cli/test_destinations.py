@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from specrace import cli, loading, recording
-from specrace.cache import check_destination, write_whole
-from specrace.errors import InputError
-from specrace.events import Finished, Started
+from specrace.cli import main as cli
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.core.files import check_destination, write_whole
+from specrace.engine import recording
+from specrace.model import loading
 
 COMMANDS = [("race", "Why?", "--json", "--save"), ("calibrate", "--json", "--out")]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import trees
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
+from tests.parts import trees
 
 
 @st.composite

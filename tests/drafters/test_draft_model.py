@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 import torch
 
-from specrace.cli import main
-from specrace.draft_model import GROWTH, DraftModel
+from specrace.cli.main import main
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.core.sampling_params import SamplingRule
+from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.errors import InputError
-from specrace.events import Finished, Started
-from specrace.loading import load_draft_model, load_target, trace_forwards
-from specrace.race import RaceSpec, generate, make_lane, race
-from specrace.rule import SamplingRule
-from specrace.sampling import warp
-from specrace.score import ScoredLane, scorable_lanes
-from specrace.target import Target
-from specrace.tree import TokenTree
-from specrace.view import report
+from specrace.engine.race import RaceSpec, generate, make_lane, race
+from specrace.lab.score import ScoredLane, scorable_lanes
+from specrace.model.draft_model import GROWTH, DraftModel
+from specrace.model.loading import load_draft_model, load_target, trace_forwards
+from specrace.model.sampling import warp
+from specrace.model.target import Target
+from specrace.views.frames import report
 from specrace.workbench import Workbench
-from tests.core.parts import (
+from tests.parts import (
     ARCHITECTURES,
     VOCAB,
     CopyingModel,
@@ -130,7 +130,7 @@ def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
 
 def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     # The wall's clock: who sleeps may wake up late, and never early.
-    monkeypatch.setattr("specrace.clock.waited_ms", lambda: 0.0)
+    monkeypatch.setattr("specrace.core.clock.waited_ms", lambda: 0.0)
 
     class Slow(CopyingSession):
         def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrace.cost import ASSUMED_CPU, ASSUMED_GPU, ContextCost, CostCurve, assumed_curve
+from specrace.core.cost_curve import ASSUMED_CPU, ASSUMED_GPU, ContextCost, CostCurve, assumed_curve
+from specrace.core.events import Started
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.payoff import Account, Prices, Trust
-from specrace.events import Started
+from specrace.engine.race import RaceSpec, generate, make_lane, race
 from specrace.ngrams.automaton import NOTHING, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from specrace.race import RaceSpec, generate, make_lane, race
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
+from tests.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from specrace.cost import ContextCost, CostCurve
+from specrace.core.cost_curve import ContextCost, CostCurve
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
 from specrace.drafters.payoff import Account, Prices, Trust, prices_of
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.counts import NGramCounts
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
 
 
 def corpus(*texts: list[int]) -> CorpusRows:

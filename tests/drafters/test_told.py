@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.sampling_params import SamplingRule
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Method
 from specrace.drafters.base import COPYING, GUESSING, MODELLING, Bounds, Flag, Material, Option, Profile
 from specrace.drafters.draft_model import DraftModelDrafter
@@ -18,11 +22,7 @@ from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.note import Note, NoteRow
-from specrace.rule import SamplingRule
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import VOCAB, material, step_verdict
+from tests.parts import VOCAB, material, step_verdict
 
 
 def test_the_tries_note() -> None:

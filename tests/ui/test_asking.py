@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from specrace.core.errors import InputError
 from specrace.drafters import METHODS
-from specrace.errors import InputError
 from specrace.ui.asking import MAX_NEW_TOKENS, read_asking, read_link
 
 
