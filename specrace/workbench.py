@@ -83,7 +83,7 @@ class Workbench:
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
         curve = load_cached(target.describe())
-        _settle()
+        _freeze_garbage()
         return cls(
             target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
         )
@@ -110,7 +110,7 @@ class Workbench:
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, which may have other tokens."""
         curve = load_cached(target.describe())
-        _settle()
+        _freeze_garbage()
         return Workbench(target, self.documents, self.retriever, self.embedder, curve=curve, device=self.device)
 
     @property
@@ -215,10 +215,10 @@ class Workbench:
         return self._suffixes
 
 
-def _settle() -> None:
-    """Let the garbage collector pass over what is loaded: its rounds fall into the steps of lanes.
+def _freeze_garbage() -> None:
+    """Freeze the garbage collector, so that its pauses are not timed.
 
-    What it passed over before is looked at once more, for a model may be among it that nobody uses any longer.
+    Unfrozen first: among what was frozen before may be a model that nobody uses any longer.
     """
     gc.unfreeze()
     gc.collect()

@@ -26,7 +26,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import Drafter, Material
@@ -95,13 +95,13 @@ def run_lane(
     prompt: Sequence[int],
     drafter: Drafter,
     *,
-    rule: SamplingRule | None = None,
+    params: SamplingParams | None = None,
     max_new_tokens: int = 16,
     num_draft: int = 8,
     eos_ids: frozenset[int] | None = None,
 ) -> Lane:
     """A lane with this drafter, run to its end."""
-    session = target.session(prefix, max_new_tokens + num_draft + 1, rule or SamplingRule())
+    session = target.session(prefix, max_new_tokens + num_draft + 1, params or SamplingParams())
     ends = target.eos_ids if eos_ids is None else eos_ids
     lane = Lane("tested", drafter, session, prompt, max_new_tokens=max_new_tokens, num_draft=num_draft, eos_ids=ends)
     while not lane.end:
@@ -241,7 +241,7 @@ class PromptedCopyingModel:
     def __init__(self, model: CopyingModel, prompt: tuple[int, ...]) -> None:
         self.model, self.prompt = model, prompt
 
-    def session(self, rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)) -> CopyingSession:
+    def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> CopyingSession:
         self.model.sessions.append(CopyingSession(self.prompt[:-1], self.model.size))
         return self.model.sessions[-1]
 

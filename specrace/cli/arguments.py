@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from specrace.cli.terminal import console, quiet_model_library
 from specrace.core.errors import InputError
-from specrace.core.rejection import SAMPLING_RULES
+from specrace.core.rejection import VERIFIERS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.race import RaceSpec
 
@@ -71,9 +71,9 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument(
-        "--sampling-rule",
-        choices=SAMPLING_RULES,
-        default=RaceSpec.sampling_rule,
+        "--verifier",
+        choices=VERIFIERS,
+        default=RaceSpec.verifier,
         help="match: vanilla's very text; rejection: lanes that draw their drafts keep its distribution only",
     )
     parser.add_argument("--seed", type=int, default=0)
@@ -92,7 +92,7 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
         top_k=options.top_k,
         seed=options.seed,
         options=lane_options(options.option),
-        sampling_rule=options.sampling_rule,
+        verifier=options.verifier,
     )
 
 

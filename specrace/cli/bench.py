@@ -114,7 +114,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     bench = Bench(
         target,
         spec,
-        peers=make_peers(_peer_names(options), target, spec.rule(), num_lookup),
+        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup),
         repetitions=options.repetitions,
         corpus=workbench.counts_for(spec),
         corpus_index=workbench.suffixes_for(spec),

@@ -31,7 +31,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class LaneInfo:
-    """A lane as it starts: its name, its title, its options, and its verifier's rule ("match", or "rejection" where
+    """A lane as it starts: its name, its title, its options, and its verifier ("match", or "rejection" where
     only the distribution is vanilla's).
 
     `build_ms`: what its drafter took to build its tables, which is on the lane's clock. `prefill_ms`: what a draft
@@ -43,7 +43,7 @@ class LaneInfo:
     num_draft: int
     options: Mapping[str, Any] = field(default_factory=dict)
     build_ms: float = 0.0
-    rule: str = MATCH
+    verifier: str = MATCH
     prefill_ms: float = 0.0
 
 
@@ -189,10 +189,10 @@ def _started(row: Mapping[str, Any]) -> Started:
 
 
 def _info(row: Mapping[str, Any]) -> LaneInfo:
-    # A recording of before there was a second rule does not name it.
-    rule, prefill_ms = str(row.get("rule", MATCH)), float(row.get("prefill_ms", 0.0))
+    # Older recordings call it otherwise, or know one only.
+    verifier, prefill_ms = str(row.get("verifier", row.get("rule", MATCH))), float(row.get("prefill_ms", 0.0))
     plain = str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), float(row["build_ms"])
-    return LaneInfo(*plain, rule, prefill_ms)
+    return LaneInfo(*plain, verifier, prefill_ms)
 
 
 def _ints(values: Iterable[Any]) -> tuple[int, ...]:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 
 NOTE = "same distribution, not the same text"
 MATCH, REJECTION = "match", "rejection"
-SAMPLING_RULES = (MATCH, REJECTION)
+VERIFIERS = (MATCH, REJECTION)
 
 
 @dataclass(frozen=True)
@@ -109,20 +109,20 @@ def verify_sampled(
     return Verdict(tuple(range(accepted + 1)), bonus, Scores(targets)), checks
 
 
-def warp_probs(probs: np.ndarray, rule: SamplingRule) -> np.ndarray:
+def warp_probs(probs: np.ndarray, params: SamplingParams) -> np.ndarray:
     """Temperature, then top-k, then top-p, on distributions [..., V]; the target's own rows go the same way."""
     with np.errstate(divide="ignore"):
-        logits = np.log(probs) / max(rule.temperature, 1e-6)
+        logits = np.log(probs) / max(params.temperature, 1e-6)
     warped: np.ndarray = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    if rule.top_k and rule.top_k < warped.shape[-1]:
-        least = np.partition(warped, -rule.top_k, axis=-1)[..., -rule.top_k, None]
+    if params.top_k and params.top_k < warped.shape[-1]:
+        least = np.partition(warped, -params.top_k, axis=-1)[..., -params.top_k, None]
         warped = np.where(warped < least, 0.0, warped)
     warped = warped / warped.sum(axis=-1, keepdims=True)
-    if rule.top_p < 1.0:
+    if params.top_p < 1.0:
         order = np.argsort(-warped, axis=-1, kind="stable")
         ordered = np.take_along_axis(warped, order, axis=-1)
         # A token goes when those likelier than it already hold top_p; the first always stays.
-        ordered[ordered.cumsum(axis=-1) - ordered >= rule.top_p] = 0.0
+        ordered[ordered.cumsum(axis=-1) - ordered >= params.top_p] = 0.0
         np.put_along_axis(warped, order, ordered, axis=-1)
         warped = warped / warped.sum(axis=-1, keepdims=True)
     return warped

@@ -11,7 +11,7 @@ MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class SamplingRule:
+class SamplingParams:
     """Temperature 0 is greedy; `top_k` 0 and `top_p` 1 keep everything. Raises InputError for values out of bounds."""
 
     temperature: float = 0.0

@@ -32,7 +32,7 @@ class Verdict:
         """Accepted draft tokens; the root and the bonus are not among them."""
         return len(self.path) - 1
 
-    def said(self, tree: TokenTree) -> list[int]:
+    def output(self, tree: TokenTree) -> list[int]:
         """What a step on `tree` says: the accepted tokens and the bonus, before any limit."""
         tokens = tree.tokens
         return [*[tokens[node] for node in self.path[1:]], self.bonus]

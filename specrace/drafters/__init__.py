@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specrace.core.errors import InputError
-from specrace.drafters.base import GUESSING, MODELLING, Drafter, Material, Method
+from specrace.drafters.base import MODEL, NGRAM, Drafter, Material, Method
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
@@ -18,8 +18,8 @@ from specrace.drafters.vanilla import VanillaDrafter
 
 _ALL = (
     Method("vanilla", "Vanilla", "one token a step: the baseline", VanillaDrafter, 0),
-    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4, profile=GUESSING),
-    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4, profile=GUESSING),
+    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4, profile=NGRAM),
+    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4, profile=NGRAM),
     Method(
         "jacobi",
         "Jacobi",
@@ -27,7 +27,7 @@ _ALL = (
         JacobiDrafter,
         8,
         {"num_draft": 16},
-        profile=GUESSING,
+        profile=NGRAM,
     ),
     Method(
         "lookahead",
@@ -57,7 +57,7 @@ _ALL = (
         "what a smaller model would say",
         DraftModelDrafter,
         8,
-        profile=MODELLING,
+        profile=MODEL,
     ),
     Method(
         "fusion",

@@ -38,6 +38,6 @@ class JacobiDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """The target's token at chain node i is the next guess for position i + 1.
 
-        Nodes up to the accepted one are settled and its token is the bonus; the trajectory goes on after that.
+        Nodes up to the accepted one are committed and its token is the bonus; the trajectory goes on after that.
         """
         self.guesses = list(verdict.scores.targets[len(verdict.path) :])

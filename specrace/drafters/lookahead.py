@@ -144,7 +144,7 @@ class LookaheadDrafter:
                 fresh = fresh if len(self.rows) == 1 else fresh[1:]
                 self.rows = [*(row[1:] for row in self.rows), fresh]
         if self.pool_from_prompt:
-            self._follow(verdict.said(tree))
+            self._follow(verdict.output(tree))
 
     def _collect(self, pending: int, fresh: list[int]) -> None:
         """Column i of rows 1.. and its new token, keyed by the token before it: the pending one, then row 0."""

@@ -51,7 +51,7 @@ class _TableDrafter(ABC):
         if sampled:
             # The lane's coins come from the same seed, so this is another stream of it.
             random = np.random.default_rng((material.seed, self.order, 2))
-            self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.rule, random)
+            self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.params, random)
         self._drawn_from: list[np.ndarray] = []
         self._previous: int | None = None
 
@@ -93,7 +93,7 @@ class _TableDrafter(ABC):
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Count what was really said: the accepted tokens and the bonus."""
-        said = verdict.said(tree)
+        said = verdict.output(tree)
         self.counts.extend(said)
         if self.rows is not None:
             self.rows.extend(said)

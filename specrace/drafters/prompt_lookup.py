@@ -54,4 +54,4 @@ class PromptLookupDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append what was said, where it may be copied from."""
         if not self.llma:
-            self.text.extend(verdict.said(tree))
+            self.text.extend(verdict.output(tree))

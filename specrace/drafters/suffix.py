@@ -133,7 +133,7 @@ class SuffixDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Take in what was said."""
-        said = verdict.said(tree)
+        said = verdict.output(tree)
         self.own.extend(said)
         self._follow_past(said)
 

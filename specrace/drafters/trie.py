@@ -56,4 +56,4 @@ class TrieDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Grow the trie by what was said, unless it is static."""
         if not self.static:
-            self.trie.extend(verdict.said(tree))
+            self.trie.extend(verdict.output(tree))

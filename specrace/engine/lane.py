@@ -87,7 +87,7 @@ class Lane:
         said = self._score(tree)
         scored = own_ms()
         verdict, checks = self._verify(tree, said)
-        emitted = self._emit(verdict.said(tree))
+        emitted = self._emit(verdict.output(tree))
         self.session.keep(verdict.path)
         kept = own_ms()
         self.drafter.observe(tree, verdict)
@@ -117,7 +117,7 @@ class Lane:
         return None if self._teller is None else self._teller.note(tree).bounded()
 
     def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
-        """The walk by the lane's rule, and under rejection sampling how each guess was judged."""
+        """The lane's verifier, and under rejection sampling how each draft token was judged."""
         if isinstance(said, Scores):
             return verify(tree, said), None
         assert self.coins is not None, "distributions were asked for"

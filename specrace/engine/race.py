@@ -12,8 +12,8 @@ from specrace.core.cost_curve import CostCurve, assumed_curve, best_budget, row_
 from specrace.core.errors import InputError
 from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.core.metrics import LaneMetrics, first_difference, loop_tokens
-from specrace.core.rejection import MATCH, NOTE, REJECTION, SAMPLING_RULES, Coins
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.rejection import MATCH, NOTE, REJECTION, VERIFIERS, Coins
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import Drafter, Material, find_method
 from specrace.drafters.base import DraftModel
@@ -69,7 +69,7 @@ class RaceTarget(Protocol):
         self,
         prefix: Any,
         room: int,
-        rule: SamplingRule | None = None,
+        params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = (1,),
     ) -> TargetSession:
@@ -81,8 +81,8 @@ class RaceTarget(Protocol):
     def draft_model(self) -> DraftModel | None:
         """The smaller model that drafts for this one, if any."""
 
-    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
-        """The two tokens that `rule` chose between after `tokens`, its choice first, and their gap."""
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        """The two tokens that `params` chose between after `tokens`, its choice first, and their gap."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`."""
@@ -95,7 +95,7 @@ class RaceTarget(Protocol):
 class RaceSpec:
     """What is raced and how. Vanilla always runs, first: the others are measured against it.
 
-    `num_draft` None leaves every lane its method's default. Under the sampling rule "rejection" the lanes that can draw
+    `num_draft` None leaves every lane its method's default. Under the verifier "rejection" the lanes that can draw
     their drafts do so, and are verified by rejection sampling; the others match, as all do under "match". Raises
     InputError for values out of bounds.
     """
@@ -108,7 +108,7 @@ class RaceSpec:
     top_k: int = 0
     seed: int = 0
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    sampling_rule: str = MATCH
+    verifier: str = MATCH
 
     def __post_init__(self) -> None:
         names = tuple(dict.fromkeys(("vanilla", *self.lanes)))
@@ -121,26 +121,26 @@ class RaceSpec:
             raise InputError(f"The answer's length is {self.max_new_tokens}; give 1 to {MAX_NEW_TOKENS} new tokens.")
         if self.num_draft is not None and not 0 <= self.num_draft <= MAX_NUM_DRAFT:
             raise InputError(f"The number of draft tokens is {self.num_draft}; give 0 to {MAX_NUM_DRAFT}.")
-        if self.sampling_rule not in SAMPLING_RULES:
-            raise InputError(f"The sampling rule is {self.sampling_rule!r}; choose from {', '.join(SAMPLING_RULES)}.")
-        if self.sampling_rule == REJECTION and not self.rule().temperature:
-            raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the rule match.")
-        self.rule()
+        if self.verifier not in VERIFIERS:
+            raise InputError(f"The verifier is {self.verifier!r}; choose from {', '.join(VERIFIERS)}.")
+        if self.verifier == REJECTION and not self.sampling_params().temperature:
+            raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the verifier match.")
+        self.sampling_params()
 
-    def rule(self) -> SamplingRule:
+    def sampling_params(self) -> SamplingParams:
         """How tokens are chosen."""
-        return SamplingRule(self.temperature, self.top_p, self.top_k, self.seed)
+        return SamplingParams(self.temperature, self.top_p, self.top_k, self.seed)
 
     def lane_options(self, name: str, device: str) -> dict[str, int | bool]:
         """The options of a lane: its method's defaults on this kind of device, then what was asked for."""
         method = find_method(name)
-        sampled = {"sampled": True} if self.sampling_rule == REJECTION and method.samples else {}
+        sampled = {"sampled": True} if self.verifier == REJECTION and method.samples else {}
         return method.defaults(device) | sampled | method.check(self.options.get(name, {}))
 
-    def lane_rule(self, name: str, device: str) -> str:
-        """The rule that verifies a lane: "match" or "rejection"."""
+    def lane_verifier(self, name: str, device: str) -> str:
+        """The verifier of a lane: "match" or "rejection"."""
         sampled = find_method(name).samples and self.lane_options(name, device)["sampled"]
-        return REJECTION if self.sampling_rule == REJECTION and sampled else MATCH
+        return REJECTION if self.verifier == REJECTION and sampled else MATCH
 
     def lane_budget(self, name: str, device: str, curve: CostCurve | None = None) -> int:
         """The most draft nodes of a lane in one step: what was asked for, else what pays on the machine's `curve`.
@@ -200,7 +200,7 @@ def race(
             yield step
     finally:
         pace.release()
-    results = tuple(result(target, lane, lanes[0], metrics, spec.rule()) for lane in lanes)
+    results = tuple(result(target, lane, lanes[0], metrics, spec.sampling_params()) for lane in lanes)
     yield Finished(results, any(not lane.end for lane in lanes), pace.summary())
 
 
@@ -223,7 +223,7 @@ def lane_info(lane: Lane, spec: RaceSpec, device: str, material: Material) -> La
         lane.num_draft,
         spec.lane_options(lane.name, device),
         lane.at_ms,
-        spec.lane_rule(lane.name, device),
+        spec.lane_verifier(lane.name, device),
         drafting.prefill_ms if method.needs_draft_model and drafting is not None else 0.0,
     )
 
@@ -274,7 +274,7 @@ def gather(
         corpus,
         corpus_index,
         PastOutputs.of(past),
-        spec.rule(),
+        spec.sampling_params(),
         None if drafting is None else drafting.after(prompt),
         curve,
     )
@@ -298,8 +298,8 @@ def make_lane(
     _, build_ms = timed(lambda: built.append(find_method(name).build(material, **options)))
     drafter = built[0]
     num_top: int = getattr(drafter, "num_top", 0)
-    session = target.session(prefix, room, spec.rule(), num_top, row_counts(num_draft + 1))
-    coins = Coins(spec.seed, name) if spec.lane_rule(name, device) == REJECTION else None
+    session = target.session(prefix, room, spec.sampling_params(), num_top, row_counts(num_draft + 1))
+    coins = Coins(spec.seed, name) if spec.lane_verifier(name, device) == REJECTION else None
     return Lane(
         name,
         drafter,
@@ -324,8 +324,8 @@ def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: Rac
     """
     device, num_top = target.device_type, max(find_method(name).num_top for name in spec.lanes)
     budgets = lane_budgets(spec, device, curve)
-    session = target.session(prefix, max(budgets) + 2, spec.rule(), num_top, row_counts(max(budgets) + 1))
-    rejects = any(spec.lane_rule(name, device) == REJECTION for name in spec.lanes)
+    session = target.session(prefix, max(budgets) + 2, spec.sampling_params(), num_top, row_counts(max(budgets) + 1))
+    rejects = any(spec.lane_verifier(name, device) == REJECTION for name in spec.lanes)
     until = time.monotonic() + WARM_UP_S
     for rows in warm_up_rows(budgets):
         tree = TokenTree.chain(prompt[-1], [prompt[-1]] * (rows - 1))
@@ -357,7 +357,7 @@ def warm_up_draft_model(lane: Lane) -> None:
 
 
 def result(
-    target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics], rule: SamplingRule
+    target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics], params: SamplingParams
 ) -> LaneResult:
     """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little.
 
@@ -367,7 +367,7 @@ def result(
     shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
     compared = lane.coins is None
     position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared]) if compared else None
-    difference = None if position is None else explain_difference(target, vanilla, position, rule)
+    difference = None if position is None else explain_difference(target, vanilla, position, params)
     return LaneResult(
         lane=lane.name,
         tokens=own.tokens,
@@ -386,15 +386,15 @@ def result(
     )
 
 
-def explain_difference(target: RaceTarget, vanilla: Lane, position: int, rule: SamplingRule) -> Difference:
+def explain_difference(target: RaceTarget, vanilla: Lane, position: int, params: SamplingParams) -> Difference:
     """The two tokens between which the choice fell at the place, scored afresh, and the gap between them."""
-    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position], rule)
+    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position], params)
     return Difference(position, (target.decode([best]), target.decode([second])), gap)
 
 
 def settings(spec: RaceSpec) -> dict[str, Any]:
     """The spec's numbers, for the record."""
-    names = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "sampling_rule")
+    names = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
     return {name: getattr(spec, name) for name in names}
 
 
@@ -409,7 +409,7 @@ def generate(
     top_k: int = 0,
     seed: int = 0,
     num_draft: int | None = None,
-    sampling_rule: str = MATCH,
+    verifier: str = MATCH,
     corpus: NGramCounts | None = None,
     corpus_index: SuffixIndex | None = None,
     past: Iterable[Sequence[int]] = (),
@@ -422,9 +422,7 @@ def generate(
 
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
-    spec = RaceSpec(
-        (method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, sampling_rule
-    )
+    spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, verifier)
     near = None if curve is None else curve.near(len(prompt))
     target.check_length(len(prompt), max_new_tokens, spec.lane_budget(method, target.device_type, near))
     material = gather(target, prompt, spec, near or assumed_curve(target.device_type), corpus, corpus_index, past)

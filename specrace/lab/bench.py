@@ -274,7 +274,7 @@ class Bench:
         reference = found.runs["vanilla"][0].tokens
         outputs = {name: runs[0].tokens for name, runs in found.runs.items()}
         device = self.target.device_type
-        outputs = {name: tokens for name, tokens in outputs.items() if self.spec.lane_rule(name, device) == "match"}
+        outputs = {name: tokens for name, tokens in outputs.items() if self.spec.lane_verifier(name, device) == "match"}
         if not self.spec.temperature:
             outputs |= {name: runs[0].tokens for name, runs in found.peer_runs.items()}
         for name, tokens in outputs.items():
@@ -282,5 +282,5 @@ class Bench:
             found.differences[name] = None if position is None else self._explain(found.prompt, reference, position)
 
     def _explain(self, prompt: BenchPrompt, reference: Sequence[int], position: int) -> Difference:
-        (best, second), gap = self.target.top_two([*prompt.tokens, *reference[:position]], self.spec.rule())
+        (best, second), gap = self.target.top_two([*prompt.tokens, *reference[:position]], self.spec.sampling_params())
         return Difference(position, (self.target.decode([best]), self.target.decode([second])), gap)

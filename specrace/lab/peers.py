@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
 from specrace.core.errors import InputError
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.model.target import Target
 
 
@@ -30,9 +30,9 @@ class PeerRun:
 class Peer:
     """`target.model.generate` on the same weights, in the same process, with a cache of its own."""
 
-    def __init__(self, name: str, target: Target, rule: SamplingRule, num_lookup: int | None = None) -> None:
+    def __init__(self, name: str, target: Target, params: SamplingParams, num_lookup: int | None = None) -> None:
         self.name = name
-        self._target, self._rule, self._num_lookup = target, rule, num_lookup
+        self._target, self._params, self._num_lookup = target, params, num_lookup
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Peer:
         """Generate once, timed from the prompt's ids to the output's."""
         config = self._config(max_new_tokens)
         watch = _Watch()
-        torch.manual_seed(self._rule.seed % 2**63)
+        torch.manual_seed(self._params.seed % 2**63)
         began = time.perf_counter()
         ids = torch.tensor([list(prompt)], device=self._target.device)
         with torch.inference_mode():
@@ -56,14 +56,14 @@ class Peer:
 
     def _config(self, max_new_tokens: int) -> GenerationConfig:
         """The race's rule and nothing else: what the model's own generation config would add is switched off."""
-        rule = self._rule
+        params = self._params
         sampled: dict[str, Any] = {"do_sample": False}
-        if rule.temperature:
+        if params.temperature:
             sampled = {
                 "do_sample": True,
-                "temperature": rule.temperature,
-                "top_p": rule.top_p,
-                "top_k": rule.top_k or None,
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "top_k": params.top_k or None,
             }
         ends = sorted(self._target.eos_ids)
         return GenerationConfig(
@@ -97,9 +97,9 @@ class _Watch(BaseStreamer):
 PEERS = ("transformers", "transformers-pld")
 
 
-def make_peers(names: Sequence[str], target: Target, rule: SamplingRule, num_lookup: int) -> list[Peer]:
+def make_peers(names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int) -> list[Peer]:
     """The peers called so; prompt lookup drafts `num_lookup` tokens. Raises InputError for a name that there is not."""
     for name in names:
         if name not in PEERS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(PEERS)}.")
-    return [Peer(name, target, rule, num_lookup if name == "transformers-pld" else None) for name in names]
+    return [Peer(name, target, params, num_lookup if name == "transformers-pld" else None) for name in names]

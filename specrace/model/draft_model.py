@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specrace.core.errors import InputError
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.kv import KVStore
 from specrace.model.sampling import warp
@@ -47,22 +47,22 @@ class PromptedDraftModel:
         self.drafting, self.prefix = drafting, prefix
         self.prefill_ms = prefix.ms
 
-    def session(self, rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
+    def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session on a clone of the cache.
 
         With graphs, those for `rows` tokens at a time are recorded here, for as many as `room` tells will be read.
         """
-        return DraftSession(self.drafting, self.prefix, rule, room or GROWTH, rows)
+        return DraftSession(self.drafting, self.prefix, params, room or GROWTH, rows)
 
 
 class DraftSession:
     """One text in a draft model. Its cache has room for `room` tokens more, and grows where they are not enough."""
 
     def __init__(
-        self, drafting: DraftModel, prefix: Prefix, rule: SamplingRule, room: int, rows: Sequence[int]
+        self, drafting: DraftModel, prefix: Prefix, params: SamplingParams, room: int, rows: Sequence[int]
     ) -> None:
         self.model, self.vocab_size = drafting.model, drafting.vocab_size
-        self.rule, self._prefix, self._rows = rule, prefix, rows
+        self.params, self._prefix, self._rows = params, prefix, rows
         self._session = self.model.session(prefix, room, rows=rows)
 
     @property
@@ -81,8 +81,8 @@ class DraftSession:
         return int(best.indices), float(best.values)
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (one at least); what the rule makes of the next token's probabilities, float64 [V]."""
-        probs: np.ndarray = warp(self._read(tokens), self.rule).double().softmax(dim=-1)[0].cpu().numpy()
+        """Read `tokens` (one at least); the next token's distribution after temperature, top-k, top-p, float64 [V]."""
+        probs: np.ndarray = warp(self._read(tokens), self.params).double().softmax(dim=-1)[0].cpu().numpy()
         return probs
 
     def rewind(self, count: int) -> None:
@@ -98,7 +98,7 @@ class DraftSession:
         # Where its table is shorter than the target's, an id beyond it is padding that no text contains.
         known = [min(token, self.model.vocab_size - 1) for token in tokens]
         logits = self._session.run(TokenTree.chain(known[0], known[1:]))[-1:].float()
-        self.store.settle(len(tokens))
+        self.store.commit(len(tokens))
         if self.model.vocab_size < self.vocab_size:
             missing = self.vocab_size - self.model.vocab_size
             return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)

@@ -2,7 +2,7 @@
 
 A forward of a small model costs a GPU less than the launches of its kernels cost the host; a replay is one launch. It
 has fixed shapes and addresses: a tree is padded to the next number of rows, attention reads the cache up to the next
-multiple of columns, and a store with its graphs is lent to one session after another, reset and never made anew.
+multiple of columns, and a store with its graphs is pooled: sessions use it one after another.
 A session says which numbers of rows it will run; what its store has no graph for yet is recorded when the session
 begins, outside every clock. The function that is recorded is the eager one.
 """
@@ -61,7 +61,7 @@ class CudaRecorder:
 
 
 class GraphPool:
-    """Stores with their graphs, lent to sessions."""
+    """Stores with their graphs, reused by session after session."""
 
     def __init__(self, forward: Forward, recorder: Recorder, device: torch.device, dtype: torch.dtype) -> None:
         self.forward, self.recorder = forward, recorder
@@ -71,11 +71,11 @@ class GraphPool:
         self.num_stores = 0
 
     @torch.inference_mode()
-    def lend(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
+    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
         """A store that holds `prefix` and has room for `room` tokens more, with every graph that these may need.
 
         A tree of theirs is run with the next of `rows`. Of the free stores the one that lacks the fewest graphs is
-        lent, of equals the smallest, so that each comes to serve one lane and no graph is recorded in all of them.
+        taken, of equals the smallest, so that each comes to serve one lane and no graph is recorded in all of them.
         """
         rows = sorted(set(rows))
         longest = prefix.length + room
@@ -83,15 +83,15 @@ class GraphPool:
         buckets = _buckets(rows, prefix.length, longest)
         fitting = [each for each in self._free if each.store.capacity >= needed]
         if fitting:
-            lent = min(fitting, key=lambda each: (len(each.missing(buckets)), each.store.capacity))
-            self._free.remove(lent)
+            pooled = min(fitting, key=lambda each: (len(each.missing(buckets)), each.store.capacity))
+            self._free.remove(pooled)
         else:
-            lent = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
+            pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
             self.num_stores += 1
-        lent.rows = rows
-        lent.store.restore(prefix)
-        lent.record(buckets)
-        return lent
+        pooled.rows = rows
+        pooled.store.restore(prefix)
+        pooled.record(buckets)
+        return pooled
 
     def inputs(self, rows: int) -> TreeInputs:
         """The buffers of the graphs with so many rows, in all stores: they are filled right before a replay."""
@@ -99,9 +99,9 @@ class GraphPool:
             self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
         return self._inputs[rows]
 
-    def take_back(self, lent: GraphedStore) -> None:
+    def reclaim(self, pooled: GraphedStore) -> None:
         """The session is over; its store waits for the next."""
-        self._free.append(lent)
+        self._free.append(pooled)
 
 
 class GraphedStore:
@@ -147,13 +147,13 @@ class GraphedStore:
         self.pool.inputs(rows).fill(tree, self.store.length)
         return replay()[: len(tree)]
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let another session have it."""
-        self.pool.take_back(self)
+        self.pool.reclaim(self)
 
 
 def _buckets(rows: Iterable[int], base: int, longest: int) -> list[Bucket]:
-    """What trees of these rows may fall into behind `base` to `longest` settled tokens."""
+    """What trees of these rows may fall into behind `base` to `longest` committed tokens."""
     return [
         (count, end)
         for count in rows

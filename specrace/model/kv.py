@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class KVStore:
-    """Keys and values of one lane: `blocks` of layers, each [l, 2, 1, H, T, D]; the first `length` of T are settled.
+    """Keys and values of one lane: `blocks` of layers, each [l, 2, 1, H, T, D]; the first `length` of T are committed.
 
     The storage is made at the first write, when the model's shapes are known; every layer must have the same. `devices`
     are the layers', in order, where the model lies on several; empty: all are where the first write is, in one block.
@@ -56,14 +56,14 @@ class KVStore:
         """The storage of all layers, [L, 2, 1, H, T, D]; None before the first write, and where it is not one."""
         return self._blocks[0] if len(self._blocks) == 1 else None
 
-    def aim(self, slots: Tensor | None, end: int = 0) -> None:
+    def set_slots(self, slots: Tensor | None, end: int = 0) -> None:
         """Let the next writes go to the columns `slots` [N] and read back the first `end`; None: append."""
         self._slots, self._end = slots, end
         # Once a forward for each device, not once a layer.
         self._placed_slots = {} if slots is None else {device: slots.to(device) for device in set(self.devices)}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [1, H, N, D] where it was aimed, else behind the settled part; returns all up to there, [1, H, end, D].
+        """Put [1, H, N, D] where it was aimed, else behind the committed part; returns all up to there, [1, H, end, D].
 
         Raises ValueError where the model is not of one shape throughout, where a layer is not on its device, and where
         the cache is full.
@@ -102,12 +102,12 @@ class KVStore:
         """How many columns a write of `count` tokens reads back."""
         return self.length + count if self._slots is None else self._end
 
-    def settle(self, count: int) -> None:
+    def commit(self, count: int) -> None:
         """The first `count` tokens written since the last call stay where they are."""
         self.length += count
 
     def rewind(self, count: int) -> None:
-        """Of the settled tokens only the first `count` stay; what comes next is written over the others."""
+        """Of the committed tokens only the first `count` stay; what comes next is written over the others."""
         self.length = min(self.length, count)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -118,13 +118,13 @@ class KVStore:
 
     @torch.inference_mode()
     def move(self, path: Sequence[int]) -> None:
-        """Copy what is at `path` to where it follows the settled tokens: one gather for each block."""
+        """Copy what is at `path` to where it follows the committed tokens: one gather for each block."""
         for block in self._blocks:
             index = torch.tensor(path[1:], device=block.device) + self.length
             block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)
 
     def clone(self, capacity: int) -> KVStore:
-        """A copy of the settled part with room for `capacity` tokens. Raises ValueError if that is too little."""
+        """A copy of the committed part with room for `capacity` tokens. Raises ValueError if that is too little."""
         if capacity < self.length:
             raise ValueError(f"{self.length} tokens do not fit into {capacity}")
         copy = self.empty(capacity)
@@ -136,7 +136,7 @@ class KVStore:
         return KVStore(self.num_layers, capacity, self.devices)
 
     def restore(self, source: KVStore) -> None:
-        """Hold what `source` has settled, and nothing else; the storage, once made, stays where it is in memory."""
+        """Hold what `source` has committed, and nothing else; the storage, once made, stays where it is in memory."""
         self.length = source.length
         if source.blocks and not self._blocks:
             self._make(source.blocks[0][0, 0])

@@ -177,15 +177,15 @@ def record_graphs(target: Target, recorder: Recorder) -> None:
     pool = GraphPool(target.forward, recorder, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
-        lent = pool.lend(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
-        replayed = lent.logits(tree)
+        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
+        replayed = pooled.logits(tree)
         eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
         gap = float("nan") if replayed is None else _gap(replayed, eager)
         _check_gap(gap, target.dtype)
     except (RuntimeError, ValueError) as error:
         _stay_eager(target, "no graphs", error)
         return
-    lent.give_back()
+    pooled.release()
     target.graphs = pool
 
 

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specrace.core.sampling_params import MAX_SEED, SamplingRule
+from specrace.core.sampling_params import MAX_SEED, SamplingParams
 
 _CACHED_POSITIONS = 64
 
 
 class Sampler:
-    """Chooses tokens by a `SamplingRule`, on the device of the logits; keeps the noise of recent positions."""
+    """Chooses tokens by a `SamplingParams`, on the device of the logits; keeps the noise of recent positions."""
 
-    def __init__(self, rule: SamplingRule) -> None:
-        self.rule = rule
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
         self._noise: OrderedDict[int, Tensor] = OrderedDict()
 
     def choose(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
@@ -35,16 +35,16 @@ class Sampler:
         """What the choice is the largest of, float [N, V]: the logits, when sampling warped and with their noise."""
         # In 16 bits a CPU looks for the largest five times slower than it does after a cast.
         logits = logits.float()
-        if not self.rule.temperature:
+        if not self.params.temperature:
             return logits
         noise = torch.stack([self._noise_at(position, logits) for position in positions])
-        return warp(logits, self.rule) + noise
+        return warp(logits, self.params) + noise
 
     def _noise_at(self, position: int, logits: Tensor) -> Tensor:
         """Gumbel noise [V] of one position, for logits [N, V]; the same whenever it is asked for."""
         noise = self._noise.get(position)
         if noise is None:
-            uniform = _uniform(_mix(self.rule.seed, position), logits.shape[-1], logits.device)
+            uniform = _uniform(_mix(self.params.seed, position), logits.shape[-1], logits.device)
             noise = -torch.log(-torch.log(uniform.clamp_(1e-20, 1 - 2**-24)))
             self._noise[position] = noise
             if len(self._noise) > _CACHED_POSITIONS:
@@ -52,18 +52,18 @@ class Sampler:
         return noise
 
 
-def warp(logits: Tensor, rule: SamplingRule) -> Tensor:
+def warp(logits: Tensor, params: SamplingParams) -> Tensor:
     """Temperature, then top-k, then top-p, as transformers does; what is left out becomes -inf. [N, V] to [N, V]."""
     # Smaller ones are greedy anyway, and would make every logit infinite.
-    logits = logits / max(rule.temperature, 1e-6)
-    if rule.top_k:
-        least = logits.topk(min(rule.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
+    logits = logits / max(params.temperature, 1e-6)
+    if params.top_k:
+        least = logits.topk(min(params.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
-    if rule.top_p < 1.0:
+    if params.top_p < 1.0:
         ordered, order = logits.sort(dim=-1, descending=True)
         before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
         # A token goes when those likelier than it already hold top_p; the first always stays.
-        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= rule.top_p)
+        dropped = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= params.top_p)
         logits = logits.masked_fill(dropped, -torch.inf)
     return logits
 

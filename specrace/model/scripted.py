@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
 
 from specrace.core.errors import InputError
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.device_map import one_device
@@ -77,11 +77,13 @@ class ScriptedTarget(Target):
         prompt = tuple(prompt)
         return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *rest: Any, **named: Any) -> Session:
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *rest: Any, **named: Any
+    ) -> Session:
         """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
-        if rule is not None and rule.temperature:
+        if params is not None and params.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
-        session = super().session(prefix, room, rule, *rest, **named)
+        session = super().session(prefix, room, params, *rest, **named)
         assert isinstance(prefix, ScriptedPrefix)
         # The session is the usual one, graphed or not; only what it is said to have chosen is another.
         return _Following(session, prefix.script)

@@ -22,7 +22,7 @@ from torch import Tensor
 from specrace.core.clock import own_ms
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.device_map import device_names, distinct, layer_devices
@@ -107,13 +107,13 @@ class Target:
         return KVStore(self.num_layers, capacity, self.layer_devices)
 
     def read(self, store: KVStore, tokens: Sequence[int]) -> None:
-        """One forward that fills an empty `store` with `tokens`, which are settled; for callers in inference mode."""
+        """One forward that fills an empty `store` with `tokens`, which are committed; for callers in inference mode."""
         ids = torch.tensor([tokens], device=self.device)
         positions = torch.arange(len(tokens), device=self.device)[None]
         self.model(
             input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
         )
-        store.settle(len(tokens))
+        store.commit(len(tokens))
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
@@ -126,7 +126,7 @@ class Target:
         self,
         prefix: Prefix,
         room: int,
-        rule: SamplingRule | None = None,
+        params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = _ROWS,
     ) -> Session:
@@ -135,15 +135,15 @@ class Target:
         With graphs, those of its `rows` are recorded here, which is before any clock starts. A tree is run with the
         next of them.
         """
-        sampler = Sampler(rule or SamplingRule())
+        sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
-            return GraphedSession(self, self.graphs.lend(prefix.store, room, rows), sampler, num_top)
+            return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows), sampler, num_top)
         store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
         return Session(self, store, sampler, num_top)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not settled."""
+        """One forward over the tree behind `store`: [N, V]. The tree's KV is written but not committed."""
         return self.run(store, tree)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
@@ -215,18 +215,18 @@ class Target:
         return 1024 * int(found[1]) if found else None
 
     @torch.inference_mode()
-    def top_two(self, tokens: Sequence[int], rule: SamplingRule | None = None) -> tuple[tuple[int, int], float]:
-        """The two tokens that `rule` chose between after `tokens`, its choice first, and their gap.
+    def top_two(self, tokens: Sequence[int], params: SamplingParams | None = None) -> tuple[tuple[int, int], float]:
+        """The two tokens that `params` chose between after `tokens`, its choice first, and their gap.
 
         Greedily in logits; under sampling in logits over the temperature with the noise of that position, and where
         top-k or top-p leave one token only, without the noise: then it is that cut which decided.
         """
-        rule = rule or SamplingRule()
+        params = params or SamplingParams()
         prefix = self.prefill(tokens)
         logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))
-        values, ids = Sampler(rule).compared(logits, [len(tokens)])[0].topk(2)
+        values, ids = Sampler(params).compared(logits, [len(tokens)])[0].topk(2)
         if values[1] == -torch.inf:
-            values, ids = (logits[0].float() / rule.temperature).topk(2)
+            values, ids = (logits[0].float() / params.temperature).topk(2)
         return (int(ids[0]), int(ids[1])), float(values[0] - values[1])
 
     @property
@@ -309,7 +309,7 @@ class Session:
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         """The target's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
         logits = self.run(tree).float()
-        probs: np.ndarray = warp(logits, self.sampler.rule).double().softmax(dim=-1).cpu().numpy()
+        probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
         return probs
 
     def keep(self, path: Sequence[int]) -> None:
@@ -319,17 +319,17 @@ class Session:
 
 
 class GraphedSession(Session):
-    """A session on a lent store, whose forwards are replayed where they were recorded."""
+    """A session on a pooled store, whose forwards are replayed where they were recorded."""
 
-    def __init__(self, target: Target, lent: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
-        super().__init__(target, lent.store, sampler, num_top)
-        self._lent = lent
+    def __init__(self, target: Target, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
+        super().__init__(target, pooled.store, sampler, num_top)
+        self._pooled = pooled
         # The lane drops its session when it is done; the store and its graphs serve the next one.
-        finalize(self, lent.give_back)
+        finalize(self, pooled.release)
 
     def run(self, tree: TokenTree) -> Tensor:
         """[N, V]; they hold until the next forward on any graphed session."""
-        replayed = self._lent.logits(tree)
+        replayed = self._pooled.logits(tree)
         return super().run(tree) if replayed is None else replayed
 
 

@@ -157,11 +157,11 @@ class Follower:
         self.stores[number] = self.target.new_store(capacity)
 
     def restore(self, number: int, source: int, length: int) -> None:
-        """Copy what the leader's store has settled."""
+        """Copy what the leader's store has committed."""
         self.stores[number].restore(self._at(source, length))
 
     def move(self, number: int, length: int, path: list[int]) -> None:
-        """Gather a path behind the settled tokens."""
+        """Gather a path behind the committed tokens."""
         self._at(number, length).move(path)
 
     def read(self, number: int, tokens: list[int]) -> None:
@@ -179,7 +179,7 @@ class Follower:
         self.target.plain_logits(tokens)
 
     def _at(self, number: int, length: int) -> KVStore:
-        """A store, with as many tokens settled as in the leader's."""
+        """A store, with as many tokens committed as in the leader's."""
         store = self.stores[number]
         store.length = length
         return store

@@ -25,7 +25,7 @@ _ROWS = 3
 def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
     """The model over a tree that sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
     slots = tree.slots()
-    store.aim(slots, end)
+    store.set_slots(slots, end)
     try:
         output = model(
             input_ids=tree.ids,
@@ -35,7 +35,7 @@ def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
             use_cache=True,
         )
     finally:
-        store.aim(None)
+        store.set_slots(None)
     logits: Tensor = output.logits[0]
     return logits
 
@@ -63,28 +63,28 @@ class TracedForward:
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """[N, V] from a tree and the cache's columns that it may see, itself included: [L, 2, 1, H, end, D]."""
         step = self._one if tree.ids.shape[1] == 1 else self._more
-        logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.hidden, data, *self._weights)
+        logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
         return logits
 
     def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
         """What the model does with a chain of `tokens` behind the store's, as a function of its tensors."""
 
-        def step(base: Tensor, ids: Tensor, depths: Tensor, hidden: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
+        def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
             # Opaque ones cannot be constants of a recording, so they are arguments.
             for layer, weight in zip(self._layers, weights, strict=True):
                 layer.weight = weight
-            tree = TreeTensors(base, ids, depths, hidden, self._dtype)
+            tree = TreeTensors(base, ids, depths, masked, self._dtype)
             return run_tree(model, KVStore.over(data), tree, data.shape[4])
 
         assert store.data is not None, "a store that was written to"
         rows = len(tokens)
         base, ids, depths = torch.tensor([store.length]), torch.tensor([list(tokens)]), torch.arange(rows)[None]
-        hidden = torch.ones(rows, rows, dtype=torch.int64).triu(1)
+        masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
         data = store.data[..., : store.length + rows, :]
         with warnings.catch_warnings():
             # It warns of every value that becomes a Python number. Those of shapes are right, and others are found out.
             warnings.simplefilter("ignore")
-            return torch.jit.trace(step, (base, ids, depths, hidden, data, *self._weights), check_trace=False)
+            return torch.jit.trace(step, (base, ids, depths, masked, data, *self._weights), check_trace=False)
 
 
 def twin(model: nn.Module) -> nn.Module:

@@ -19,14 +19,14 @@ from specrace.core.tree import TokenTree
 class TreeTensors:
     """A tree's numbers on the device, int64, and what a model makes of them, by operations on them alone.
 
-    `base` [1]: settled tokens; `ids` [1, N]; `depths` [1, N]; `hidden` [N, N]: 1 where a row may not see another.
+    `base` [1]: committed tokens; `ids` [1, N]; `depths` [1, N]; `masked` [N, N]: 1 where a row may not see another.
     `dtype` is the model's.
     """
 
     base: Tensor
     ids: Tensor
     depths: Tensor
-    hidden: Tensor
+    masked: Tensor
     dtype: torch.dtype
 
     def positions(self) -> Tensor:
@@ -34,7 +34,7 @@ class TreeTensors:
         return self.depths + self.base
 
     def slots(self) -> Tensor:
-        """The cache columns of the rows, int64 [N]: those behind the settled ones."""
+        """The cache columns of the rows, int64 [N]: those behind the committed ones."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) + self.base
 
     def mask(self, end: int, slots: Tensor) -> Tensor:
@@ -44,16 +44,16 @@ class TreeTensors:
         """
         lowest = torch.finfo(self.dtype).min
         columns = torch.arange(end, device=slots.device)
-        settled = torch.where(columns < self.base, 0.0, lowest).to(self.dtype)
-        mask = settled.expand(self.hidden.shape[0], -1).contiguous()
-        mask.index_copy_(1, slots, self.hidden.to(self.dtype) * lowest)
+        visible = torch.where(columns < self.base, 0.0, lowest).to(self.dtype)
+        mask = visible.expand(self.masked.shape[0], -1).contiguous()
+        mask.index_copy_(1, slots, self.masked.to(self.dtype) * lowest)
         return mask[None, None]
 
 
 class TreeInputs:
     """Buffers for trees of up to N rows; rows that a tree does not fill are inert: nothing sees them.
 
-    A padding row holds token 0 at the root's position and sees itself and the settled tokens, so that it is an
+    A padding row holds token 0 at the root's position and sees itself and the committed tokens, so that it is an
     ordinary row to the model; its logits are thrown away, and its keys and values are written over by the next step.
     """
 
@@ -63,14 +63,14 @@ class TreeInputs:
         packed = torch.zeros(1 + rows * (2 + rows), dtype=torch.int64, pin_memory=pinned)
         self._host = packed
         self._numbers: np.ndarray = packed.numpy()
-        self._blind = self._numbers[1 + 2 * rows :].reshape(rows, rows)
+        self._masked = self._numbers[1 + 2 * rows :].reshape(rows, rows)
         # On a CPU the model reads the very block that is filled.
         self._device = packed if device.type == "cpu" else torch.zeros_like(packed, device=device)
         self.tensors = TreeTensors(
             base=self._device[:1],
             ids=self._device[1 : 1 + rows].view(1, rows),
             depths=self._device[1 + rows : 1 + 2 * rows].view(1, rows),
-            hidden=self._device[1 + 2 * rows :].view(rows, rows),
+            masked=self._device[1 + 2 * rows :].view(rows, rows),
             dtype=dtype,
         )
         self.ids = self.tensors.ids
@@ -78,7 +78,7 @@ class TreeInputs:
         self._no_padding = ~np.eye(rows, dtype=bool)
 
     def fill(self, tree: TokenTree, base: int) -> None:
-        """Take in a tree of at most N nodes behind `base` settled tokens: one copy to the device."""
+        """Take in a tree of at most N nodes behind `base` committed tokens: one copy to the device."""
         size, rows, numbers = len(tree), self.rows, self._numbers
         numbers[0] = base
         numbers[1 : 1 + size] = tree.tokens
@@ -86,8 +86,8 @@ class TreeInputs:
         if size < rows:
             numbers[1 + size : 1 + rows] = 0
             numbers[1 + rows + size : 1 + 2 * rows] = 0
-            self._blind[:] = self._no_padding
+            self._masked[:] = self._no_padding
         if rows > 1:
-            self._blind[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
+            self._masked[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
         if self._device is not self._host:
             self._device.copy_(self._host, non_blocking=True)

@@ -67,7 +67,7 @@ def check(events: Sequence[Event]) -> None:
     check_pace(finished.pace)
     for info, result in zip(started.lanes, finished.lanes, strict=True):
         check_figures(result, metrics[info.lane], metrics["vanilla"])
-        if info.rule == MATCH:
+        if info.verifier == MATCH:
             whole = {info.lane, "vanilla"} <= ended
             check_badge(result, tokens[info.lane], tokens["vanilla"], whole=whole)
 
@@ -88,7 +88,7 @@ def check_step(step: Step, index: int, before: float) -> None:
     require(len(step.tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
     seen = (*step.tree.tokens, *step.emitted, *step.verdict.scores.targets)
     require(all(0 <= token <= MAX_TOKEN for token in seen), f"{where} has an impossible token")
-    said = tuple(step.verdict.said(step.tree))
+    said = tuple(step.verdict.output(step.tree))
     require(
         len(step.emitted) > 0 and step.emitted == said[: len(step.emitted)], f"{where} emits what it did not accept"
     )

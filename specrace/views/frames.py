@@ -201,7 +201,7 @@ class RaceView:
         vanilla = next(iter(self._lanes.values()))
         if lane is vanilla:
             return "reference", "the reference"
-        if lane.info.rule == REJECTION:
+        if lane.info.verifier == REJECTION:
             return "law", NOTE
         if not lane.tokens:
             return "none", ""

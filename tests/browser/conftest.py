@@ -24,7 +24,7 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "brief": (SIX, {"max_new_tokens": 24}),
     "sampled": (
         ["vanilla", "trigram"],
-        {"max_new_tokens": 48, "temperature": 0.3, "sampling_rule": "rejection"},
+        {"max_new_tokens": 48, "temperature": 0.3, "verifier": "rejection"},
     ),
 }
 # When a page's clock is stopped, far behind all that has happened until then.

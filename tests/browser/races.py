@@ -13,7 +13,7 @@ from tests.browser.parts import QUESTION
 SIX = ("vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix")
 SPECS = {
     "greedy": RaceSpec(SIX, max_new_tokens=90),
-    "sampled": RaceSpec(("vanilla", "trigram"), max_new_tokens=48, temperature=0.3, sampling_rule="rejection"),
+    "sampled": RaceSpec(("vanilla", "trigram"), max_new_tokens=48, temperature=0.3, verifier="rejection"),
 }
 
 

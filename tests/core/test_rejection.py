@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specrace.core.events import Step, Timing, from_json, to_json
 from specrace.core.rejection import Check, Coins, accepts, draw, residual, verify_sampled, warp_probs
-from specrace.core.sampling_params import MAX_SEED, SamplingRule
+from specrace.core.sampling_params import MAX_SEED, SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.sampling import warp
 
@@ -119,45 +119,48 @@ def test_coins_are_uniform_and_unrelated() -> None:
 
 
 RULES = st.builds(
-    SamplingRule, st.sampled_from([0.3, 0.7, 1.0, 1.3, 5.0]), st.sampled_from([0.2, 0.6, 0.95, 1.0]), st.integers(0, 9)
+    SamplingParams,
+    st.sampled_from([0.3, 0.7, 1.0, 1.3, 5.0]),
+    st.sampled_from([0.2, 0.6, 0.95, 1.0]),
+    st.integers(0, 9),
 )
 
 
 @given(RULES, st.integers(0, 10**6))
-def test_p_and_q_go_through_the_same_warpers(rule: SamplingRule, seed: int) -> None:
+def test_p_and_q_go_through_the_same_warpers(params: SamplingParams, seed: int) -> None:
     probs = np.random.default_rng(seed).dirichlet([0.5] * 8, size=3)
-    expected = warp(torch.log(torch.from_numpy(probs)), rule).softmax(dim=-1).numpy()
-    assert warp_probs(probs, rule) == pytest.approx(expected, abs=1e-9)
+    expected = warp(torch.log(torch.from_numpy(probs)), params).softmax(dim=-1).numpy()
+    assert warp_probs(probs, params) == pytest.approx(expected, abs=1e-9)
 
 
 def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
     probs = np.array([0.0, 0.5, 0.1, 0.4])
-    assert warp_probs(probs, SamplingRule(1.0)) == pytest.approx(probs)
-    assert warp_probs(probs, SamplingRule(1.0, top_k=2)) == pytest.approx([0.0, 5 / 9, 0.0, 4 / 9])
-    assert warp_probs(probs, SamplingRule(1.0, top_k=4)) == pytest.approx(probs)
-    assert warp_probs(probs, SamplingRule(1.0, top_p=0.5)) == pytest.approx([0.0, 1.0, 0.0, 0.0])
+    assert warp_probs(probs, SamplingParams(1.0)) == pytest.approx(probs)
+    assert warp_probs(probs, SamplingParams(1.0, top_k=2)) == pytest.approx([0.0, 5 / 9, 0.0, 4 / 9])
+    assert warp_probs(probs, SamplingParams(1.0, top_k=4)) == pytest.approx(probs)
+    assert warp_probs(probs, SamplingParams(1.0, top_p=0.5)) == pytest.approx([0.0, 1.0, 0.0, 0.0])
 
 
 def test_top_k_keeps_the_k_likeliest_of_many() -> None:
     probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
     for top_k in (1, 20, 999):
-        kept = np.flatnonzero(warp_probs(probs, SamplingRule(1.0, top_k=top_k)))
+        kept = np.flatnonzero(warp_probs(probs, SamplingParams(1.0, top_k=top_k)))
         assert set(kept) == set(np.argsort(-probs)[:top_k])
 
 
 def test_of_equal_tokens_top_p_keeps_the_first() -> None:
     # The even ones are three times as likely, so they hold three quarters; then the first odd ones come.
-    warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingRule(1.0, top_p=0.75 + 10.5 / 256))
+    warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingParams(1.0, top_p=0.75 + 10.5 / 256))
     assert np.flatnonzero(warped).tolist() == sorted([*range(0, 128, 2), *range(1, 23, 2)])
 
 
 def test_a_top_p_of_one_cuts_nothing_however_unlikely() -> None:
-    assert warp_probs(np.array([1.0, 1e-30]), SamplingRule(1.0))[1] == pytest.approx(1e-30, rel=1e-6, abs=0.0)
+    assert warp_probs(np.array([1.0, 1e-30]), SamplingParams(1.0))[1] == pytest.approx(1e-30, rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.02])
 def test_a_temperature_near_zero_is_all_on_the_best_token(temperature: float) -> None:
-    assert warp_probs(P, SamplingRule(temperature)) == pytest.approx(np.eye(3)[[0, 2, 1]], abs=1e-9)
+    assert warp_probs(P, SamplingParams(temperature)) == pytest.approx(np.eye(3)[[0, 2, 1]], abs=1e-9)
 
 
 # The record.

@@ -13,7 +13,7 @@ import pytest
 
 from specrace.core import rejection
 from specrace.core.rejection import draw, walk, warp_probs
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 
 LETTERS = 4
 GUESSES = 2
@@ -43,7 +43,7 @@ class Practice:
     one_coin_a_path: bool = False
 
     def rows(self, table: np.ndarray) -> np.ndarray:
-        return warp_probs(table, SamplingRule(self.temperature))
+        return warp_probs(table, SamplingParams(self.temperature))
 
     def step(self, last: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One draft-and-verify step behind the letters `last` [B]: guesses, how many are accepted, the letter after."""

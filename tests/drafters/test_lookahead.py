@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool
@@ -314,14 +314,14 @@ def test_the_first_row_is_drawn_from_the_prompt() -> None:
 
 def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
     """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
-    target, prompt, rule = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingRule(1.5, seed=2)
+    target, prompt, params = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
     drafter = LookaheadDrafter(material(prompt), n=3, window=4, guesses=2)
-    session = target.session(target.prefill(prompt), 40, rule)
+    session = target.session(target.prefill(prompt), 40, params)
     tree = drafter.propose(prompt, 40)
     logits = session.logits(tree)
     drafter.observe(tree, verify(tree, session.score(tree)))
     # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
-    drawn = Sampler(rule).choose(logits, range(4, 4 + len(tree))).tolist()
+    drawn = Sampler(params).choose(logits, range(4, 4 + len(tree))).tolist()
     assert drafter.rows[-1] == drawn[1:] != logits.argmax(-1).tolist()[1:]
 
 

@@ -83,16 +83,16 @@ def test_it_keeps_the_contract(test) -> None:
     test("echo")
 
 
-@pytest.mark.parametrize("rule", lossless.RULES.values(), ids=lossless.RULES)
-def test_it_is_lossless_on_every_architecture(rule) -> None:
+@pytest.mark.parametrize("params", lossless.RULES.values(), ids=lossless.RULES)
+def test_it_is_lossless_on_every_architecture(params) -> None:
     accepted = 0
     for name in ARCHITECTURES:
         target = lossless.target_of(name)
         for prompt in lossless.prompts_of(name, 4):
             prefix = target.prefill(prompt)
             drafter = METHODS["echo"].build(lossless.material(prompt))
-            lane = lossless.run_lane(target, prefix, prompt, drafter, rule=rule, eos_ids=lossless.NO_END)
-            assert lane.tokens == lossless.vanilla(target, prefix, prompt, rule)
+            lane = lossless.run_lane(target, prefix, prompt, drafter, params=params, eos_ids=lossless.NO_END)
+            assert lane.tokens == lossless.vanilla(target, prefix, prompt, params)
             accepted += len(lane.tokens) - lane.num_steps
     assert accepted > 0
 

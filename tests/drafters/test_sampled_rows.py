@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.sampled_rows import SampledRows
@@ -22,9 +22,9 @@ ORDERS = ("bigram", "trigram")
 
 def drafter(name: str, vocab: int = SMALL, seed: int = 0, prompt: tuple[int, ...] = TEXT, **values: Any) -> Any:
     """A sampled drafter on TEXT at a temperature of 1, or at another rule; the rest are its options."""
-    rule = values.pop("rule", SamplingRule(1.0))
+    params = values.pop("params", SamplingParams(1.0))
     corpus = values.pop("corpus", None)
-    return METHODS[name].build(Material(prompt, vocab, seed, corpus, rule=rule), sampled=True, **values)
+    return METHODS[name].build(Material(prompt, vocab, seed, corpus, params=params), sampled=True, **values)
 
 
 def smoothed(counts: dict[int, int], vocab: int = SMALL, added: float = 1.0) -> np.ndarray:
@@ -46,10 +46,10 @@ def test_q_is_a_distribution_a_guess_and_the_trees_probs_are_of_it(name: str, vo
 
 @pytest.mark.parametrize("vocab", [SMALL, LARGE])
 @pytest.mark.parametrize("name", ORDERS)
-@pytest.mark.parametrize("rule", [SamplingRule(1.0), SamplingRule(0.5), SamplingRule(1.3, top_p=0.9, top_k=3)])
-def test_q_is_what_was_drawn_from(name: str, vocab: int, rule: SamplingRule) -> None:
+@pytest.mark.parametrize("params", [SamplingParams(1.0), SamplingParams(0.5), SamplingParams(1.3, top_p=0.9, top_k=3)])
+def test_q_is_what_was_drawn_from(name: str, vocab: int, params: SamplingParams) -> None:
     """Frequencies of the second guess, given the first: the context has rolled on by then."""
-    drafts = drafter(name, vocab, rule=rule)
+    drafts = drafter(name, vocab, params=params)
     drawn: dict[int, list[int]] = {}
     rows: dict[int, np.ndarray] = {}
     for _ in range(3000):
@@ -76,12 +76,12 @@ def test_rows_are_the_notes() -> None:
 def test_backing_off_is_by_raw_counts_and_before_the_temperature() -> None:
     """(4, 2) was seen once: the bigram row. A context never seen in the table of one: uniform."""
     text = (*TEXT, 4, 2)
-    rule = SamplingRule(0.5)
-    drafts = drafter("trigram", prompt=text, rule=rule)
+    params = SamplingParams(0.5)
+    drafts = drafter("trigram", prompt=text, params=params)
     drafts.propose(text, 1)
     squares = smoothed({3: 2, 0: 2, 4: 1}) ** 2
     assert drafts.distributions()[0] == pytest.approx(squares / squares.sum())
-    trusting = drafter("trigram", prompt=text, rule=rule, min_context_count=1)
+    trusting = drafter("trigram", prompt=text, params=params, min_context_count=1)
     trusting.propose(text, 1)
     squares = smoothed({0: 1}) ** 2
     assert trusting.distributions()[0] == pytest.approx(squares / squares.sum())
@@ -145,7 +145,7 @@ def test_dense_counts_are_arrays_of_every_pair_and_triple() -> None:
 def test_small_vocabularies_are_dense() -> None:
     random = np.random.default_rng(0)
     for size, kept in ((LARGEST_VOCABULARY, True), (LARGE, False)):
-        rows = SampledRows(NGramCounts(), size, 1.0, SamplingRule(1.0), random)
+        rows = SampledRows(NGramCounts(), size, 1.0, SamplingParams(1.0), random)
         assert (rows._dense is not None) == kept
 
 

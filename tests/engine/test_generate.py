@@ -9,7 +9,7 @@ import pytest
 
 from specrace.core.events import Finished, Step
 from specrace.core.metrics import LaneMetrics
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.drafters.vanilla import VanillaDrafter
 from specrace.engine.lane import Lane
 from specrace.engine.race import RaceSpec, RaceTarget, generate, race, result
@@ -43,7 +43,7 @@ def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: Target) ->
 def test_sizes_rules_and_documents_reach_the_drafter(target: Target) -> None:
     steps = list(generate(target, "trie", (2, 3, 4, 5, 2, 3, 4, 5, 2), max_new_tokens=20, num_draft=2))
     assert max(step.tree.num_draft for step in steps) == 2
-    drawn = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, sampling_rule="rejection"))
+    drawn = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
     assert all(step.checks is not None for step in drawn)
     corpus = NGramCounts()
     corpus.extend_apart([[9, 7]])
@@ -69,7 +69,7 @@ def test_a_result_has_the_figures_of_the_steps(target: Target) -> None:
 class Explaining:
     """As much of a target as explaining a difference needs."""
 
-    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         return (tokens[-1], 0), 0.5
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -102,7 +102,7 @@ def test_lanes_are_compared_as_far_as_both_got(
 ) -> None:
     base, other = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
     metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
-    found = result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingRule())
+    found = result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingParams())
     assert found.identical is identical
     assert (found.first_difference and found.first_difference.position) == position
     assert found.end == (other.end or "stopped")

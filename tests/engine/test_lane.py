@@ -10,7 +10,7 @@ import pytest
 from specrace.core.cost_curve import CostCurve
 from specrace.core.note import Note
 from specrace.core.rejection import Coins
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.drafters.ngram_table import BigramDrafter
@@ -104,7 +104,7 @@ def test_rows_that_fill_up_are_run_and_forgotten() -> None:
 
 
 def test_what_only_fills_up_is_not_drawn_from_either() -> None:
-    given = material((4, 5, 6, 4), rule=SamplingRule(1.0))
+    given = material((4, 5, 6, 4), params=SamplingParams(1.0))
     session = Recording(given.prompt)
     drafter = BigramDrafter(given, sampled=True)
     lane = Lane("bigram", drafter, session, given.prompt, max_new_tokens=9, num_draft=3,

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from specrace.core.events import Finished, Step
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.drafters import METHODS, Drafter
 from specrace.engine.race import RaceSpec, race
@@ -36,7 +36,7 @@ from tests.parts import (
 
 PROMPTS = 36
 NO_END: frozenset[int] = frozenset()
-RULES = {"greedy": SamplingRule(), "sampled": SamplingRule(0.8, seed=11)}
+RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
 DRAFTING = tuple(name for name in METHODS if name != "vanilla")
 
 
@@ -61,10 +61,12 @@ def prompts_of(name: str, count: int = PROMPTS) -> list[tuple[int, ...]]:
     return [(chance.randrange(2, VOCAB),), *(random_prompt(chance) for _ in range(count - 1))]
 
 
-def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], rule: SamplingRule, count: int = 16) -> list[int]:
+def vanilla(
+    target: Target, prefix: Prefix, prompt: Sequence[int], params: SamplingParams, count: int = 16
+) -> list[int]:
     """What the target says, one token a step and past any end."""
     drafter = METHODS["vanilla"].build(material(prompt))
-    return run_lane(target, prefix, prompt, drafter, rule=rule, max_new_tokens=count, eos_ids=NO_END).tokens
+    return run_lane(target, prefix, prompt, drafter, params=params, max_new_tokens=count, eos_ids=NO_END).tokens
 
 
 def cut_at(tokens: list[int], ends: frozenset[int]) -> list[int]:
@@ -77,26 +79,28 @@ def test_there_are_prompts_enough() -> None:
     assert PROMPTS * len(ARCHITECTURES) >= 200
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_drafter_prints_vanillas_text(name: str, rule: SamplingRule) -> None:
+def test_every_drafter_prints_vanillas_text(name: str, params: SamplingParams) -> None:
     accepted = dict.fromkeys(DRAFTING, 0)
     # Every second prompt is this rule's, and both rules begin with the prompt of one token.
     first, *others = prompts_of(name)
-    for number, prompt in enumerate((first, *others[bool(rule.temperature) :: 2])):
+    for number, prompt in enumerate((first, *others[bool(params.temperature) :: 2])):
         # By turns on the engines that a CPU has; a replay is quicker. Of 18 prompts each gets all three budgets.
         target = replayed_target_of(name, packed=number % 4 == 2) if number % 8 else target_of(name)
         prefix = target.prefill(prompt)
-        expected = vanilla(target, prefix, prompt, rule)
+        expected = vanilla(target, prefix, prompt, params)
         ends = frozenset({expected[7]}) if number % 3 == 0 else NO_END
         for method in DRAFTING:
             drafter = METHODS[method].build(material(prompt, seed=number))
-            lane = run_lane(target, prefix, prompt, drafter, rule=rule, num_draft=(4, 9, 16)[number % 3], eos_ids=ends)
+            lane = run_lane(
+                target, prefix, prompt, drafter, params=params, num_draft=(4, 9, 16)[number % 3], eos_ids=ends
+            )
             assert lane.tokens == cut_at(expected, ends), (method, prompt)
             accepted[method] += len(lane.tokens) - lane.num_steps
     # Else this would be vanilla against itself. A sampled text repeats too little for some.
     assert sum(accepted.values()) > 100
-    assert rule.temperature or all(accepted.values()), accepted
+    assert params.temperature or all(accepted.values()), accepted
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -118,7 +122,7 @@ def test_vanilla_prints_what_generate_prints(name: str) -> None:
 def test_another_seed_prints_another_text() -> None:
     target, prompt = target_of("llama"), prompts_of("llama")[3]
     prefix = target.prefill(prompt)
-    texts = {tuple(vanilla(target, prefix, prompt, SamplingRule(0.8, seed=seed))) for seed in range(4)}
+    texts = {tuple(vanilla(target, prefix, prompt, SamplingParams(0.8, seed=seed))) for seed in range(4)}
     assert len(texts) == 4
 
 
@@ -167,17 +171,17 @@ ADVERSARIES: dict[str, Callable[[Sequence[int], int], TokenTree]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("adversary", ADVERSARIES)
-def test_no_draft_changes_the_text(adversary: str, rule: SamplingRule) -> None:
+def test_no_draft_changes_the_text(adversary: str, params: SamplingParams) -> None:
     for name in ("llama", "qwen3", "gpt2", "gpt-neox"):
         for number, prompt in enumerate(prompts_of(name, 3)):
             target = replayed_target_of(name, packed=number == 2) if number else target_of(name)
             prefix = target.prefill(prompt)
-            expected = cut_at(vanilla(target, prefix, prompt, rule), target.eos_ids)
+            expected = cut_at(vanilla(target, prefix, prompt, params), target.eos_ids)
             for num_draft in (0, 1, 40):
                 drafter = Scripted(ADVERSARIES[adversary])
-                lane = run_lane(target, prefix, prompt, drafter, rule=rule, num_draft=num_draft)
+                lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=num_draft)
                 assert lane.tokens == expected, (name, number, num_draft)
                 assert all(tree.num_draft <= num_draft for tree, _ in drafter.told)
 
@@ -197,16 +201,16 @@ def oracle(expected: Sequence[int], num_prompt: int, depth: int) -> Drafter:
     return Scripted(propose)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("depth", [1, 3, 7])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "gpt-neox"])
-def test_the_oracles_tau_is_its_depth_and_one(name: str, depth: int, rule: SamplingRule) -> None:
+def test_the_oracles_tau_is_its_depth_and_one(name: str, depth: int, params: SamplingParams) -> None:
     target, steps = target_of(name), 4
     for prompt in prompts_of(name, 4):
         prefix, count = target.prefill(prompt), steps * (depth + 1)
-        expected = vanilla(target, prefix, prompt, rule, count)
+        expected = vanilla(target, prefix, prompt, params, count)
         drafter = oracle(expected, len(prompt), depth)
-        lane = run_lane(target, prefix, prompt, drafter, rule=rule, max_new_tokens=count, eos_ids=NO_END)
+        lane = run_lane(target, prefix, prompt, drafter, params=params, max_new_tokens=count, eos_ids=NO_END)
         assert lane.tokens == expected
         assert lane.num_steps == steps and len(lane.tokens) / lane.num_steps == depth + 1
 
@@ -222,7 +226,7 @@ def test_an_end_inside_an_accepted_path_ends_there(place: int) -> None:
         if expected.index(expected[place]) < place:
             continue
         drafter = oracle(expected, len(prompt), 5)
-        lane = run_lane(target, prefix, prompt, drafter, rule=RULES["sampled"], eos_ids=frozenset({expected[place]}))
+        lane = run_lane(target, prefix, prompt, drafter, params=RULES["sampled"], eos_ids=frozenset({expected[place]}))
         assert (lane.tokens, lane.end, lane.num_steps) == (expected[: place + 1], "eos", 1)
         tested += 1
     assert tested > 5
@@ -234,7 +238,7 @@ def test_the_length_limit_holds_inside_an_accepted_path(limit: int) -> None:
     prefix = target.prefill(prompt)
     expected = vanilla(target, prefix, prompt, RULES["sampled"])
     drafter = oracle(expected, len(prompt), 5)
-    lane = run_lane(target, prefix, prompt, drafter, rule=RULES["sampled"], max_new_tokens=limit, eos_ids=NO_END)
+    lane = run_lane(target, prefix, prompt, drafter, params=RULES["sampled"], max_new_tokens=limit, eos_ids=NO_END)
     assert (lane.tokens, lane.end) == (expected[:limit], "length")
 
 

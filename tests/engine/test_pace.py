@@ -12,7 +12,7 @@ import pytest
 from specrace.core import clock
 from specrace.core.clock import waited_ms
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step, from_json, to_json
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.engine import pace
@@ -61,12 +61,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 class WorkingSession(FunctionSession):
     """A session whose forwards take a millisecond, and an eighth more for each further row."""
 
-    def __init__(self, prompt: Sequence[int], target: WorkingTarget, rule: SamplingRule | None) -> None:
+    def __init__(self, prompt: Sequence[int], target: WorkingTarget, params: SamplingParams | None) -> None:
         super().__init__(prompt, target.next_token)
-        self.target, self.rule = target, rule
+        self.target, self.params = target, params
 
     def score(self, tree: TokenTree) -> Scores:
-        self.target.run(len(tree), self.rule is not None and self.rule.temperature > 0)
+        self.target.run(len(tree), self.params is not None and self.params.temperature > 0)
         return super().score(tree)
 
 
@@ -86,8 +86,8 @@ class WorkingTarget(FunctionTarget):
         self.used = count
         self.changes.append(count)
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *_: Any) -> WorkingSession:
-        return WorkingSession(prefix.tokens, self, rule)
+    def session(self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any) -> WorkingSession:
+        return WorkingSession(prefix.tokens, self, params)
 
     def run(self, rows: int, samples: bool) -> None:
         threads = self.slow_threads(self.machine.now) if self.used > 1 else 1.0

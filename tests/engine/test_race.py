@@ -13,7 +13,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step, Timing
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS
@@ -44,7 +44,7 @@ class FunctionTarget:
 
     def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
         self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
-        self.rules: list[SamplingRule | None] = []
+        self.rules: list[SamplingParams | None] = []
 
     def use_threads(self, count: int) -> None:
         assert count == 1
@@ -60,15 +60,17 @@ class FunctionTarget:
 
         return Prefix()
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *_: Any, **__: Any) -> FunctionSession:
-        self.rules.append(rule)
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
+    ) -> FunctionSession:
+        self.rules.append(params)
         return FunctionSession(prefix.tokens, self.next_token)
 
     def draft_model(self) -> Any:
         return CopyingModel()
 
-    def top_two(self, tokens: Sequence[int], rule: SamplingRule) -> tuple[tuple[int, int], float]:
-        self.rules.append(rule)
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        self.rules.append(params)
         return (self.next_token(tokens), 0), 0.25
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -250,10 +252,12 @@ class Forgetful(FunctionTarget):
         # The lanes come last: before them the race opens one for its probe and one for warming up.
         self.good_sessions, self.wrong_from, self.made = 2 + good_sessions, wrong_from, 0
 
-    def session(self, prefix: Any, room: int, rule: SamplingRule | None = None, *_: Any, **__: Any) -> FunctionSession:
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
+    ) -> FunctionSession:
         self.made += 1
         if self.made <= self.good_sessions:
-            return super().session(prefix, room, rule)
+            return super().session(prefix, room, params)
 
         def wrong(tokens: Sequence[int]) -> int:
             right = self.next_token(tokens)
@@ -276,7 +280,7 @@ def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
 def test_a_difference_is_explained_by_the_rule_that_chose() -> None:
     wrong = Forgetful(1, 3)
     list(race(wrong, PROMPT, RaceSpec(("trie",), max_new_tokens=20, temperature=0.7, seed=8)))
-    assert wrong.rules[-1] == SamplingRule(0.7, seed=8)
+    assert wrong.rules[-1] == SamplingParams(0.7, seed=8)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -289,7 +293,7 @@ def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch:
         events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
         said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference
         assert told is not None and told.position == place and told.best[0] == str(said[place])
-        differing += said[place] != model.top_two([*prompt, *said[:place]], SamplingRule())[0][0]
+        differing += said[place] != model.top_two([*prompt, *said[:place]], SamplingParams())[0][0]
     assert (differing > 0) == (temperature > 0), "else the noise chose what greedy does"
 
 
@@ -297,8 +301,8 @@ def test_the_rule_reaches_every_lane() -> None:
     used = target()
     list(race(used, PROMPT, RaceSpec(ALL, max_new_tokens=3, temperature=0.7, top_p=0.9, top_k=5, seed=8)))
     # The probe has none; whatever warms up has it, too.
-    given = [rule for rule in used.rules if rule]
-    assert set(given) == {SamplingRule(0.7, 0.9, 5, 8)} and len(given) > len(ALL)
+    given = [params for params in used.rules if params]
+    assert set(given) == {SamplingParams(0.7, 0.9, 5, 8)} and len(given) > len(ALL)
 
 
 def test_in_race_time_steps_no_lane_that_has_ended() -> None:

@@ -13,7 +13,7 @@ from specrace.cli.terminal import badge
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step, from_json, to_json
 from specrace.core.rejection import NOTE, Coins
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, Material
 from specrace.engine.lane import Lane
 from specrace.engine.race import RaceSpec, generate, race
@@ -26,7 +26,7 @@ from tests.parts import tiny_target
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 LANES = ("vanilla", "bigram", "trigram", "trie")
-REJECTION: dict[str, Any] = {"temperature": 0.8, "sampling_rule": "rejection", "max_new_tokens": 24}
+REJECTION: dict[str, Any] = {"temperature": 0.8, "verifier": "rejection", "max_new_tokens": 24}
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,10 @@ def steps_of(events: Iterable[Event], lane: str) -> list[Step]:
 def test_lanes_that_can_sample_take_the_rule_and_the_others_match(events: list[Event]) -> None:
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
-    assert {info.lane: info.rule for info in started.lanes} == {
+    assert {info.lane: info.verifier for info in started.lanes} == {
         "vanilla": "match", "bigram": "rejection", "trigram": "rejection", "trie": "match",
     }  # fmt: skip
-    assert started.about["settings"]["sampling_rule"] == "rejection"
+    assert started.about["settings"]["verifier"] == "rejection"
     assert started.lanes[1].options["sampled"] is True
     for result in finished.lanes:
         rejecting = result.lane in ("bigram", "trigram")
@@ -81,7 +81,7 @@ def test_p_is_the_targets_own_at_that_place(target: Target, events: list[Event])
         path = [*context, *step.tree.tokens[1:]]
         with torch.inference_mode():
             logits = target.model(input_ids=torch.tensor([path])).logits[0]
-        probs = warp(logits, SamplingRule(0.8)).softmax(dim=-1)
+        probs = warp(logits, SamplingParams(0.8)).softmax(dim=-1)
         for place, check in enumerate(step.checks):
             expected = float(probs[len(context) - 1 + place, path[len(context) + place]])
             assert check.p == pytest.approx(expected, abs=1e-4)
@@ -90,9 +90,7 @@ def test_p_is_the_targets_own_at_that_place(target: Target, events: list[Event])
 
 def test_the_same_seed_says_the_same_and_another_otherwise(target: Target) -> None:
     def text(seed: int) -> list[int]:
-        steps = generate(
-            target, "bigram", PROMPT, max_new_tokens=20, temperature=0.8, seed=seed, sampling_rule="rejection"
-        )
+        steps = generate(target, "bigram", PROMPT, max_new_tokens=20, temperature=0.8, seed=seed, verifier="rejection")
         return [token for step in steps for token in step.emitted]
 
     assert text(1) == text(1)
@@ -110,7 +108,7 @@ def test_sampled_drafts_that_are_matched_print_vanillas_text(target: Target) -> 
 
 def test_a_lane_that_is_told_not_to_sample_matches(target: Target) -> None:
     spec = RaceSpec(("bigram", "trigram"), options={"bigram": {"sampled": "no"}}, **REJECTION)
-    assert [spec.lane_rule(name, "cpu") for name in spec.lanes] == ["match", "match", "rejection"]
+    assert [spec.lane_verifier(name, "cpu") for name in spec.lanes] == ["match", "match", "rejection"]
     finished = list(race(target, PROMPT, spec))[-1]
     assert isinstance(finished, Finished) and [lane.identical for lane in finished.lanes] == [True, True, None]
 
@@ -127,8 +125,8 @@ def test_budgets_and_lengths_at_the_edge(target: Target, num_draft: int) -> None
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"sampling_rule": "rejection"}, "temperature above 0"),
-        ({"sampling_rule": "typical", "temperature": 1.0}, "'typical'; choose from match, rejection"),
+        ({"verifier": "rejection"}, "temperature above 0"),
+        ({"verifier": "typical", "temperature": 1.0}, "'typical'; choose from match, rejection"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(values: dict[str, Any], words: str) -> None:
@@ -156,11 +154,11 @@ def test_the_badge_says_what_is_the_same(events: list[Event]) -> None:
 
 
 def first_two(
-    target: Target, name: str, seed: int, rule: SamplingRule, prefix: Any, draft_model: DraftModel
+    target: Target, name: str, seed: int, params: SamplingParams, prefix: Any, draft_model: DraftModel
 ) -> tuple[int, int]:
-    material = Material(PROMPT, target.vocab_size, seed, rule=rule, draft_model=draft_model.after(PROMPT))
+    material = Material(PROMPT, target.vocab_size, seed, params=params, draft_model=draft_model.after(PROMPT))
     drafter = METHODS[name].build(material, sampled=True)
-    session = target.session(prefix, 8, rule)
+    session = target.session(prefix, 8, params)
     lane = Lane(name, drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=Coins(seed, name))
     while not lane.end:
         lane.step()
@@ -171,13 +169,13 @@ def first_two(
 def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> None:
     small = tiny_target("llama", seed=3, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     trace_forwards(small, packed=False)
-    rule, count = SamplingRule(0.7, top_p=0.95), 900
+    params, count = SamplingParams(0.7, top_p=0.95), 900
     prefix = small.prefill(PROMPT)
-    law = joint_law(small, PROMPT, rule)
+    law = joint_law(small, PROMPT, params)
     smaller = tiny_target("gpt2", seed=1, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
     trace_forwards(smaller, packed=False)
     assert small.traced is not None and smaller.traced is not None
-    texts = [first_two(small, name, seed, rule, prefix, DraftModel(smaller)) for seed in range(count)]
+    texts = [first_two(small, name, seed, params, prefix, DraftModel(smaller)) for seed in range(count)]
     found = np.zeros_like(law)
     np.add.at(found, tuple(np.array(texts).T), 1 / count)
     # The mean distance of so many fair draws, over 16 pairs that the target says.
@@ -186,11 +184,11 @@ def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> N
     assert np.abs(found - law).sum() / 2 < 1.7 * fair < 0.07
 
 
-def joint_law(target: Target, prompt: Sequence[int], rule: SamplingRule) -> np.ndarray:
+def joint_law(target: Target, prompt: Sequence[int], params: SamplingParams) -> np.ndarray:
     """P(first, second) by one plain forward a first token."""
     texts = torch.tensor([[*prompt, first] for first in range(target.vocab_size)])
     with torch.inference_mode():
         logits = target.model(input_ids=texts).logits[:, -2:]
-    rows = np.stack([warp(each, rule).double().softmax(dim=-1).numpy() for each in logits])
+    rows = np.stack([warp(each, params).double().softmax(dim=-1).numpy() for each in logits])
     law: np.ndarray = rows[0, 0][:, None] * rows[:, 1]
     return law

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specrace.core.cost_curve import row_counts
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.engine.race import RaceSpec, generate, race
@@ -47,7 +47,7 @@ def test_every_lane_is_identical_in_float32(temperature: float) -> None:
 def test_every_bit_of_a_noise_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000, device="cuda")
-    tokens = [int(Sampler(SamplingRule(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
+    tokens = [int(Sampler(SamplingParams(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
     assert len(set(tokens)) > 55
 
 

@@ -11,7 +11,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.engine.race import RaceSpec, gather
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
 from specrace.lab.figures import summarise
@@ -30,7 +30,7 @@ def words(tokens: Any) -> str:
 def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
     target = tiny_target("llama")
     spec = RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30)
-    peers = make_peers(["transformers", "transformers-pld"], target, spec.rule(), 10)
+    peers = make_peers(["transformers", "transformers-pld"], target, spec.sampling_params(), 10)
     told: list[str] = []
     results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), told.append)
     assert len(told) == 3 * (1 + 2 * 6)
@@ -168,13 +168,13 @@ def test_repetitions_have_bounds(repetitions: int) -> None:
 
 def test_an_unknown_peer_is_refused() -> None:
     with pytest.raises(InputError, match="transformers-pld"):
-        make_peers(["vllm"], tiny_target("llama"), SamplingRule(), 10)
+        make_peers(["vllm"], tiny_target("llama"), SamplingParams(), 10)
 
 
 def test_a_sampling_peer_is_not_compared() -> None:
     target = tiny_target("llama")
     spec = RaceSpec(("trie",), max_new_tokens=12, temperature=0.8)
-    peers = make_peers(["transformers"], target, spec.rule(), 10)
+    peers = make_peers(["transformers"], target, spec.sampling_params(), 10)
     results = Bench(target, spec, peers=peers, repetitions=1).run(prompts(1))
     assert "transformers" not in results[0].differences and results[0].differences["trie"] is None
     assert summarise(results, words)["peers"][0]["identical"] is None

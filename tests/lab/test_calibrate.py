@@ -17,7 +17,7 @@ from specrace.cli.main import main
 from specrace.core.cost_curve import ContextCost, CostCurve, best_budget, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.drafters import METHODS
@@ -164,11 +164,11 @@ def test_a_lane_fills_up_over_the_cliff_and_forgets_what_it_filled_with() -> Non
     assert sizes == [({1, 2, 3, 4}, {1, 2, 3, 4}), ({1, 4}, {1, 2, 3, 4})]
 
 
-@pytest.mark.parametrize("rule", [SamplingRule(), SamplingRule(0.8, seed=2)])
-def test_filled_trees_change_nothing_on_a_model(rule: SamplingRule) -> None:
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(0.8, seed=2)])
+def test_filled_trees_change_nothing_on_a_model(params: SamplingParams) -> None:
     target = small_target()
     for name in ("trie", "recycling", "trigram", "suffix"):
-        spec = RaceSpec((name,), 24, 3, rule.temperature, seed=rule.seed)
+        spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
         *_, plain = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
         *_, filled = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
         assert isinstance(plain, Finished) and isinstance(filled, Finished)

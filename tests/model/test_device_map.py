@@ -13,7 +13,7 @@ from specrace import workbench
 from specrace.cli import main as cli
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS
 from specrace.engine.race import RaceSpec, generate, race
 from specrace.hf import custom_generate
@@ -91,7 +91,7 @@ def test_inside_generate_a_spread_model_says_what_it_says_on_one_device() -> Non
 def test_a_draft_model_of_several_devices_reads_and_guesses() -> None:
     targets = (spread_target("llama"), tiny_target("llama", num_hidden_layers=3))
     with TwoDevices():
-        sessions = [DraftModel(target).after([3, 4, 5, 6]).session(SamplingRule()) for target in targets]
+        sessions = [DraftModel(target).after([3, 4, 5, 6]).session(SamplingParams()) for target in targets]
         found = [[session.likeliest([token]) for token in (7, 8, 9)] for session in sessions]
     assert found[0] == found[1]
 

@@ -303,11 +303,11 @@ def test_no_graph_is_recorded_once_the_race_has_started() -> None:
 def test_a_write_may_be_aimed() -> None:
     store = KVStore(1, 8)
     block = torch.arange(3.0)[None, None, :, None].expand(1, 2, 3, 4)
-    store.aim(torch.tensor([5, 1, 2]), 6)
+    store.set_slots(torch.tensor([5, 1, 2]), 6)
     keys, values = store.write(0, block, block + 10)
     assert keys.shape == values.shape == (1, 2, 6, 4)
     assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 0, 0, 0] and values[0, 1, 5, 3] == 10
-    store.aim(None)
+    store.set_slots(None)
     assert store.end_of(2) == 2
 
 

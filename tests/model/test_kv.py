@@ -152,34 +152,34 @@ def test_a_store_over_foreign_storage_writes_there() -> None:
 def test_what_was_aimed_goes_to_its_columns_and_reads_back_the_first_of_all() -> None:
     store = KVStore(1, 6)
     store.write(0, _block(1, 2, 3), _block(1, 2, 3))
-    store.settle(2)
+    store.commit(2)
     assert store.end_of(3) == 5
-    store.aim(torch.tensor([4, 2]), 5)
+    store.set_slots(torch.tensor([4, 2]), 5)
     assert store.end_of(3) == 5 and store.end_of(9) == 5
     keys, values = store.write(0, _block(8, 9), _block(18, 19))
     assert keys.flatten().tolist() == [1, 2, 9, 0, 8] and values.flatten().tolist() == [1, 2, 19, 0, 18]
-    store.aim(torch.tensor([0]))
+    store.set_slots(torch.tensor([0]))
     assert store.write(0, _block(7), _block(7))[0].shape == (1, 1, 0, 1)
-    store.aim(None)
+    store.set_slots(None)
     assert store.write(0, _block(5), _block(5))[0].flatten().tolist() == [7, 2, 5]
 
 
 def test_the_model_is_told_what_a_write_will_read_back() -> None:
     store = KVStore(1, 6)
     store.write(0, _block(1, 2, 3), _block(1, 2, 3))
-    store.settle(1)
-    store.settle(2)
+    store.commit(1)
+    store.commit(2)
     layer = store.cache.layers[0]
     assert (layer.get_seq_length(), layer.get_max_length(), layer.get_max_cache_shape()) == (3, 6, 6)
     assert layer.get_mask_sizes(2) == (5, 0)
-    store.aim(torch.tensor([4]), 5)
+    store.set_slots(torch.tensor([4]), 5)
     assert layer.get_mask_sizes(1) == (5, 0)
     assert layer.is_initialized is True
 
 
 def test_rewinding_forgets_what_came_last_and_never_settles_more() -> None:
     store = _filled(length=2, written=4)
-    store.settle(4)
+    store.commit(4)
     store.rewind(9)
     assert store.length == 6
     store.rewind(3)
@@ -196,7 +196,7 @@ def test_the_storage_has_the_models_dtype(dtype: torch.dtype) -> None:
 def test_a_clone_may_be_as_small_as_what_is_settled() -> None:
     store = KVStore(1, 6)
     store.write(0, _block(1, 2, 3), _block(4, 5, 6))
-    store.settle(3)
+    store.commit(3)
     copy = store.clone(3)
     assert (copy.capacity, copy.length) == (3, 3)
     assert copy.data is not None and copy.data.flatten().tolist() == [1, 2, 3, 4, 5, 6]
@@ -218,10 +218,10 @@ def test_each_layer_is_kept_on_its_own_device() -> None:
         store.keep((0, 2))
         copy = store.clone(8)
         assert copy.devices == store.devices == (FIRST, SECOND, SECOND)
-        copy.aim(torch.tensor([3, 2]), 4)
+        copy.set_slots(torch.tensor([3, 2]), 4)
         for layer, block in enumerate(blocks):
             keys, _ = copy.write(layer, block[:, :, :2], block[:, :, :2])
             assert keys.device == block.device and keys.flatten().tolist() == [1, 3, 2, 1]
-        copy.aim(None)
+        copy.set_slots(None)
         assert [block.device for block in copy.blocks] == [FIRST, SECOND]
         assert copy.write(1, blocks[1], blocks[1])[1].flatten().tolist() == [1, 3, 1, 2, 3]

@@ -12,13 +12,13 @@ from torch import Tensor
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specrace.core.errors import InputError
-from specrace.core.sampling_params import MAX_SEED, SamplingRule
+from specrace.core.sampling_params import MAX_SEED, SamplingParams
 from specrace.model.sampling import Sampler, warp
 
 
-def draw(logits: Tensor, positions: list[int], **rule: float) -> list[int]:
+def draw(logits: Tensor, positions: list[int], **params: float) -> list[int]:
     """Tokens of a fresh sampler."""
-    tokens: list[int] = Sampler(SamplingRule(**rule)).choose(logits, positions).tolist()  # type: ignore[arg-type]
+    tokens: list[int] = Sampler(SamplingParams(**params)).choose(logits, positions).tolist()  # type: ignore[arg-type]
     return tokens
 
 
@@ -26,28 +26,28 @@ def random_logits(rows: int, vocab: int, seed: int = 0) -> Tensor:
     return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
 
 
-def total_variation(rule: SamplingRule, logits: Tensor, count: int) -> float:
+def total_variation(params: SamplingParams, logits: Tensor, count: int) -> float:
     """Distance between the frequencies of `count` positions and the warped softmax."""
     tokens: list[int] = []
-    sampler = Sampler(rule)
+    sampler = Sampler(params)
     for first in range(0, count, 1000):
         tokens += sampler.choose(logits.expand(1000, -1), range(first, first + 1000)).tolist()
     found = torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / count
-    return float((found - warp(logits[None], rule).softmax(dim=-1)[0]).abs().sum() / 2)
+    return float((found - warp(logits[None], params).softmax(dim=-1)[0]).abs().sum() / 2)
 
 
 @pytest.mark.parametrize(
-    "rule",
+    "params",
     [
-        SamplingRule(1.0),
-        SamplingRule(0.6, seed=9),
-        SamplingRule(1.5, top_k=4),
-        SamplingRule(0.9, top_p=0.8, seed=MAX_SEED),
+        SamplingParams(1.0),
+        SamplingParams(0.6, seed=9),
+        SamplingParams(1.5, top_k=4),
+        SamplingParams(0.9, top_p=0.8, seed=MAX_SEED),
     ],
 )
-def test_frequencies_are_those_of_the_softmax(rule: SamplingRule) -> None:
+def test_frequencies_are_those_of_the_softmax(params: SamplingParams) -> None:
     # With 20,000 draws of 12 tokens the distance is about 0.007; another distribution is ten times as far.
-    assert total_variation(rule, random_logits(1, 12)[0] / 2, 20_000) < 0.02
+    assert total_variation(params, random_logits(1, 12)[0] / 2, 20_000) < 0.02
 
 
 def test_neighbouring_positions_and_seeds_are_independent() -> None:
@@ -62,7 +62,7 @@ def test_neighbouring_positions_and_seeds_are_independent() -> None:
 @given(st.integers(0, MAX_SEED), st.lists(st.integers(0, 5000), min_size=1, max_size=80))
 def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list[int]) -> None:
     logits = torch.zeros(1, 50)
-    sampler = Sampler(SamplingRule(1.0, seed=seed))
+    sampler = Sampler(SamplingParams(1.0, seed=seed))
     together = sampler.choose(logits.expand(len(positions), -1), positions).tolist()
     apart = [draw(logits, [position], temperature=1.0, seed=seed)[0] for position in positions]
     assert together == apart == [sampler.choose(logits, [position]).item() for position in positions]
@@ -70,7 +70,7 @@ def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list
 
 def test_noise_survives_more_positions_than_are_remembered() -> None:
     logits = random_logits(1, 40)
-    sampler = Sampler(SamplingRule(1.0, seed=3))
+    sampler = Sampler(SamplingParams(1.0, seed=3))
     first = [sampler.choose(logits, [position]).item() for position in range(300)]
     assert [sampler.choose(logits, [position]).item() for position in range(300)] == first
 
@@ -96,7 +96,7 @@ def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch
 
 def test_noise_is_gumbels() -> None:
     """Its distribution function is exp(-exp(-x)); nothing is infinite."""
-    sampler = Sampler(SamplingRule(1.0))
+    sampler = Sampler(SamplingParams(1.0))
     noise = sampler.compared(torch.zeros(1, 50_000).expand(20, -1), range(20))
     assert noise.isfinite().all() and noise.dtype == torch.float32
     for place in (-1.5, -0.5, 0.5, 2.0, 6.0):
@@ -118,7 +118,7 @@ def test_warping_equals_transformers_warpers(temperature: float, top_k: int, top
         expected = TopKLogitsWarper(top_k)(None, expected)
     if top_p < 1.0:
         expected = TopPLogitsWarper(top_p)(None, expected)
-    assert torch.equal(warp(logits, SamplingRule(temperature, top_p, top_k)), expected)
+    assert torch.equal(warp(logits, SamplingParams(temperature, top_p, top_k)), expected)
 
 
 def test_the_best_token_always_stays() -> None:
@@ -146,12 +146,12 @@ def test_half_precision_is_drawn_in_full(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("rule", [{}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.5, "top_k": 3}])
-def test_logits_that_are_no_numbers_still_give_a_token(bad: float, rule: dict[str, float]) -> None:
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.5, "top_k": 3}])
+def test_logits_that_are_no_numbers_still_give_a_token(bad: float, params: dict[str, float]) -> None:
     """A model that overflows must not bring a race down."""
     logits = random_logits(3, 20)
     logits[0, 4], logits[1] = bad, bad
-    assert all(0 <= token < 20 for token in draw(logits, [1, 2, 3], **rule))
+    assert all(0 <= token < 20 for token in draw(logits, [1, 2, 3], **params))
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_logits_that_are_no_numbers_still_give_a_token(bad: float, rule: dict[st
 )
 def test_values_out_of_bounds_are_refused(name: str, value: float) -> None:
     with pytest.raises(InputError, match=name.replace("_", "-")):
-        SamplingRule(**{name: value})  # type: ignore[arg-type]
+        SamplingParams(**{name: value})  # type: ignore[arg-type]

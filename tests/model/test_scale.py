@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.kv import KVStore
 from specrace.model.target import Prefix, Session, Target
@@ -31,7 +31,7 @@ def session_behind(target: Target, context: int) -> Session:
     store = KVStore(target.num_layers, context)
     store.blocks = [torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)]
     store.length = context
-    return target.session(Prefix(store, 0.0), ROOM, SamplingRule())
+    return target.session(Prefix(store, 0.0), ROOM, SamplingParams())
 
 
 class Numbers(TorchDispatchMode):

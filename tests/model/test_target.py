@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.engine.race import RaceSpec, generate, race
@@ -343,13 +343,13 @@ def test_the_two_best_are_those_of_a_plain_forward() -> None:
         assert gap == pytest.approx(float(values[0] - values[1]), abs=1e-3)
 
 
-@pytest.mark.parametrize("rule", [SamplingRule(0.8, seed=5), SamplingRule(1.5, top_p=0.9, top_k=9, seed=2**40)])
-def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(rule: SamplingRule) -> None:
+@pytest.mark.parametrize("params", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, top_k=9, seed=2**40)])
+def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(params: SamplingParams) -> None:
     """The first is what is drawn there; the second is drawn once the first is gone, or is so much likelier."""
     target, chosen = tiny_target("qwen3", initializer_range=0.3), []
     for count in range(1, 25):
         tokens = list(range(2, 2 + count))
-        (best, second), gap = target.top_two(tokens, rule)
+        (best, second), gap = target.top_two(tokens, params)
         with torch.inference_mode():
             logits = target.model(input_ids=torch.tensor([tokens])).logits[:, -1]
 
@@ -357,12 +357,12 @@ def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(rule
             changed = logits.clone()
             for token, more in changes.items():
                 changed[0, token] += more
-            return int(Sampler(rule).choose(changed, [place]))
+            return int(Sampler(params).choose(changed, [place]))
 
         assert drawn({}) == best and gap > 0
-        if not rule.top_k:  # else what remains after a cut is another set
+        if not params.top_k:  # else what remains after a cut is another set
             assert drawn({best: -1000.0}) == second
-            enough = gap * rule.temperature
+            enough = gap * params.temperature
             assert drawn({second: 1.01 * enough + 1e-3}) == second and drawn({second: 0.99 * enough - 1e-3}) == best
         chosen.append((best, second) == target.top_two(tokens)[0])
     assert not all(chosen), "else it would be the greedy pair"
@@ -371,7 +371,7 @@ def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(rule
 def test_where_a_cut_leaves_one_token_the_two_likeliest_are_told() -> None:
     target = tiny_target("llama")
     pair, gap = target.top_two([4, 5, 6])
-    alone, warm = target.top_two([4, 5, 6], SamplingRule(0.5, top_k=1))
+    alone, warm = target.top_two([4, 5, 6], SamplingParams(0.5, top_k=1))
     assert alone == pair and warm == pytest.approx(2 * gap, rel=1e-4)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import LlamaForCausalLM
 
 from specrace.core.events import Finished
-from specrace.core.sampling_params import SamplingRule
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.engine.race import RaceSpec, race
@@ -245,7 +245,7 @@ def test_packing_leaves_the_model_as_it_was() -> None:
 def test_peers_run_the_model_as_it_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     target = traced("llama", packed=True)
     monkeypatch.setattr(target, "traced", None)
-    (peer,) = make_peers(["transformers"], target, SamplingRule(), 5)
+    (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
     ran: list[Any] = []
     target.model.lm_head.register_forward_hook(lambda module, *_: ran.append(module))
     assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(each) is nn.Linear for each in ran)

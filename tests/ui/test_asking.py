@@ -86,7 +86,7 @@ def test_a_link_sets_what_it_names_and_nothing_else() -> None:
         ({"q": " "}, "no question"),
         ({"q": "x" * 3000}, "question"),
         ({"draft": "${x}"}, "draft tokens"),
-        ({"rule": "wish"}, "sampling rule"),
+        ({"verifier": "wish"}, "verifier"),
         ({"passages": "99"}, "passages"),
     ],
 )

@@ -15,7 +15,7 @@ function linkTo(reel) {
   const given = {
     q: reel.head.question, lanes: reel.head.lanes.map((lane) => lane.lane).join(","), tokens: settings.max_new_tokens,
     temperature: settings.temperature, top_p: settings.top_p, seed: settings.seed, draft: settings.num_draft,
-    passages: reel.head.passages.length || undefined, rule: settings.sampling_rule, autorun: 1,
+    passages: reel.head.passages.length || undefined, verifier: settings.verifier, autorun: 1,
   };
   for (const [name, value] of Object.entries(given)) if (value !== undefined && value !== null) url.searchParams.set(name, value);
   return url.href;
