@@ -13,10 +13,11 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Step
+from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.engine.race import RaceSpec, race
 from specrace.lab.calibrate import load_cached
 from specrace.model.loading import load_target
-from specrace.model.target import BUNDLED_MODEL, Target
+from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
@@ -29,7 +30,6 @@ from specrace.retrieval.prompt import Prompt, build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
 
-DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 MAX_QUESTION_CHARACTERS = 2000
 MAX_PASSAGES = 12
 
@@ -61,7 +61,7 @@ class Workbench:
         cls,
         *,
         model: str | Path = BUNDLED_MODEL,
-        documents: Sequence[Path] = (DEFAULT_CORPUS,),
+        documents: Sequence[Path] = (CORPUS,),
         device: str = "cpu",
         dtype: str | None = None,
         draft_model: str | Path | None = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +27,14 @@ import specrace
 from specrace import hf
 from specrace.core.cost_curve import CostCurve
 from specrace.core.sampling_params import SamplingParams
+from specrace.core.shipped import BUNDLED_MODEL, QUESTIONS
 from specrace.drafters import METHODS
 from specrace.model.draft_model import DraftModel
-from specrace.model.target import BUNDLED_MODEL, Target
+from specrace.model.target import Target
 from specrace.retrieval.prompt import build_prompt
 from specrace.workbench import Workbench
 from tests.parts import CopyingModel
 
-QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
 NEW_TOKENS = 16
 Generate = Callable[..., Any]
 

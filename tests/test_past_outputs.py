@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-import app
+from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Started, Step
 from specrace.engine.race import RaceSpec, generate
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
+from specrace.ui.serve import loader
 from specrace.workbench import Workbench
 from tests.parts import tiny_target
 
@@ -90,4 +91,4 @@ def test_generate_takes_past_outputs(method: str) -> None:
 def test_the_page_keeps_them_if_it_is_told_to() -> None:
     assert not app.parse([]).keep_outputs
     options = app.parse(["--keep-outputs"])
-    assert options.draft_model is None and app.loader(options)(str).keep_outputs
+    assert options.draft_model is None and loader(options)(str).keep_outputs

@@ -6,11 +6,12 @@ import argparse
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from specrace.cli.terminal import console, quiet_model_library
 from specrace.core.errors import InputError
 from specrace.core.rejection import VERIFIERS
+from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.race import RaceSpec
 
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 LaneOptions = dict[str, dict[str, str]]
 DEVICES = ("cpu", "cuda", "auto")
 DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
+
+
+class Parser(argparse.ArgumentParser):
+    """Unlike argparse's own, an error is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.\n")
 
 
 def lane_names(given: str) -> tuple[str, ...]:
@@ -98,15 +106,14 @@ def race_spec(options: argparse.Namespace) -> RaceSpec:
 
 def open_workbench(options: argparse.Namespace) -> Workbench:
     """The workbench of a command's arguments. Its import brings torch, which other commands can do without."""
-    from specrace.model.target import BUNDLED_MODEL
-    from specrace.workbench import DEFAULT_CORPUS, Workbench
+    from specrace.workbench import Workbench
 
     quiet_model_library()
     notes = console(stderr=True)
     notes.quiet = options.json
     return Workbench.open(
         model=options.model or BUNDLED_MODEL,
-        documents=options.docs or (DEFAULT_CORPUS,),
+        documents=options.docs or (CORPUS,),
         device=options.device,
         dtype=options.dtype,
         draft_model=options.draft_model,

@@ -22,6 +22,7 @@ from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, quiet_model_library
 from specrace.core.errors import InputError
+from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.race import RaceSpec, settings
 from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
@@ -30,7 +31,6 @@ from specrace.lab.logs import TranscriptFile
 from specrace.lab.score import needs_target
 
 LANES = ("vanilla", "trie", "prompt-lookup")
-QUESTIONS = Path(__file__).resolve().parents[2] / "assets" / "questions.jsonl"
 DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 

@@ -14,6 +14,7 @@ from specrace.cli.terminal import clean, console, quiet_model_library
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
+from specrace.core.shipped import BUNDLED_MODEL
 from specrace.drafters import METHODS
 from specrace.engine.race import RaceSpec
 from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
@@ -39,7 +40,6 @@ def run(options: argparse.Namespace) -> int:
     notes.quiet = options.json
     quiet_model_library()
     from specrace.model.loading import load_target
-    from specrace.model.target import BUNDLED_MODEL
 
     model = options.model or BUNDLED_MODEL
     target = load_target(model, device=options.device, dtype=options.dtype, followers=options.followers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from specrace.core.events import Event, Finished, LaneResult, Started, Step
 from specrace.core.metrics import LaneMetrics, difference_words
+from specrace.views.frames import report
 
 ACCEPTED, REJECTED, PLAIN = "bold underline #56b4e9", "dim strike #ff9a5c", ""
 HUES = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d55e00", "#0072b2")
@@ -202,3 +204,23 @@ def badge(lane: LaneResult, dtype: str) -> str:
     else:
         words = "identical" if lane.lane != "vanilla" else "baseline"
     return f"{words}; repeats itself" if lane.loop_tokens else words
+
+
+def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
+    """Show a race as it happens; returns its events."""
+    seen: list[Event] = []
+
+    def watched() -> Iterator[Event]:
+        for event in events:
+            seen.append(event)
+            yield event
+
+    if as_json:
+        for _ in watched():
+            pass
+        started, finished = seen[0], seen[-1]
+        assert isinstance(started, Started) and isinstance(finished, Finished)
+        print(json.dumps(report(started, finished), ensure_ascii=False))
+    else:
+        Terminal(console()).play(watched())
+    return seen

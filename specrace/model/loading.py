@@ -16,6 +16,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError
+from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.model.checkpoint import check_weights, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
@@ -23,7 +24,7 @@ from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
 from specrace.model.kv import KVStore
 from specrace.model.packed import fits_twice
-from specrace.model.target import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL, DTYPES, Target
+from specrace.model.target import DTYPES, Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
 from specrace.model.traced import TracedForward, run_tree
 

@@ -34,8 +34,6 @@ from specrace.model.sampling import Sampler, warp
 from specrace.model.traced import TracedForward, run_tree
 from specrace.model.tree_inputs import TreeInputs
 
-BUNDLED_MODEL = Path(__file__).resolve().parents[2] / "assets" / "tiny"
-BUNDLED_DRAFT_MODEL = BUNDLED_MODEL.parent / "tiny-draft"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Of graphs, where nobody says what will be run.
 _ROWS = row_counts(65)

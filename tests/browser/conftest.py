@@ -11,8 +11,8 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-import app as front_door
 from specrace.engine import recording
+from specrace.ui import serve
 from specrace.ui.worker import Worker
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
@@ -67,7 +67,7 @@ def loading_app() -> str:
             threading.Event().wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(front_door, "loader", lambda _: load)
+        patch.setattr(serve, "loader", lambda _: load)
         return open_front_door()
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from specrace.cli.main import main
 from specrace.core.files import write_whole
+from specrace.core.shipped import BUNDLED_MODEL
 from specrace.lab.calibrate import calibrate
-from specrace.model.target import BUNDLED_MODEL
 
 NAMES = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",

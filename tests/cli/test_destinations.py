@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli import main as cli
+from specrace.cli import race
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.core.files import check_destination, write_whole
@@ -53,7 +53,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(*_: object, **__: object) -> None:
         raise AssertionError("the work began")
 
-    monkeypatch.setattr(cli, "open_workbench", begin)
+    monkeypatch.setattr(race, "open_workbench", begin)
     monkeypatch.setattr(loading, "load_target", begin)
 
 

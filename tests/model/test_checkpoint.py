@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerFast
 
 from specrace.cli.main import main
 from specrace.core.errors import InputError
+from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.model.loading import load_draft_model, load_target
-from specrace.model.target import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from tests.parts import ARCHITECTURES, change_config, tiny_model
 from tests.views.test_detokenize import byte_tokenizer
 

@@ -19,10 +19,10 @@ import torch
 from specrace import workbench
 from specrace.cli import main as cli
 from specrace.core.errors import InputError
+from specrace.core.shipped import BUNDLED_MODEL
 from specrace.core.tree import TokenTree
 from specrace.model import loading, tensor_parallel
 from specrace.model.loading import load_target
-from specrace.model.target import BUNDLED_MODEL
 from specrace.model.tensor_parallel import Follower, Followers, LeadingTarget, check_places
 from tests.model import split_race
 from tests.parts import change_config, random_tree, tiny_model, tiny_target

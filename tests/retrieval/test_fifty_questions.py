@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 from specrace.core.events import Finished, LaneResult
+from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS
 from specrace.engine.race import RaceSpec
 from specrace.workbench import Workbench
 
-QUESTIONS = Path(__file__).resolve().parents[2] / "assets" / "questions.jsonl"
 MORE = (
     "What are glaciers made of?",
     "Who built the first lighthouse?",

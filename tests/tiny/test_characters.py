@@ -11,6 +11,7 @@ import torch
 from transformers import AutoTokenizer
 
 from specrace.core.events import Finished, Started
+from specrace.core.shipped import ASSETS
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.engine.race import RaceSpec
 from specrace.model.loading import load_target
@@ -18,9 +19,9 @@ from specrace.ngrams.dense import LARGEST_VOCABULARY
 from specrace.tiny import characters
 from specrace.tiny.__main__ import main
 from specrace.tiny.characters import END, Recipe, character_model, character_tokenizer, loss_on, train
-from specrace.workbench import DEFAULT_CORPUS, Workbench
+from specrace.workbench import Workbench
 
-SHIPPED = DEFAULT_CORPUS.parent / "assets" / "characters"
+SHIPPED = ASSETS / "characters"
 QUESTION = "Why does bread rise?"
 
 

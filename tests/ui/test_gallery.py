@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import app
+from specrace.cli import app
 from specrace.core.errors import InputError
 from specrace.engine import recording
 from specrace.ui.gallery import Gallery, open_recorded, read_recording
