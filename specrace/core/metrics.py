@@ -98,7 +98,7 @@ def first_difference(
 
 
 def compare(tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool) -> tuple[bool | None, int | None]:
-    """(whether an output is vanilla's, the first position that differs); (None, None) while there is nothing to compare.
+    """(whether an output is vanilla's, the first position that differs); (None, None) with nothing to compare.
 
     Unless both have `ended`, only as far as both got.
     """

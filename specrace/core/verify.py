@@ -13,7 +13,7 @@ from specrace.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class Scores:
-    """The target's output of one forward: `targets` [N], its token at every node; `top` [N, k], its likeliest, if asked."""
+    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], its likeliest, or None."""
 
     targets: tuple[int, ...]
     top: tuple[tuple[int, ...], ...] | None = None

@@ -162,7 +162,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Profile:
-    """Assumed gains for a default `num_draft`: accepted tokens of the `first` draft node, and `decay` of it for each next.
+    """Assumed gains, for a default `num_draft`: accepted tokens of the `first` node, and `decay` of it for each next.
 
     `price`: the cost of drafting a node, in target forwards over one row.
     """

@@ -19,7 +19,7 @@ class Growth:
 
     `probs`: estimated, given the parent. `positions`: the first index in prompt and output of the node's token after
     its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, in prompt and output and
-    in earlier outputs (only the root's without any). `predictions`: of the nodes whose children were looked up, the first ones.
+    in earlier outputs (only the root's without any). `predictions`: of the first nodes, those expanded.
     """
 
     tokens: list[int]

@@ -9,7 +9,7 @@ stale hit, branches with a common prefix share its nodes, and the window's branc
 
 At a temperature above 0 the window takes the tokens that the target draws, not the likeliest: the noise of a position
 is the same at every step, so they are what the output will hold if the tokens before them are right. (Tokens per step,
-drawn and likeliest: 1.47 and 1.39 at temperature 1 on the character model with N, W, G = 3, 5, 3; otherwise within 4 %.)
+drawn and likeliest: 1.47 and 1.39 at temperature 1 on the character model with N, W, G = 3, 5, 3; else within 4 %.)
 """
 
 from __future__ import annotations

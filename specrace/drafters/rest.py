@@ -20,7 +20,7 @@ MOST_MATCHES = 5000
 
 
 class RestDrafter:
-    """The most frequent continuations, in all documents, of the longest match; without a corpus in prompt and output."""
+    """The most frequent continuations of the longest match in all documents, or in prompt and output without any."""
 
     scored_part: ClassVar[str] = "prompt and output as its corpus"
 

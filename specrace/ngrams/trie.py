@@ -151,7 +151,7 @@ class NGramTrie:
         return {self.tokens[index]: node}
 
     def _weight(self, start: int, depth: int) -> int:
-        """How often the first `depth` tokens of the window at `start` were inserted; never more than for fewer tokens."""
+        """How often the first `depth` tokens of the window at `start` were inserted; it never rises with `depth`."""
         if self.copies == 1 or start + depth > self._built:
             return 1
         return min(self.copies, self.n - depth + 1, start + 1)
