@@ -15,9 +15,9 @@ from starlette.middleware import Middleware
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event
-from specrace.core.rejection import MATCH
+from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.engine.race import DEFAULT_LANES
+from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
 from specrace.ui.early import EarlyScript
 from specrace.ui.gallery import Answer, Gallery, open_recorded
@@ -62,6 +62,7 @@ def build_page(
         question, buttons = _top_bar()
         panel = settings.build_panel(list(models.known), models.dtypes)
         inputs = [question, *panel.inputs]
+        linkable = [question, *panel.common]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
@@ -78,7 +79,7 @@ def build_page(
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
         buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
         # Before the status: one listener of an event waits for the one before, and the status watches the model load.
-        linked = page.load(_read_link, None, [*inputs[: len(asking.LINK)], stage], queue=False, **quiet)
+        linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
         linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
         page.load(_status_watcher(worker), None, status, **free)
         page.unload(_leaver(worker, benches))
@@ -180,16 +181,14 @@ def _describe_method(number: int) -> dict[str, Any]:
 
 def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., str]:
     def start(
-        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, verifier: Any,
-        files: list[str] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
-    ) -> str:  # fmt: skip
+        question: Any, files: list[str] | None, model: Any, dtype: Any, request: gr.Request, lanes: Any, *values: Any
+    ) -> str:
         """Where the page can watch the race that it has asked for."""
         session = request.session_hash or ""
         try:
-            options = settings.read_options(values)
-            asked = asking.read_asking(
-                question, lanes, length, heat, top_p, seed, draft, top, verifier, options, model, dtype
-            )
+            given = dict(zip(asking.OFFERED, values, strict=False))
+            options = settings.read_options(values[len(given) :])
+            asked = asking.read_asking(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
             job = worker.submit(session, _racing(asked, benches, models, session, files or []))
         except InputError as error:
@@ -201,7 +200,7 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) ->
 
 
 def _read_link(request: gr.Request) -> list[Any]:
-    """What the page's address sets, in the order of `read_asking`; the rest stays as it is. Last, a note of failure."""
+    """What the page's address sets, in the order of `asking.LINK`; the rest stays as it is. Last, a note of failure."""
     skip = gr.skip()
     try:
         given = asking.read_link(dict(request.query_params))
@@ -216,7 +215,7 @@ def _racing(
 ) -> Run:
     def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event]:
         own = models.bench(benches.get(session, bench, files), asked.model, asked.dtype)
-        return own.ask(asked.question, asked.spec, top=asked.top, stop=stop)
+        return own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
 
     return run
 
@@ -257,23 +256,24 @@ def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
     async def race_result(
         question: str,
         lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
-        max_new_tokens: int = 160,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 0,
+        max_new_tokens: int = SETTINGS["max_new_tokens"].default,
+        temperature: float = SETTINGS["temperature"].default,
+        top_p: float = SETTINGS["top_p"].default,
+        seed: int = SETTINGS["seed"].default,
         num_draft: str = "auto",
-        passages: int = 4,
-        verifier: str = MATCH,
+        passages: int = SETTINGS["passages"].default,
+        verifier: str = SETTINGS["verifier"].default,
         options: dict[str, Any] | None = None,
         model: str = "",
         dtype: str = "",
     ) -> dict[str, Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
         try:
-            asked = asking.read_asking(
-                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, verifier,
-                options, model, dtype,
-            )  # fmt: skip
+            given = {
+                "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
+                "num_draft": num_draft, "passages": passages, "verifier": verifier,
+            }  # fmt: skip
+            asked = asking.read_asking(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
             session = f"api-{uuid.uuid4()}"
             return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), models, session, [])))

@@ -17,7 +17,8 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.race import RaceSpec, gather, make_lane, race
+from specrace.engine.race import gather, make_lane, race
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import Bench, BenchPrompt
 from specrace.model.draft_model import DraftModel
 from specrace.model.graphs import COLUMN_STEP
@@ -113,7 +114,7 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
     material = gather(target, prompt, spec, assumed_curve("cuda"), None, index, ())
     lane, most = make_lane(target, name, target.prefill(prompt), material, spec), 0
-    buckets = row_counts(spec.lane_budget(name, "cuda") + 1)
+    buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     small.forwards.clear()
     while not lane.end:
         target.forwards.clear()
