@@ -31,7 +31,8 @@ from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import Drafter, Material
 from specrace.engine.lane import Lane
-from specrace.model.target import Prefix, Target
+from specrace.model.kv import Prefix
+from specrace.model.target import Target
 
 VOCAB = 32
 EOS = 1

@@ -54,7 +54,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         report("Loading the model")
         import transformers.utils.logging
 
-        from specrace.model.target import use_processors
+        from specrace.model.machine import use_processors
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()
