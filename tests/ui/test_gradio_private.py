@@ -9,10 +9,10 @@ from starlette.responses import HTMLResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from specrace.ui.early import EarlyScript
+from specrace.ui.gradio_private import EarlyHead
 
 PAGE = "<!doctype html><html><head><script src=theirs></script></head><body>é <head></body></html>"
-SCRIPT = "window.early = 1 < 2"
+EARLY = '<script type="module" src="early.js"></script>'
 
 
 def client() -> TestClient:
@@ -23,12 +23,12 @@ def client() -> TestClient:
         return StreamingResponse(iter(["<head>", "rest"]), media_type="text/html")
 
     routes = [Route("/", page, methods=["GET", "POST"]), Route("/other", page), Route("/pieces", pieces)]
-    return TestClient(Starlette(routes=routes, middleware=[Middleware(EarlyScript, script=SCRIPT)]))
+    return TestClient(Starlette(routes=routes, middleware=[Middleware(EarlyHead, html=EARLY)]))
 
 
 def test_the_page_gets_it_first_and_says_how_long_it_is() -> None:
     answer = client().get("/?q=1")
-    assert answer.text == PAGE.replace("<head>", f"<head><script>{SCRIPT}</script>", 1)
+    assert answer.text == PAGE.replace("<head>", f"<head>{EARLY}", 1)
     assert int(answer.headers["content-length"]) == len(answer.content) == len(answer.text.encode())
     assert answer.headers["x-kept"] == "yes"
 
