@@ -26,6 +26,23 @@ function drawSplit(timing) {
   return both;
 }
 
+// What happened in a step, in a sentence or two.
+export function describeStep(event, title, at) {
+  const drafted = event.tree.tokens.length - 1;
+  const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
+  const wrote = countOf(event.emitted.length, "token");
+  const draft = drafted ? `${title} drafted ${drafted}, the model agreed with ${accepted}` : `${title} drafted nothing`;
+  const took = PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
+  return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
+}
+
+// Where to begin to look: the step of the fastest lane that wrote the most.
+export function findLongest(lanes, results) {
+  const most = (list, size) => list.reduce((best, each, index) => (size(each) > size(list[best]) ? index : best), 0);
+  const lane = most(results, (row) => row.speedup);
+  return { lane, step: most(lanes[lane].steps, ({ event }) => event.emitted.length) };
+}
+
 export class Inspector {
   // `stage` is the element that tells of races; `player` knows whether a replay plays.
   constructor(stage, player) {
@@ -121,7 +138,7 @@ export class Inspector {
     if (!this.live || event.lane !== lane) return;
     this.node.dataset.step = event.index;
     this.place.textContent = `step ${event.index + 1}`;
-    this.picture(event, undefined, this.describe(event, title, event.at_ms));
+    this.picture(event, undefined, describeStep(event, title, event.at_ms));
     this.rest.replaceChildren(this.split(event));
   }
 
@@ -143,15 +160,8 @@ export class Inspector {
       own.tokens += event.emitted.length;
     }
     this.drawn = undefined;
-    const best = reel.results.reduce(
-      (most, row, number) => (row.speedup > reel.results[most].speedup ? number : most),
-      0,
-    );
-    const longest = this.lanes[best].steps.reduce(
-      (most, each, index, all) => (each.event.emitted.length > all[most].event.emitted.length ? index : most),
-      0,
-    );
-    this.show(best, longest);
+    const { lane, step } = findLongest(this.lanes, reel.results);
+    this.show(lane, step);
   }
 
   // While a replay plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
@@ -202,7 +212,7 @@ export class Inspector {
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
     this.place.textContent = `step ${step + 1} of ${steps.length}`;
-    this.picture(event, steps[step + 1]?.event, this.describe(event, title, at));
+    this.picture(event, steps[step + 1]?.event, describeStep(event, title, at));
     this.rest.replaceChildren(...this.parts(event, steps, step));
   }
 
@@ -216,17 +226,6 @@ export class Inspector {
 
   split(event) {
     return this.part("Time of this step", drawSplit(event.timing), "On the lane's own clock.");
-  }
-
-  describe(event, title, at) {
-    const drafted = event.tree.tokens.length - 1;
-    const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
-    const wrote = countOf(event.emitted.length, "token");
-    const draft = drafted
-      ? `${title} drafted ${drafted}, the model agreed with ${accepted}`
-      : `${title} drafted nothing`;
-    const took = PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
-    return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
   }
 
   parts(event, steps, step) {
