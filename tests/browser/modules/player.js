@@ -41,6 +41,13 @@ export const cases = {
     ),
     ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
   ],
+  "so it does by time": () => [
+    play(
+      (player) => player.seek(6.5),
+      (player) => player.seek(5),
+    ),
+    ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
+  ],
   "a way on does not": () => [
     play(
       (player) => player.seek(5),
