@@ -12,7 +12,7 @@ from typing import Any
 from specrace.drafters import METHODS
 
 # The function takes the name of its module here; nothing on these floors loads a model library.
-from specrace.race import RaceSpec, generate, race
+from specrace.engine.race import RaceSpec, generate, race
 
 __all__ = ["METHODS", "RaceSpec", "generate", "load_target", "race"]
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """`load_target` and `hf`, imported when they are first used: that is what loads torch and transformers."""
     if name == "load_target":
-        from specrace.loading import load_target
+        from specrace.model.loading import load_target
 
         return load_target
     if name == "hf":

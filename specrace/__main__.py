@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from specrace.cli import main
+from specrace.cli.main import main
 
 sys.exit(main())

@@ -30,16 +30,16 @@ from transformers import (
 )
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from specrace.cost import CostCurve
-from specrace.draft_model import DraftModel
-from specrace.errors import InputError
-from specrace.loading import check_trees, refuse_unsupported
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.engine.race import RaceSpec, generate
+from specrace.model.draft_model import DraftModel
+from specrace.model.loading import check_trees, refuse_unsupported
+from specrace.model.sampling import draw_seed
+from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.race import RaceSpec, generate
-from specrace.rule import SamplingRule
-from specrace.sampling import draw_seed
-from specrace.target import Target
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ def custom_generate(
         _refuse_modes(generation_config)
         _refuse_inputs(input_ids, model_kwargs)
         ends = _Ends.of(stopping_criteria, generation_config)
-        rule = _sampling_rule(logits_processor, bool(generation_config.do_sample), seed)
+        params = _sampling_params(logits_processor, bool(generation_config.do_sample), seed)
         target = _open_target(model, ends.eos_ids, draft_model)
         length = input_ids.shape[1]
         new = max(1, ends.max_length - length)
@@ -100,7 +100,7 @@ def custom_generate(
             corpus_index=corpus_index,
             past=past,
             curve=curve,
-            **asdict(rule),
+            **asdict(params),
             **given,
         )
         tokens = (token for step in steps for token in step.emitted)
@@ -152,7 +152,7 @@ class _Ends:
         )
 
 
-def _sampling_rule(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingRule:
+def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingParams:
     """The rule that these processors amount to. Raises ValueError for any that a draft's nodes could not obey."""
     values: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     before = -1
@@ -173,8 +173,8 @@ def _sampling_rule(processors: Sequence[Any], samples: bool, seed: int | None) -
             raise ValueError(f"{name} keeps at least {processor.min_tokens_to_keep} tokens; specrace keeps one.")
         values |= {key: getattr(processor, key) for key in values if hasattr(processor, key)}
     if not samples:
-        return SamplingRule()
-    return SamplingRule(**values, seed=draw_seed() if seed is None else seed)
+        return SamplingParams()
+    return SamplingParams(**values, seed=draw_seed() if seed is None else seed)
 
 
 def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:

@@ -10,26 +10,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specrace.calibrate import load_cached
-from specrace.cost import CostCurve
-from specrace.errors import InputError
-from specrace.events import Event, Step
-from specrace.loading import load_target
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Step
+from specrace.core.shipped import BUNDLED_MODEL, CORPUS
+from specrace.engine.race import RaceSpec, race
+from specrace.lab.calibrate import load_cached
+from specrace.model.loading import load_target
+from specrace.model.target import Target
+from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.prompt import Prompt, build_prompt
-from specrace.race import RaceSpec, race
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, embedded_text, open_index
 from specrace.retrieval.passages import split_passages
+from specrace.retrieval.prompt import Prompt, build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
-from specrace.target import BUNDLED_MODEL, Target
-from specrace.tensor_parallel import Followers
-from specrace.text import Narrator
+from specrace.views.detokenize import Narrator
 
-DEFAULT_CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 MAX_QUESTION_CHARACTERS = 2000
 MAX_PASSAGES = 12
 
@@ -61,7 +61,7 @@ class Workbench:
         cls,
         *,
         model: str | Path = BUNDLED_MODEL,
-        documents: Sequence[Path] = (DEFAULT_CORPUS,),
+        documents: Sequence[Path] = (CORPUS,),
         device: str = "cpu",
         dtype: str | None = None,
         draft_model: str | Path | None = None,
@@ -83,7 +83,7 @@ class Workbench:
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
         curve = load_cached(target.describe())
-        _settle()
+        _freeze_garbage()
         return cls(
             target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
         )
@@ -110,7 +110,7 @@ class Workbench:
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, which may have other tokens."""
         curve = load_cached(target.describe())
-        _settle()
+        _freeze_garbage()
         return Workbench(target, self.documents, self.retriever, self.embedder, curve=curve, device=self.device)
 
     @property
@@ -215,10 +215,10 @@ class Workbench:
         return self._suffixes
 
 
-def _settle() -> None:
-    """Let the garbage collector pass over what is loaded: its rounds fall into the steps of lanes.
+def _freeze_garbage() -> None:
+    """Freeze the garbage collector, so that its pauses are not timed.
 
-    What it passed over before is looked at once more, for a model may be among it that nobody uses any longer.
+    Unfrozen first: among what was frozen before may be a model that nobody uses any longer.
     """
     gc.unfreeze()
     gc.collect()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,16 +25,16 @@ from transformers import (
 
 import specrace
 from specrace import hf
-from specrace.cost import CostCurve
-from specrace.draft_model import DraftModel
+from specrace.core.cost_curve import CostCurve
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.shipped import BUNDLED_MODEL, QUESTIONS
 from specrace.drafters import METHODS
-from specrace.prompt import build_prompt
-from specrace.rule import SamplingRule
-from specrace.target import BUNDLED_MODEL, Target
+from specrace.model.draft_model import DraftModel
+from specrace.model.target import Target
+from specrace.retrieval.prompt import build_prompt
 from specrace.workbench import Workbench
-from tests.core.parts import CopyingModel
+from tests.parts import CopyingModel
 
-QUESTIONS = Path(__file__).resolve().parent.parent / "assets" / "questions.jsonl"
 NEW_TOKENS = 16
 Generate = Callable[..., Any]
 
@@ -251,14 +250,14 @@ def test_samples_have_the_law_of_generate() -> None:
 
 
 def test_warpers_become_our_rule() -> None:
-    def rule(*processors: Any, samples: bool = True) -> SamplingRule:
-        return hf._sampling_rule(processors, samples, 5)
+    def params(*processors: Any, samples: bool = True) -> SamplingParams:
+        return hf._sampling_params(processors, samples, 5)
 
     temperature, top_k, top_p = TemperatureLogitsWarper(0.7), TopKLogitsWarper(9), TopPLogitsWarper(0.9)
-    assert rule(temperature, top_k, top_p, LogitNormalization()) == SamplingRule(0.7, 0.9, 9, 5)
-    assert rule() == SamplingRule(1.0, 1.0, 0, 5)
+    assert params(temperature, top_k, top_p, LogitNormalization()) == SamplingParams(0.7, 0.9, 9, 5)
+    assert params() == SamplingParams(1.0, 1.0, 0, 5)
     # What is monotone does not move the likeliest token.
-    assert rule(temperature, top_k, samples=False) == SamplingRule()
+    assert params(temperature, top_k, samples=False) == SamplingParams()
     for refused in (
         (top_k, temperature),
         (top_p, top_k),
@@ -269,7 +268,7 @@ def test_warpers_become_our_rule() -> None:
     ):
         for samples in (True, False):
             with pytest.raises(ValueError, match="Logits"):
-                rule(*refused, samples=samples)
+                params(*refused, samples=samples)
 
 
 @pytest.mark.parametrize(

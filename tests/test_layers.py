@@ -1,64 +1,72 @@
-"""The floors of the house: imports point down, heavy libraries stay where they belong, nothing goes in a circle."""
+"""The architecture, held: which folder may import which, which libraries live where, and no circle of any kind."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "specrace"
 HEAVY = {"torch", "transformers", "faiss", "sentence_transformers", "gradio", "tokenizers", "safetensors", "pandas"}
+SMALL = {*sys.stdlib_module_names, "numpy"}
 
-WORDS = {"errors", "tree", "verify", "rejection", "events", "metrics", "rule", "cache", "cost", "note", "clock"}
-TEXT = {"retrieval", "ngrams", "transcripts"}
-MODEL = {
-    "sampling",
-    "inputs",
-    "kv",
-    "forward",
-    "packed",
-    "graphs",
-    "target",
-    "checkpoint",
-    "loading",
-    "roofline",
-    "scripted",
-    "shards",
+# A folder of specrace/ (or a single module there) and the others it may import (docs/architecture.md).
+ABOVE_ALL = {"core", "ngrams", "retrieval", "drafters", "model", "engine", "lab", "views"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "ngrams": {"core"},
+    "retrieval": {"core"},
+    "drafters": {"core", "ngrams"},
+    "model": {"core"},
+    "engine": {"core", "ngrams", "drafters"},
+    "lab": {"core", "ngrams", "drafters", "engine"},
+    "views": {"core", "engine"},
+    "workbench": ABOVE_ALL,
+    "hf": ABOVE_ALL,
+    "ui": {*ABOVE_ALL, "workbench", "hf"},
+    "cli": {*ABOVE_ALL, "workbench", "hf", "ui"},
+    "tiny": {*ABOVE_ALL, "workbench", "hf"},
+    # The doors.
+    "": {"drafters", "engine", "model", "hf"},
+    "__main__": {"cli"},
+    "app": {"cli"},
 }
-MODEL |= {"peers", "draft_model", "tensor_parallel"}
-RACE = {"lane", "race", "pace", "recording", "bench", "score", "calibrate"}
-# Training the bundled model is a program of its own beside the house; nobody imports it.
-APART = {"tiny"}
+# What a single module may import beyond its folder's row: transformers' own decoding is raced through a target.
+EXCEPTIONS = {"specrace.lab.peers": {"model"}}
+# Which of the heavy libraries a folder may import; the others may import none.
+LIBRARIES: dict[str, set[str]] = {
+    "model": HEAVY - {"gradio", "faiss", "sentence_transformers"},
+    "retrieval": {"faiss", "sentence_transformers"},
+    "hf": {"torch", "transformers"},
+    "tiny": {"torch", "transformers", "tokenizers", "safetensors"},
+    "cli": {"transformers"},
+    "ui": {"gradio", "transformers"},
+    "specrace.lab.peers": {"torch", "transformers"},
+}
+# Their modules are used without a model or a page, so importing them must not load one.
+LIGHT = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views")
 
 
-def _floor(room: str) -> int:
-    """0 words, 1 text, 2 drafters, 3 model, 4 race, 5 face."""
-    floors = {**dict.fromkeys(WORDS, 0), **dict.fromkeys(TEXT, 1), "drafters": 2}
-    floors |= {**dict.fromkeys(MODEL, 3), **dict.fromkeys(RACE, 4)}
-    return floors.get(room, 5)
-
-
-def _modules() -> dict[str, ast.Module]:
+def _read_modules() -> dict[str, ast.Module]:
     """Dotted name -> syntax tree, of the whole package and app.py."""
-    files = [*PACKAGE.rglob("*.py"), *([ROOT / "app.py"] if (ROOT / "app.py").exists() else [])]
     found = {}
-    for file in files:
+    for file in [*(ROOT / "specrace").rglob("*.py"), ROOT / "app.py"]:
         parts = file.relative_to(ROOT).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(file.read_text(encoding="utf-8"))
     return found
 
 
-MODULES = _modules()
+MODULES = _read_modules()
 
 
-def _room(name: str) -> str:
-    """specrace.retrieval.index -> retrieval; specrace -> "" (the front door)."""
+def _folder(name: str) -> str:
+    """specrace.retrieval.index -> retrieval; specrace.hf -> hf; specrace -> ""; app -> app."""
     parts = name.split(".")
-    return parts[1] if len(parts) > 1 else ""
+    return name if parts[0] == "app" else parts[1] if len(parts) > 1 else ""
 
 
 def _inside_functions(tree: ast.Module) -> set[ast.AST]:
@@ -74,10 +82,11 @@ def _for_types_only(tree: ast.Module) -> set[ast.AST]:
     return {inner for block in blocks for statement in block.body for inner in ast.walk(statement)}
 
 
-def _imports(name: str, *, at_top_only: bool = False) -> set[str]:
-    """Dotted names that a module imports; of `from a import b`, `a.b` where that is a module of ours."""
+def _imports(name: str, *, for_types: bool = False, at_top_only: bool = False) -> set[str]:
+    """Dotted names that a module imports, inside functions too; of `from a import b`, `a.b` where that is a module."""
     tree = MODULES[name]
-    left_out = _for_types_only(tree) | (_inside_functions(tree) if at_top_only else set())
+    left_out = set() if for_types else _for_types_only(tree)
+    left_out |= _inside_functions(tree) if at_top_only else set()
     found = set()
     for node in ast.walk(tree):
         if node in left_out:
@@ -92,99 +101,66 @@ def _imports(name: str, *, at_top_only: bool = False) -> set[str]:
     return found
 
 
-def _ours(name: str, *, at_top_only: bool = False) -> set[str]:
-    return {each for each in _imports(name, at_top_only=at_top_only) if each.split(".")[0] == "specrace"}
+def _ours(name: str, **only: bool) -> set[str]:
+    return {each for each in _imports(name, **only) if each.split(".")[0] == "specrace"}
 
 
-def _foreign(name: str, *, at_top_only: bool = False) -> set[str]:
-    return {each.split(".")[0] for each in _imports(name, at_top_only=at_top_only)} - {"specrace"}
+def _foreign(name: str, **only: bool) -> set[str]:
+    return {each.split(".")[0] for each in _imports(name, **only)} - {"specrace"}
 
 
-HOUSE = sorted(name for name in MODULES if name.startswith("specrace.") and _room(name) not in APART)
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_imports_what_the_table_allows_its_folder(name: str) -> None:
+    folder = _folder(name)
+    assert folder in MAY_IMPORT, f"{name} lies in no folder of the table"
+    allowed = MAY_IMPORT[folder] | EXCEPTIONS.get(name, set()) | {folder}
+    for imported in _ours(name, for_types=True) - {"specrace"}:
+        assert _folder(imported) in allowed, f"{name} imports {imported}"
+    # The package itself holds the version; only what stands above everything may ask for it.
+    assert "specrace" not in _ours(name) or folder in ("cli", "ui"), f"{name} imports the package"
 
 
-def test_the_house_was_found() -> None:
-    assert {"specrace.tree", "specrace.target", "specrace.race", "specrace.drafters.trie"} <= set(HOUSE)
-    assert {_room(name) for name in HOUSE} >= WORDS
-
-
-@pytest.mark.parametrize("name", HOUSE)
-def test_imports_point_down(name: str) -> None:
-    own = _floor(_room(name))
-    for imported in _ours(name):
-        # The package itself holds the version and the library's names, drafters and race among them.
-        assert _room(imported) or own == 5, f"{name} imports the front door"
-        if not _room(imported):
-            continue
-        assert _floor(_room(imported)) <= own, f"{name} (floor {own}) imports {imported}"
-        assert _room(imported) not in APART, f"{name} imports {imported}"
-
-
-@pytest.mark.parametrize("name", HOUSE)
-def test_drafters_and_the_model_meet_in_the_lane_only(name: str) -> None:
-    floor, rooms = _floor(_room(name)), {_room(imported) for imported in _ours(name)}
-    if floor == 2:
-        assert rooms <= WORDS | {"ngrams", "drafters"}, f"{name} imports {rooms}"
-    if floor == 3:
-        assert rooms <= WORDS | MODEL, f"{name} imports {rooms}"
-    if floor == 4:
-        assert not rooms & MODEL, f"{name} imports {rooms & MODEL}"
-
-
-@pytest.mark.parametrize("name", [name for name in HOUSE if _floor(_room(name)) >= 3])
-def test_upstairs_no_single_drafter_is_known(name: str) -> None:
-    """A seventh decoder is one file and one line in the registry."""
-    assert {each for each in _ours(name) if each.startswith("specrace.drafters")} <= {
-        "specrace.drafters",
-        "specrace.drafters.base",
-    }
-
-
-@pytest.mark.parametrize("name", [*HOUSE, *(name for name in MODULES if not name.startswith("specrace"))])
+@pytest.mark.parametrize("name", sorted(MODULES))
 def test_heavy_libraries_stay_where_they_belong(name: str) -> None:
-    foreign, room = _foreign(name), _room(name)
-    if "torch" in foreign:
-        assert room in MODEL, f"{name} imports torch"
-    if _floor(room) == 0 or room == "ngrams" or room == "drafters":
-        assert foreign <= {*sys.stdlib_module_names, "numpy"}, f"{name} imports {foreign}"
-    if "gradio" in foreign:
-        assert room == "ui" or name == "app", f"{name} imports gradio"
-    if foreign & {"faiss", "sentence_transformers"}:
-        assert room == "retrieval", f"{name} imports {foreign & {'faiss', 'sentence_transformers'}}"
-        assert not _foreign(name, at_top_only=True) & {"faiss", "sentence_transformers"}, f"{name}: at its top"
-    if _floor(room) == 4:
-        assert not foreign & HEAVY, f"{name} imports {foreign & HEAVY}"
+    foreign, folder = _foreign(name), _folder(name)
+    allowed = LIBRARIES.get(folder, set()) | LIBRARIES.get(name, set())
+    assert foreign & HEAVY <= allowed, f"{name} imports {sorted(foreign & HEAVY - allowed)}"
+    if folder in ("core", "ngrams", "drafters", "engine"):
+        assert foreign <= SMALL, f"{name} imports {sorted(foreign - SMALL)}"
+    if folder == "retrieval":
+        assert not _foreign(name, at_top_only=True) & HEAVY, f"{name}: at its top"
+
+
+def test_every_row_of_the_table_is_about_something() -> None:
+    assert {_folder(name) for name in MODULES} == set(MAY_IMPORT)
+    assert {*EXCEPTIONS, *(name for name in LIBRARIES if "." in name)} <= set(MODULES)
 
 
 def test_no_import_goes_in_a_circle() -> None:
-    """Imports inside functions count too: they only hide a circle."""
-    graph = {name: _ours(name) for name in HOUSE}
-
-    def visit(name: str, above: tuple[str, ...]) -> None:
-        assert name not in above, " -> ".join((*above[above.index(name) :], name))
-        for imported in sorted(graph.get(name, ())):
-            # A package's own files may be imported by its __init__, and themselves import each other, not it.
-            if imported not in done:
-                visit(imported, (*above, name))
-        done.add(name)
-
-    done: set[str] = set()
-    for name in HOUSE:
-        visit(name, ())
+    """Imports inside functions and for types count too: they only hide a circle."""
+    modules = {name: _ours(name, for_types=True) - {name, "specrace"} for name in MODULES}
+    folders: dict[str, set[str]] = {}
+    for name, imported in modules.items():
+        folders.setdefault(_folder(name), set()).update({_folder(each) for each in imported} - {_folder(name)})
+    for graph in (modules, folders):
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_no_file_of_a_package_imports_its_package() -> None:
-    for name in HOUSE:
-        parent = name.rpartition(".")[0]
-        assert parent == "specrace" or parent not in _ours(name), f"{name} imports {parent}"
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if name not in ("app", "specrace")))
+def test_above_the_drafters_no_single_one_is_known(name: str) -> None:
+    """Another decoder is one file and one line in the registry."""
+    if _folder(name) not in MAY_IMPORT["drafters"] | {"drafters"}:
+        known = {each for each in _ours(name) if each.startswith("specrace.drafters")}
+        assert known <= {"specrace.drafters", "specrace.drafters.base"}, f"{name} imports {sorted(known)}"
 
 
-_LIGHT = [name for name in HOUSE if _floor(_room(name)) in (0, 1, 2, 4)]
-
-
-def test_lower_floors_and_the_race_load_without_a_model_library() -> None:
+def test_what_needs_no_model_loads_none() -> None:
     """In a new process: nothing heavy comes along, by whatever way."""
-    script = f"import importlib, sys\nfor name in {_LIGHT!r}: importlib.import_module(name)\n"
+    light = [name for name in MODULES if _folder(name) in LIGHT and name != "specrace.lab.peers"]
+    script = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
     script += f"print(sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -192,10 +168,15 @@ def test_lower_floors_and_the_race_load_without_a_model_library() -> None:
 
 def test_modules_do_nothing_when_they_are_imported() -> None:
     """At the top of a module stand definitions only: no loop, no `with`, no bare call."""
-    for name in HOUSE:
-        if name.endswith("__main__"):
-            continue
+    for name in set(MODULES) - {"app", "specrace.__main__", "specrace.tiny.__main__"}:
         for node in MODULES[name].body:
             loose = isinstance(node, ast.For | ast.While | ast.With)
             loose |= isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
             assert not loose, f"{name}, line {node.lineno}, works at import"
+
+
+def test_the_tests_lie_as_the_package_does() -> None:
+    """A folder of tests for each folder of the package, and for nothing else but whole programs."""
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    whole = {"browser", "gpu", "mutation"}
+    assert folders - whole == {path.name for path in (ROOT / "specrace").iterdir() if (path / "__init__.py").exists()}

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-import app
-from specrace.events import Finished, LaneResult, Started, Step
+from specrace.cli import app
+from specrace.core.events import Finished, LaneResult, Started, Step
+from specrace.engine.race import RaceSpec, generate
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
-from specrace.race import RaceSpec, generate
 from specrace.retrieval.documents import Document
+from specrace.ui.serve import loader
 from specrace.workbench import Workbench
-from tests.core.parts import tiny_target
+from tests.parts import tiny_target
 
 SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
 QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"
@@ -90,4 +91,4 @@ def test_generate_takes_past_outputs(method: str) -> None:
 def test_the_page_keeps_them_if_it_is_told_to() -> None:
     assert not app.parse([]).keep_outputs
     options = app.parse(["--keep-outputs"])
-    assert options.draft_model is None and app.loader(options)(str).keep_outputs
+    assert options.draft_model is None and loader(options)(str).keep_outputs

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from specrace.events import Event, Started, Step
-from specrace.race import RaceSpec
-from specrace.reel import make_reel
-from specrace.view import find_spans, read_origins
+from specrace.core.events import Event, Started, Step
+from specrace.engine.race import RaceSpec
+from specrace.views.frames import find_spans, read_origins
+from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[1]

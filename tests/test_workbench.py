@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from specrace import workbench
-from tests.core.parts import tiny_target
+from tests.parts import tiny_target
 
 
 def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

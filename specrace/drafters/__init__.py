@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specrace.drafters.base import GUESSING, MODELLING, Drafter, Material, Method
+from specrace.core.errors import InputError
+from specrace.drafters.base import MODEL, NGRAM, Drafter, Material, Method
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
@@ -14,12 +15,11 @@ from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.drafters.vanilla import VanillaDrafter
-from specrace.errors import InputError
 
 _ALL = (
     Method("vanilla", "Vanilla", "one token a step: the baseline", VanillaDrafter, 0),
-    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4, profile=GUESSING),
-    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4, profile=GUESSING),
+    Method("bigram", "Bigram", "the likeliest token after the last one", BigramDrafter, 4, profile=NGRAM),
+    Method("trigram", "Trigram", "the likeliest token after the last two", TrigramDrafter, 4, profile=NGRAM),
     Method(
         "jacobi",
         "Jacobi",
@@ -27,7 +27,7 @@ _ALL = (
         JacobiDrafter,
         8,
         {"num_draft": 16},
-        profile=GUESSING,
+        profile=NGRAM,
     ),
     Method(
         "lookahead",
@@ -57,7 +57,7 @@ _ALL = (
         "what a smaller model would say",
         DraftModelDrafter,
         8,
-        profile=MODELLING,
+        profile=MODEL,
     ),
     Method(
         "fusion",

@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar, Protocol, cast, get_args, get_origi
 
 import numpy as np
 
-from specrace.cost import ASSUMED_GPU, CostCurve
-from specrace.errors import InputError
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
+from specrace.core.errors import InputError
+from specrace.core.note import Note
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.note import Note
-from specrace.rule import SamplingRule
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 class DraftSession(Protocol):
@@ -31,7 +31,7 @@ class DraftSession(Protocol):
         """Read `tokens` (one at least); the likeliest token after them, and its probability."""
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (one at least); what the rule makes of the next token's probabilities, float64 [V]."""
+        """Read `tokens` (one at least); the next token's distribution after temperature, top-k, top-p, float64 [V]."""
 
     def rewind(self, count: int) -> None:
         """Forget all but the first `count` tokens that were read."""
@@ -42,12 +42,12 @@ class PromptedDraftModel(Protocol):
 
     prefill_ms: float
 
-    def session(self, rule: SamplingRule, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
+    def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session behind the prompt. As far as is known it will read `room` tokens more, `rows` of them at a time."""
 
 
 class DraftModel(Protocol):
-    """A smaller language model with the target's vocabulary. `specrace.draft_model.DraftModel` is one."""
+    """A smaller language model with the target's vocabulary. `specrace.model.draft_model.DraftModel` is one."""
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
         """The model behind `prompt`. Raises InputError where it does not fit."""
@@ -57,7 +57,7 @@ class DraftModel(Protocol):
 class Material:
     """All that a drafter may know before the first step. Nothing in it is changed during a race.
 
-    Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `rule` is how
+    Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `params` are how
     the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
     drafters that cut their own trees; `room` how many tokens may follow all but the last of the prompt, drafts
     included, 0 where that is not known.
@@ -69,7 +69,7 @@ class Material:
     corpus: NGramCounts | None = None
     corpus_index: SuffixIndex | None = None
     past: PastOutputs | tuple[tuple[int, ...], ...] = ()
-    rule: SamplingRule = field(default_factory=SamplingRule)
+    params: SamplingParams = field(default_factory=SamplingParams)
     draft_model: PromptedDraftModel | None = None
     curve: CostCurve = ASSUMED_GPU
     room: int = 0
@@ -183,10 +183,10 @@ class Profile:
 # Copying from a prompt: 8 nodes bring 0.8 tokens on Spec-Bench's RAG, 1.7 on its summaries, 2.9 with the bundled model,
 # and 16 about a sixth more. Guesses that nothing in the prompt stands for fade sooner.
 COPYING = Profile(0.5, 0.8)
-GUESSING = Profile(0.4, 0.7)
+NGRAM = Profile(0.4, 0.7)
 # A draft model is right more often, and every node is a forward of its own (0.4 of the target's for the bundled pair,
 # a twentieth where the target is large).
-MODELLING = Profile(0.85, 0.9, price=0.2)
+MODEL = Profile(0.85, 0.9, price=0.2)
 
 
 @dataclass(frozen=True)

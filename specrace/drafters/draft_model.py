@@ -11,12 +11,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from specrace.core.errors import InputError
+from specrace.core.note import Note
+from specrace.core.rejection import draw
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Flag, Material
-from specrace.errors import InputError
-from specrace.note import Note
-from specrace.rejection import draw
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 # Which stream of the seed the drafts are drawn with; the bigram's and the trigram's are 2 and 3.
 STREAM = 1
@@ -42,18 +42,18 @@ class DraftModelDrafter:
                 "The lane draft-model has no model to draft with; "
                 "give a smaller one with the target's vocabulary (--draft-model)."
             )
-        self.session = material.draft_model.session(material.rule, material.room, _ROWS)
+        self.session = material.draft_model.session(material.params, material.room, _ROWS)
         self.vocab_size = material.vocab_size
         self.random = np.random.default_rng((material.seed, STREAM, 2)) if sampled else None
-        # What the session has read, of which the first `settled` tokens stand in the text for good.
+        # What the session has read, of which the first `committed` tokens stand in the text for good.
         self.read = list(material.prompt[:-1])
-        self.settled = len(self.read)
+        self.committed = len(self.read)
         self._drawn_from: list[np.ndarray] = []
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The model's next tokens: `budget` of them, or as many as may count, or its own context has room for."""
         self._rewind(context)
-        unread = list(context[self.settled :])
+        unread = list(context[self.committed :])
         draft: list[int] = []
         probs = [1.0]
         self._drawn_from = []
@@ -97,9 +97,9 @@ class DraftModelDrafter:
 
     def _rewind(self, context: Sequence[int]) -> None:
         """Roll the model's cache back to the drafts that were kept; the pending token is always read anew."""
-        settled, most = min(self.settled, len(context) - 1), min(len(self.read), len(context) - 1)
-        while settled < most and self.read[settled] == context[settled]:
-            settled += 1
-        self.settled = settled
-        del self.read[settled:]
-        self.session.rewind(settled)
+        committed, most = min(self.committed, len(context) - 1), min(len(self.read), len(context) - 1)
+        while committed < most and self.read[committed] == context[committed]:
+            committed += 1
+        self.committed = committed
+        del self.read[committed:]
+        self.session.rewind(committed)

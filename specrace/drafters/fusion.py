@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Annotated, ClassVar
 
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
 from specrace.drafters.fusion_note import tell
-from specrace.drafters.payoff import Account, Trust, prices_of
+from specrace.drafters.payoff import Calibration, CoolDown, step_costs
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.automaton import NOWHERE, Run
 from specrace.ngrams.backoff import BackoffModel, Estimate
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
-from specrace.note import Note
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 # (-path probability, parent, rank among its children as they were found, token, probability given the parent)
 Candidate = tuple[float, int, int, int, float]
@@ -53,10 +53,10 @@ class FusionDrafter:
         recycling: Annotated[bool, Flag("also guess what the model itself thought likely before")] = False,
     ) -> None:
         self.own = BackoffModel(longest, material.prompt)
-        self.trust = Trust(longest)
-        self.account = Account()
+        self.trust = Calibration(longest)
+        self.account = CoolDown()
         self.curve = material.curve
-        self.prices = prices_of(material.curve, 0)
+        self.prices = step_costs(material.curve, 0)
         self.corpus = CorpusRows(material.corpus) if corpus and material.corpus is not None else None
         self.recycled = Recycled() if recycling else None
         self.num_top = NUM_TOP if recycling else 0
@@ -111,7 +111,7 @@ class FusionDrafter:
     def _price(self, most: int) -> None:
         """See to it that steps with up to `most` guesses have a price."""
         if most >= len(self.prices.costs):
-            self.prices = prices_of(self.curve, most)
+            self.prices = step_costs(self.curve, most)
 
     def _grow(self, previous: int, budget: int) -> int:
         """Add the likeliest guesses one by one while more may pay; returns how many of them bring the most."""
@@ -218,7 +218,7 @@ class FusionDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Judge the estimates along the accepted path, book the draft, and take in what was said."""
-        said = verdict.said(tree)
+        said = verdict.output(tree)
         self._judge(verdict.path, said)
         if tree.num_draft:
             self._price(tree.num_draft)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specrace.core.note import Fact, Note, NoteRow
+from specrace.core.tree import TokenTree
 from specrace.ngrams.automaton import Run
 from specrace.ngrams.backoff import BackoffModel
-from specrace.note import Fact, Note, NoteRow
-from specrace.tree import TokenTree
 
 if TYPE_CHECKING:
     from specrace.drafters.fusion import FusionDrafter

@@ -9,10 +9,10 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Material
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 class JacobiDrafter:
@@ -38,6 +38,6 @@ class JacobiDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """The target's token at chain node i is the next guess for position i + 1.
 
-        Nodes up to the accepted one are settled and its token is the bonus; the trajectory goes on after that.
+        Nodes up to the accepted one are committed and its token is the bonus; the trajectory goes on after that.
         """
         self.guesses = list(verdict.scores.targets[len(verdict.path) :])

@@ -20,10 +20,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree, TreeBuilder
-from specrace.verify import Verdict
 
 NGram = tuple[int, ...]
 
@@ -144,7 +144,7 @@ class LookaheadDrafter:
                 fresh = fresh if len(self.rows) == 1 else fresh[1:]
                 self.rows = [*(row[1:] for row in self.rows), fresh]
         if self.pool_from_prompt:
-            self._follow(verdict.said(tree))
+            self._follow(verdict.output(tree))
 
     def _collect(self, pending: int, fresh: list[int]) -> None:
         """Column i of rows 1.. and its new token, keyed by the token before it: the pending one, then row 0."""

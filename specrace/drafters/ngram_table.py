@@ -15,12 +15,12 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
 Smoothing = Annotated[int, Bounds(1, 1000, "added to every count, in hundredths")]
@@ -51,7 +51,7 @@ class _TableDrafter(ABC):
         if sampled:
             # The lane's coins come from the same seed, so this is another stream of it.
             random = np.random.default_rng((material.seed, self.order, 2))
-            self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.rule, random)
+            self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.params, random)
         self._drawn_from: list[np.ndarray] = []
         self._previous: int | None = None
 
@@ -93,7 +93,7 @@ class _TableDrafter(ABC):
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Count what was really said: the accepted tokens and the bonus."""
-        said = verdict.said(tree)
+        said = verdict.output(tree)
         self.counts.extend(said)
         if self.rows is not None:
             self.rows.extend(said)

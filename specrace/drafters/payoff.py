@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from specrace.cost import CostCurve
+from specrace.core.cost_curve import CostCurve
 
 
-class Prices:
+class StepCosts:
     """What a step with 0, 1, ... guesses costs, in steps without any, up to a number of guesses.
 
     A lane runs a few rows more where that is cheaper, so the cost never falls; and a guess takes time to make.
@@ -18,10 +18,10 @@ class Prices:
     # On a curve that is flat, or falls by a noise, what is hardly ever right is left out all the same.
     CHEAPEST = 0.002
     # What Python takes to make any draft, and more for each guess, on the machines that this was written on.
-    DRAFT_MS, GUESS_MS = 0.1, 0.02
+    DRAFT_MS, NODE_MS = 0.1, 0.02
 
     def __init__(self, curve: CostCurve, most: int) -> None:
-        first, each = (self.DRAFT_MS / curve.row_ms, self.GUESS_MS / curve.row_ms) if curve.row_ms else (0.0, 0.0)
+        first, each = (self.DRAFT_MS / curve.row_ms, self.NODE_MS / curve.row_ms) if curve.row_ms else (0.0, 0.0)
         self.measured = [curve.at(1 + count) for count in range(most + 1)]
         rows = self.measured.copy()
         for count in range(most - 1, -1, -1):
@@ -45,12 +45,12 @@ class Prices:
 
 
 @lru_cache(maxsize=32)
-def prices_of(curve: CostCurve, most: int) -> Prices:
+def step_costs(curve: CostCurve, most: int) -> StepCosts:
     """The prices of a machine's rows, worked out once and not for every drafter."""
-    return Prices(curve, most)
+    return StepCosts(curve, most)
 
 
-class Trust:
+class Calibration:
     """How far the estimates after contexts of each length have come true: right over expected, near 1 at first.
 
     Every real token judges the estimate that was made for its place, so there is no bias from what was drafted. Length
@@ -76,7 +76,7 @@ class Trust:
         self.expected[length] += top
 
 
-class Account:
+class CoolDown:
     """The cool-down: once drafts have lost more than two tokens they are put off, for longer each time.
 
     A draft brings its tokens and costs its rows, both in steps of one token. Gains count up to `MOST`, so that a text

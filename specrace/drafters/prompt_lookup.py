@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.ngrams.occurrences import FirstOccurrences
-from specrace.note import Note
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 def copy_length(options: Mapping[str, int]) -> int:
@@ -54,4 +54,4 @@ class PromptLookupDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append what was said, where it may be copied from."""
         if not self.llma:
-            self.text.extend(verdict.said(tree))
+            self.text.extend(verdict.output(tree))

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Flag, Material
 from specrace.ngrams.counts import NGramCounts
-from specrace.tree import TokenTree, TreeBuilder
-from specrace.verify import Verdict
 
 NUM_TOP = 8
 Ranks = tuple[int, ...]

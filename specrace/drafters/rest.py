@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, Material
 from specrace.ngrams.suffix_index import END, count_continuations, matches_in_itself
-from specrace.note import Note
-from specrace.tree import TokenTree, TreeBuilder
-from specrace.verify import Verdict
 
 MOST_HITS = 5000
 

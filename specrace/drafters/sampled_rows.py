@@ -6,20 +6,25 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from specrace.core.rejection import draw, warp_probs
+from specrace.core.sampling_params import SamplingParams
 from specrace.ngrams.counts import Context, NGramCounts
 from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
-from specrace.rejection import draw, warp_probs
-from specrace.rule import SamplingRule
 
 
 class SampledRows:
     """Draws from the rows of `counts` over a vocabulary of V tokens; dense for small ones, else as they are needed."""
 
     def __init__(
-        self, counts: NGramCounts, vocab_size: int, smoothing: float, rule: SamplingRule, random: np.random.Generator
+        self,
+        counts: NGramCounts,
+        vocab_size: int,
+        smoothing: float,
+        params: SamplingParams,
+        random: np.random.Generator,
     ) -> None:
         self.counts, self.vocab_size, self.smoothing = counts, vocab_size, smoothing
-        self.rule, self.random = rule, random
+        self.params, self.random = params, random
         self._dense = DenseCounts(vocab_size, counts) if vocab_size <= LARGEST_VOCABULARY else None
 
     def extend(self, tokens: Iterable[int]) -> None:
@@ -35,7 +40,7 @@ class SampledRows:
 
     def draw(self, context: Context) -> tuple[int, np.ndarray]:
         """A token, and the very distribution [V] that it was drawn from: the row, smoothed, then warped."""
-        probs = warp_probs(self.smoothed(context), self.rule)
+        probs = warp_probs(self.smoothed(context), self.params)
         return int(draw(probs, self.random.random())), probs
 
     def _row(self, context: Context) -> np.ndarray:

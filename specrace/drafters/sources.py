@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.ngrams.backoff import ESCAPE, Estimate
 from specrace.ngrams.counts import NGramCounts
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 # Of a row of the corpus, or of what the target thought likely, so many are worth a guess.
 NUM_TOP = 8

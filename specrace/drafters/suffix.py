@@ -11,13 +11,13 @@ import heapq
 from collections.abc import Sequence
 from typing import Annotated
 
+from specrace.core.note import Note
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.ngrams.automaton import NOTHING, NOWHERE, SuffixAutomaton
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
-from specrace.note import Note
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 # (parent, token, probability given the parent, position)
 Guess = tuple[int, int, float, int]
@@ -133,7 +133,7 @@ class SuffixDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Take in what was said."""
-        said = verdict.said(tree)
+        said = verdict.output(tree)
         self.own.extend(said)
         self._follow_past(said)
 

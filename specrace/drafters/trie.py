@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, Flag, Material
 from specrace.ngrams.trie import Match, NGramTrie
-from specrace.note import Note, NoteRow
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 class TrieDrafter:
@@ -56,4 +56,4 @@ class TrieDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Grow the trie by what was said, unless it is static."""
         if not self.static:
-            self.trie.extend(verdict.said(tree))
+            self.trie.extend(verdict.output(tree))

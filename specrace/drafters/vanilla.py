@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
 from specrace.drafters.base import Material
-from specrace.tree import TokenTree
-from specrace.verify import Verdict
 
 
 class VanillaDrafter:

@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from specrace.tree import TokenTree
+from specrace.core.tree import TokenTree
 
 
 class Node:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 
 SUFFIXES = (".md", ".txt")
 MAX_TITLE_CHARS = 120

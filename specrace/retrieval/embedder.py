@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

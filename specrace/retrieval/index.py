@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specrace.cache import user_cache_folder, write_whole
-from specrace.errors import InputError
+from specrace.core.errors import InputError
+from specrace.core.files import user_cache_folder, write_whole
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.passages import Passage, split_passages

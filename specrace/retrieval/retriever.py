@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import Passage, split_sentences

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 
 
 def parser() -> argparse.ArgumentParser:

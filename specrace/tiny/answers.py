@@ -6,9 +6,9 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from specrace.errors import InputError
-from specrace.events import Finished, LaneResult
-from specrace.race import RaceSpec
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, LaneResult
+from specrace.engine.race import RaceSpec
 from specrace.workbench import Workbench
 
 LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup", "trie", "draft-model", "fusion")

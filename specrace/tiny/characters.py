@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval.documents import read_documents
 
 END = "<|end|>"

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from specrace.errors import InputError
-from specrace.metrics import loop_tokens
-from specrace.prompt import build_prompt
-from specrace.race import generate
+from specrace.core.errors import InputError
+from specrace.core.metrics import loop_tokens
+from specrace.engine.race import generate
+from specrace.model.target import Target
 from specrace.retrieval.embedder import load_embedder
 from specrace.retrieval.index import PassageIndex, embedded_text
 from specrace.retrieval.passages import split_passages
+from specrace.retrieval.prompt import build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
-from specrace.target import Target
 from specrace.tiny.export import load_checkpoint
 from specrace.tiny.questions import Case, make_cases
 from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer

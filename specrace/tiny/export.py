@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 
 # The small preset's weights are one file; a larger model's are split.
 MAX_SHARD = "15500KB"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.sentences import split_sentences

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specrace.core.errors import InputError
+from specrace.core.rejection import MATCH
 from specrace.drafters import METHODS, find_method
-from specrace.errors import InputError
-from specrace.race import RaceSpec
-from specrace.rejection import MATCH
+from specrace.engine.race import RaceSpec
 
 MAX_LANES = 6
 MAX_NEW_TOKENS = 512
@@ -32,7 +32,7 @@ LINK = {
     "seed": "seed",
     "draft": "num_draft",
     "passages": "top",
-    "rule": "sampling_rule",
+    "verifier": "verifier",
 }
 
 
@@ -56,7 +56,7 @@ def read_asking(
     seed: Any = 0,
     num_draft: Any = "auto",
     top: Any = 4,
-    sampling_rule: Any = MATCH,
+    verifier: Any = MATCH,
     options: Any = None,
     model: Any = "",
     dtype: Any = "",
@@ -70,7 +70,7 @@ def read_asking(
         top_p=_number("Top-p", top_p, 0.01, 1.0),
         seed=_whole("The seed", seed, 0, MAX_SEED),
         num_draft=_num_draft(num_draft),
-        sampling_rule=str(sampling_rule)[:MAX_WORD],
+        verifier=str(verifier)[:MAX_WORD],
         options=_options(options, names),
     )
     _check_trees(spec)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specrace.audit import MAX_BYTES, open_recording
-from specrace.errors import InputError
-from specrace.events import Event, Finished, Started, Step
-from specrace.reel import reel_json
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.views.audit import MAX_BYTES, open_recording
+from specrace.views.reel import reel_json
 
 MAX_NAME = 80
 CARD_FACTS = ("question", "date", "model", "parameters", "dtype", "device")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from specrace.core.errors import InputError
+from specrace.core.events import Event
+from specrace.core.rejection import MATCH
 from specrace.drafters import METHODS
-from specrace.errors import InputError
-from specrace.events import Event
-from specrace.race import DEFAULT_LANES
-from specrace.rejection import MATCH
+from specrace.engine.race import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
 from specrace.ui.gallery import Answer, Gallery, open_recorded
 from specrace.ui.gradio_private import EarlyHead, slow_queue
@@ -168,7 +168,7 @@ def _describe_method(number: int) -> dict[str, Any]:
 
 def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., str]:
     def start(
-        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, rule: Any,
+        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, verifier: Any,
         files: list[str] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
     ) -> str:  # fmt: skip
         """Where the page can watch the race that it has asked for."""
@@ -176,7 +176,7 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) ->
         try:
             options = settings.read_options(values)
             asked = asking.read_asking(
-                question, lanes, length, heat, top_p, seed, draft, top, rule, options, model, dtype
+                question, lanes, length, heat, top_p, seed, draft, top, verifier, options, model, dtype
             )
             models.check(asked.model, asked.dtype)
             job = worker.submit(session, _racing(asked, benches, models, session, files or []))
@@ -251,7 +251,7 @@ def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
         seed: int = 0,
         num_draft: str = "auto",
         passages: int = 4,
-        sampling_rule: str = MATCH,
+        verifier: str = MATCH,
         options: dict[str, Any] | None = None,
         model: str = "",
         dtype: str = "",
@@ -259,7 +259,7 @@ def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
         try:
             asked = asking.read_asking(
-                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, sampling_rule,
+                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, verifier,
                 options, model, dtype,
             )  # fmt: skip
             models.check(asked.model, asked.dtype)

@@ -8,17 +8,17 @@ from typing import Any
 
 import gradio as gr
 
+from specrace.core.rejection import MATCH, REJECTION
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds, Method, Option
-from specrace.race import DEFAULT_LANES
-from specrace.rejection import MATCH, REJECTION
+from specrace.engine.race import DEFAULT_LANES
 from specrace.ui import asking, uploads
 
 # The values of `Panel.common` that a preset sets, in that order; options that it does not name are emptied.
-COMMON = ("lanes", "max_new_tokens", "temperature", "top_p", "seed", "num_draft", "top", "sampling_rule")
+COMMON = ("lanes", "max_new_tokens", "temperature", "top_p", "seed", "num_draft", "top", "verifier")
 DEFAULTS: dict[str, Any] = {
     "lanes": list(DEFAULT_LANES), "max_new_tokens": 160, "temperature": 0, "top_p": 1, "seed": 0, "num_draft": "auto",
-    "top": 4, "sampling_rule": MATCH,
+    "top": 4, "verifier": MATCH,
 }  # fmt: skip
 
 
@@ -147,13 +147,13 @@ def _common() -> list[gr.components.Component]:
         heat = gr.Slider(0, asking.MAX_TEMPERATURE, 0, step=0.05, label="Temperature", info="0 is greedy.")
         top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="The share of choices kept.")
         seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="The same draws in every lane.")
-    rule = gr.Radio(
+    verifier = gr.Radio(
         [("Match: vanilla's very text", MATCH), ("Rejection: its distribution only", REJECTION)],
         value=MATCH,
-        label="Sampling rule",
+        label="Verifier",
         info="How sampled drafts are verified. Rejection is for lanes that draw them, above temperature 0.",
     )
-    return [length, heat, top_p, seed, draft, top, rule]
+    return [length, heat, top_p, seed, draft, top, verifier]
 
 
 def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:

@@ -18,11 +18,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from specrace.errors import InputError
-from specrace.events import Event, Finished, Started, Step, to_json
-from specrace.reel import make_reel
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, Started, Step, to_json
 from specrace.ui.worker import Job, Worker
-from specrace.view import Frame, RaceView, report
+from specrace.views.frames import Frame, RaceView, report
+from specrace.views.reel import make_reel
 
 PERIOD_S = 1 / 18
 TREE_PERIOD_S = 0.25

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
 
 if TYPE_CHECKING:

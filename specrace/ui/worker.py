@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from specrace.errors import InputError
-from specrace.events import Event
+from specrace.core.errors import InputError
+from specrace.core.events import Event
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench

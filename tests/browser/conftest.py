@@ -11,8 +11,8 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-import app as front_door
-from specrace import recording
+from specrace.engine import recording
+from specrace.ui import serve
 from specrace.ui.worker import Worker
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
@@ -24,7 +24,7 @@ RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "brief": (SIX, {"max_new_tokens": 24}),
     "sampled": (
         ["vanilla", "trigram"],
-        {"max_new_tokens": 48, "temperature": 0.3, "sampling_rule": "rejection"},
+        {"max_new_tokens": 48, "temperature": 0.3, "verifier": "rejection"},
     ),
 }
 # When a page's clock is stopped, far behind all that has happened until then.
@@ -67,7 +67,7 @@ def loading_app() -> str:
             threading.Event().wait()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(front_door, "loader", lambda _: load)
+        patch.setattr(serve, "loader", lambda _: load)
         return open_front_door()
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from specrace import recording
-from specrace.race import RaceSpec
+from specrace.engine import recording
+from specrace.engine.race import RaceSpec
 from specrace.workbench import Workbench
 from tests.browser.parts import QUESTION
 
 SIX = ("vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix")
 SPECS = {
     "greedy": RaceSpec(SIX, max_new_tokens=90),
-    "sampled": RaceSpec(("vanilla", "trigram"), max_new_tokens=48, temperature=0.3, sampling_rule="rejection"),
+    "sampled": RaceSpec(("vanilla", "trigram"), max_new_tokens=48, temperature=0.3, verifier="rejection"),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from specrace.tree import TokenTree
+from specrace.core.tree import TokenTree
 from tests.browser.parts import DRAWS_WITHIN_MS, HOSTILE, Row, choose, read_rows, steps_of, turn, write_rows
 
 pytestmark = pytest.mark.browser

@@ -15,9 +15,9 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
-from specrace import recording
-from specrace.reel import reel_json
+from specrace.engine import recording
 from specrace.ui.scripts import STATIC
+from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
 from tests.browser.parts import SIX_LANES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli import main
+from specrace.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 # A proxy that refuses: whatever asks the network fails at once.

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from specrace import cli, loading, recording
-from specrace.cache import check_destination, write_whole
-from specrace.errors import InputError
-from specrace.events import Finished, Started
+from specrace.cli import race
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.core.files import check_destination, write_whole
+from specrace.engine import recording
+from specrace.model import loading
 
 COMMANDS = [("race", "Why?", "--json", "--save"), ("calibrate", "--json", "--out")]
 
@@ -51,7 +53,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(*_: object, **__: object) -> None:
         raise AssertionError("the work began")
 
-    monkeypatch.setattr(cli, "open_workbench", begin)
+    monkeypatch.setattr(race, "open_workbench", begin)
     monkeypatch.setattr(loading, "load_target", begin)
 
 

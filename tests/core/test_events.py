@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.events import (
+from specrace.core.events import (
     FORMAT,
     Difference,
     Event,
@@ -25,9 +25,9 @@ from specrace.events import (
     from_json,
     to_json,
 )
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import trees
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
+from tests.parts import trees
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MS = st.floats(0, 1e9)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.events import Difference, Step, Timing
-from specrace.metrics import (
+from specrace.core.events import Difference, Step, Timing
+from specrace.core.metrics import (
     LOOP_PERIOD,
     LOOP_TOKENS,
     LOOP_TURNS,
@@ -16,8 +16,8 @@ from specrace.metrics import (
     first_difference,
     loop_tokens,
 )
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
 
 
 def _step(draft: list[int], targets: list[int], emitted: int) -> Step:

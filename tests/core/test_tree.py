@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.tree import TokenTree, TreeBuilder
-from tests.core.parts import trees
+from specrace.core.tree import TokenTree, TreeBuilder
+from tests.parts import trees
 
 
 @pytest.mark.parametrize(

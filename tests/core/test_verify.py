@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import trees
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
+from tests.parts import trees
 
 
 @st.composite
@@ -75,6 +75,6 @@ def test_a_step_says_the_accepted_tokens_and_the_bonus() -> None:
     tree = TokenTree((7, 1, 2, 3, 4, 3), (-1, 0, 0, 1, 1, 2))
     scores = Scores((2, 0, 3, 0, 0, 8))
     verdict = verify(tree, scores)
-    assert verdict.said(tree) == [2, 3, 8]
+    assert verdict.output(tree) == [2, 3, 8]
     assert verdict.scores is scores
-    assert verify(TokenTree.chain(5), Scores((6,))).said(TokenTree.chain(5)) == [6]
+    assert verify(TokenTree.chain(5), Scores((6,))).output(TokenTree.chain(5)) == [6]

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 import torch
 
-from specrace.cli import main
-from specrace.draft_model import GROWTH, DraftModel
+from specrace.cli.main import main
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.errors import InputError
-from specrace.events import Finished, Started
-from specrace.loading import load_draft_model, load_target, trace_forwards
-from specrace.race import RaceSpec, generate, make_lane, race
-from specrace.rule import SamplingRule
-from specrace.sampling import warp
-from specrace.score import ScoredLane, scorable_lanes
-from specrace.target import Target
-from specrace.tree import TokenTree
-from specrace.view import report
+from specrace.engine.race import RaceSpec, generate, make_lane, race
+from specrace.lab.score import ScoredLane, scorable_lanes
+from specrace.model.draft_model import GROWTH, DraftModel
+from specrace.model.loading import load_draft_model, load_target, trace_forwards
+from specrace.model.sampling import warp
+from specrace.model.target import Target
+from specrace.views.frames import report
 from specrace.workbench import Workbench
-from tests.core.parts import (
+from tests.parts import (
     ARCHITECTURES,
     VOCAB,
     CopyingModel,
@@ -47,7 +47,7 @@ from tests.core.parts import (
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
-RULES = {"greedy": SamplingRule(), "sampled": SamplingRule(0.8, top_p=0.9, seed=5)}
+RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, top_p=0.9, seed=5)}
 
 
 # The drafter.
@@ -100,7 +100,7 @@ def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) 
     """Every guess is a forward of the smaller model; one of the tokens that are left is the target's own."""
     for limit in range(1, 14):
         model = CopyingModel()
-        drafter = DraftModelDrafter(material(PROMPT, draft_model=model, rule=SamplingRule(1.0)), sampled=sampled)
+        drafter = DraftModelDrafter(material(PROMPT, draft_model=model, params=SamplingParams(1.0)), sampled=sampled)
         lane = function_lane(PROMPT, drafter, markov(3, vocab=6), max_new_tokens=limit, num_draft=num_draft)
         readings = model.sessions[0].readings
         while not lane.end:
@@ -130,7 +130,7 @@ def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
 
 def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     # The wall's clock: who sleeps may wake up late, and never early.
-    monkeypatch.setattr("specrace.clock.waited_ms", lambda: 0.0)
+    monkeypatch.setattr("specrace.core.clock.waited_ms", lambda: 0.0)
 
     class Slow(CopyingSession):
         def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
@@ -227,13 +227,13 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
     assert drafted > 25
 
 
-@pytest.mark.parametrize("rule", [SamplingRule(0.7), SamplingRule(1.3, top_p=0.8, top_k=9)])
-def test_q_is_the_warped_distribution_that_was_drawn_from(rule: SamplingRule) -> None:
+@pytest.mark.parametrize("params", [SamplingParams(0.7), SamplingParams(1.3, top_p=0.8, top_k=9)])
+def test_q_is_the_warped_distribution_that_was_drawn_from(params: SamplingParams) -> None:
     small = tiny_target("qwen3", seed=1, initializer_range=0.2)
     trace_forwards(small, packed=False)
     seconds: dict[int, list[int]] = {}
     rows: dict[int, np.ndarray] = {}
-    drafter = METHODS["draft-model"].build(material(PROMPT, rule=rule, draft_model=DraftModel(small)), sampled=True)
+    drafter = METHODS["draft-model"].build(material(PROMPT, params=params, draft_model=DraftModel(small)), sampled=True)
     for _ in range(800):
         tree = drafter.propose(PROMPT, 2)
         q = drafter.distributions()  # type: ignore[attr-defined]
@@ -242,7 +242,7 @@ def test_q_is_the_warped_distribution_that_was_drawn_from(rule: SamplingRule) ->
         seconds.setdefault(tree.tokens[1], []).append(tree.tokens[2])
         rows[tree.tokens[1]] = q[1]
     for first, row in rows.items():
-        expected = warp(plain_row(small, [*PROMPT, first]), rule).double().softmax(dim=-1)[0].numpy()
+        expected = warp(plain_row(small, [*PROMPT, first]), params).double().softmax(dim=-1)[0].numpy()
         assert row == pytest.approx(expected, abs=1e-5)
     first, drawn = max(seconds.items(), key=lambda pair: len(pair[1]))
     found = np.bincount(drawn, minlength=VOCAB) / len(drawn)
@@ -250,20 +250,22 @@ def test_q_is_the_warped_distribution_that_was_drawn_from(rule: SamplingRule) ->
     assert np.abs(found - rows[first]).sum() / 2 < 1.6 * noise + 0.01
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("params", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(name: str, rule: SamplingRule) -> None:
+def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(name: str, params: SamplingParams) -> None:
     target, other = replayed(name), replayed("gpt2" if name == "llama" else "llama", seed=1)
     chance = random.Random(name)
     for _ in range(3):
         prompt = random_prompt(chance)
         prefix, ends = target.prefill(prompt), frozenset[int]()
-        vanilla = run_lane(target, prefix, prompt, METHODS["vanilla"].build(material(prompt)), rule=rule, eos_ids=ends)
+        vanilla = run_lane(
+            target, prefix, prompt, METHODS["vanilla"].build(material(prompt)), params=params, eos_ids=ends
+        )
         for model in (other, target):
             drafter = DraftModelDrafter(material(prompt, draft_model=DraftModel(model)))
-            lane = run_lane(target, prefix, prompt, drafter, rule=rule, num_draft=3, eos_ids=ends)
+            lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=3, eos_ids=ends)
             assert lane.tokens == vanilla.tokens
-            if model is target and not rule.temperature:
+            if model is target and not params.temperature:
                 assert lane.num_steps == len(lane.tokens) / 4
 
 
@@ -271,7 +273,7 @@ def test_a_cache_that_is_full_grows() -> None:
     small = tiny_target("llama", seed=1, max_position_embeddings=2048)
     chance = random.Random(0)
     text = [chance.randrange(VOCAB) for _ in range(2 * GROWTH + 40)]
-    session = DraftModel(small).after(text[:9]).session(SamplingRule())
+    session = DraftModel(small).after(text[:9]).session(SamplingParams())
     for start, end in ((8, GROWTH), (GROWTH, 2 * GROWTH), (2 * GROWTH, len(text))):
         token, _ = session.likeliest(text[start:end])
         assert token == int(plain_row(small, text[:end]).argmax())
@@ -282,7 +284,7 @@ def test_a_cache_that_is_full_grows() -> None:
 
 def test_a_prompt_that_the_small_model_cannot_hold() -> None:
     small = DraftModel(tiny_target("llama", max_position_embeddings=8))
-    assert small.after(PROMPT).session(SamplingRule()).room == 1
+    assert small.after(PROMPT).session(SamplingParams()).room == 1
     with pytest.raises(InputError, match="takes 8"):
         small.after((*PROMPT, 4))
 
@@ -291,7 +293,7 @@ def test_a_prompt_that_the_small_model_cannot_hold() -> None:
 def test_tables_padded_to_another_size(rows: int) -> None:
     """A table that is shorter or longer by rows that no token uses: q has the target's width."""
     small = DraftModel(tiny_target("llama", vocab_size=rows), VOCAB)
-    session = small.after((2, 3, 4)).session(SamplingRule(1.0))
+    session = small.after((2, 3, 4)).session(SamplingParams(1.0))
     row = session.distribution((4, VOCAB - 1))
     assert row.shape == (VOCAB,) and row.sum() == pytest.approx(1.0)
     assert (row[rows:] == 0).all() and (row[: min(rows, VOCAB)] > 0).all()
@@ -354,7 +356,7 @@ def test_the_bundled_drafter_drafts_well(bundled: Workbench) -> None:
 
 
 def test_the_bundled_drafter_races_by_rejection_too(bundled: Workbench) -> None:
-    spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, sampling_rule="rejection")
+    spec = RaceSpec(("draft-model",), 40, 4, temperature=0.8, verifier="rejection")
     *_, finished = bundled.ask("Why does bread rise?", spec, top=1)
     assert isinstance(finished, Finished)
     assert finished.lanes[1].note and finished.lanes[1].acceptance_rate > 0.5

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrace.cost import ASSUMED_CPU, ASSUMED_GPU, ContextCost, CostCurve, assumed_curve
+from specrace.core.cost_curve import ASSUMED_CPU, ASSUMED_GPU, ContextCost, CostCurve, assumed_curve
+from specrace.core.events import Started
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
-from specrace.drafters.payoff import Account, Prices, Trust
-from specrace.events import Started
+from specrace.drafters.payoff import Calibration, CoolDown, StepCosts
+from specrace.engine.race import RaceSpec, generate, make_lane, race
 from specrace.ngrams.automaton import NOTHING, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from specrace.race import RaceSpec, generate, make_lane, race
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
+from tests.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
@@ -74,7 +74,7 @@ def test_nodes_are_ranked_by_their_path_probability() -> None:
 def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) -> None:
     """Every size of the uncut tree is tried; guesses below the price of the cheapest row are left out of both."""
     prompt = random_prompt(random.Random(seed))
-    floor = Prices(CURVES[curve], budget).floor
+    floor = StepCosts(CURVES[curve], budget).floor
     whole = fusion(prompt).propose(prompt, budget)
     sums, total = [1.0], 1.0
     for prob in path_probs(whole):
@@ -82,7 +82,7 @@ def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) ->
             break
         total += prob
         sums.append(total)
-    costs = Prices(CURVES[curve], budget).costs
+    costs = StepCosts(CURVES[curve], budget).costs
     gains = [tokens / costs[count] for count, tokens in enumerate(sums)]
     best = max(gains)
     tree = fusion(prompt, CURVES[curve]).propose(prompt, budget)
@@ -120,15 +120,15 @@ def test_the_machine_that_was_not_measured_is_assumed() -> None:
 
 def test_rows_that_a_lane_fills_up_are_paid_for_and_so_is_the_time_of_a_guess() -> None:
     """Two and three rows are run as four. With a row of 1 ms a draft costs a tenth of it, and a guess a fiftieth."""
-    assert Prices(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
+    assert StepCosts(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
     slow = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
-    assert Prices(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
+    assert StepCosts(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
 
 
 @pytest.mark.parametrize("measured", sorted(CURVES))
 def test_no_number_of_guesses_that_could_pay_is_passed_over(measured: str) -> None:
     """Whether more can pay is decided at the corners of the curve: the same as at every number."""
-    prices, chance = Prices(CURVES[measured], 40), random.Random(3)
+    prices, chance = StepCosts(CURVES[measured], 40), random.Random(3)
     for _ in range(300):
         count, prob, best = chance.randrange(40), chance.random(), 1 + 3 * chance.random()
         tokens = 1 + count * chance.random()
@@ -137,11 +137,11 @@ def test_no_number_of_guesses_that_could_pay_is_passed_over(measured: str) -> No
         assert prices.may_pay(count, tokens, prob, best) == any(pays)
 
 
-# Trust and the cool-down.
+# Calibration and the cool-down.
 
 
 def test_trust_follows_what_came_true() -> None:
-    trust = Trust(3)
+    trust = Calibration(3)
     assert trust.factor(2, 0.5) == pytest.approx(0.9)
     for _ in range(40):
         trust.judge(2, 0.9, False)
@@ -149,11 +149,11 @@ def test_trust_follows_what_came_true() -> None:
     assert trust.factor(1, 0.5) == pytest.approx(0.9)
     for _ in range(400):
         trust.judge(3, 0.5, True)
-    assert trust.factor(3, 0.9) * 0.9 == pytest.approx(Trust.MOST)
+    assert trust.factor(3, 0.9) * 0.9 == pytest.approx(Calibration.MOST)
 
 
 def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
-    account, pauses, drafts = Account(), [], 0
+    account, pauses, drafts = CoolDown(), [], 0
     while len(pauses) < 8:
         rested = 0
         while account.rests():
@@ -164,11 +164,11 @@ def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
     assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
     assert drafts == 17
     account.book(20, 2.9)
-    assert account.balance == Account.MOST and account.next_pause == Account.SHORTEST
+    assert account.balance == CoolDown.MOST and account.next_pause == CoolDown.SHORTEST
 
 
 def test_drafts_that_pay_are_never_put_off() -> None:
-    account = Account()
+    account = CoolDown()
     for tokens in [1, 1, 5] * 50:
         account.book(tokens, 1.8)
         assert not account.rests()

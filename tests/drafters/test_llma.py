@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.cost import CostCurve
+from specrace.core.cost_curve import CostCurve
 from specrace.drafters import METHODS
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
-from specrace.race import RaceSpec
-from specrace.score import ScoredLane, forced_steps
-from tests.core.parts import material, step_verdict
+from specrace.engine.race import RaceSpec
+from specrace.lab.score import ScoredLane, forced_steps
+from tests.parts import material, step_verdict
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
 

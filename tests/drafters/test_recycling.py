@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specrace.core.errors import InputError
+from specrace.core.events import Finished
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import METHODS
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
-from specrace.errors import InputError
-from specrace.events import Finished
-from specrace.race import RaceSpec, race
-from specrace.score import ScoredLane, scorable_lanes
-from specrace.tree import TokenTree
-from specrace.verify import Scores, Verdict, verify
-from tests.core.parts import material, run_lane, tiny_target
+from specrace.engine.race import RaceSpec, race
+from specrace.lab.score import ScoredLane, scorable_lanes
+from tests.parts import material, run_lane, tiny_target
 
 
 def told(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:

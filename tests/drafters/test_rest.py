@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specrace.core.events import Finished
+from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.drafters.rest import RestDrafter
-from specrace.events import Finished
-from specrace.loading import load_target
+from specrace.engine.race import RaceSpec, generate, race
+from specrace.model.loading import load_target
 from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
-from specrace.race import RaceSpec, generate, race
 from specrace.retrieval.documents import Document
-from specrace.tree import TokenTree
 from specrace.workbench import Workbench
-from tests.core.parts import material, step_verdict, tiny_target
+from tests.parts import material, step_verdict, tiny_target
 
 TOKENS = st.lists(st.integers(0, 2), max_size=40)
 DOCUMENTS = st.lists(TOKENS, max_size=5)

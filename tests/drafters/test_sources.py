@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from specrace.cost import ContextCost, CostCurve
-from specrace.drafters.payoff import Account, Prices, Trust, prices_of
+from specrace.core.cost_curve import ContextCost, CostCurve
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
+from specrace.drafters.payoff import Calibration, CoolDown, StepCosts, step_costs
 from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.counts import NGramCounts
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
 
 
 def corpus(*texts: list[int]) -> CorpusRows:
@@ -66,25 +66,25 @@ def test_a_target_that_tells_its_token_only_is_learned_from_too() -> None:
 
 
 def test_the_price_of_no_guess_is_one_and_hopeless_ones_have_a_floor() -> None:
-    free = Prices(CostCurve((1, 9), (1.0, 1.0)), 8)
-    assert free.costs == [1.0] * 9 and free.floor == Prices.CHEAPEST and free.corners == [8]
-    dear = Prices(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
+    free = StepCosts(CostCurve((1, 9), (1.0, 1.0)), 8)
+    assert free.costs == [1.0] * 9 and free.floor == StepCosts.CHEAPEST and free.corners == [8]
+    dear = StepCosts(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
     assert dear.corners == [2, 8] and dear.floor == pytest.approx(2 / 8)
     assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + each / 6 for each in range(7))])
     assert dear.measured == pytest.approx(dear.costs)
-    none = Prices(CostCurve((1, 9), (1.0, 2.0)), 0)
+    none = StepCosts(CostCurve((1, 9), (1.0, 2.0)), 0)
     assert (none.costs, none.corners, none.floor) == ([1.0], [], 1.0)
 
 
 def test_a_draft_takes_time_and_each_guess_a_little_more() -> None:
     curve = CostCurve((1, 9), (1.0, 1.0), (ContextCost(256, 2.0, (1.0, 1.0)),))
-    assert Prices(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
-    assert Prices(curve, 3).measured == [1.0] * 4
-    assert prices_of(curve, 3) is prices_of(curve, 3)
+    assert StepCosts(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
+    assert StepCosts(curve, 3).measured == [1.0] * 4
+    assert step_costs(curve, 3) is step_costs(curve, 3)
 
 
 def test_trust_counts_what_was_expected_and_what_came() -> None:
-    trust = Trust(2)
+    trust = Calibration(2)
     assert (trust.right, trust.expected) == ([3.6] * 5, [4.0] * 5)
     trust.judge(1, 0.5, True)
     trust.judge(1, 0.25, False)
@@ -96,7 +96,7 @@ def test_trust_counts_what_was_expected_and_what_came() -> None:
 
 
 def test_the_account_by_hand() -> None:
-    account = Account()
+    account = CoolDown()
     assert not account.rests() and account.balance == 0.0
     account.book(1, 3.0)
     assert account.balance == -2.0 and not account.rests()
@@ -113,8 +113,8 @@ def test_the_account_by_hand() -> None:
 
 def test_a_curve_that_falls_and_rises_is_priced_by_its_cheapest_rows() -> None:
     """Two rows cost less than one, and eight less than seven: a lane runs the cheaper ones."""
-    prices = Prices(CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0)), 8)
+    prices = StepCosts(CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0)), 8)
     assert prices.corners == [1, 3, 7, 8]
     assert prices.costs[:4] == pytest.approx([1.0, 1.0, (0.97 + 1.4) / 2 / 0.97, 1.3 / 0.97])
-    assert Prices(CostCurve((1, 4, 8), (1.0, 1.4, 1.3)), 7).costs[6] == pytest.approx(1.3)
-    assert not Prices(CostCurve((1, 9), (1.0, 1.0)), 8).may_pay(0, 1.0, 0.0, 1.0)
+    assert StepCosts(CostCurve((1, 4, 8), (1.0, 1.4, 1.3)), 7).costs[6] == pytest.approx(1.3)
+    assert not StepCosts(CostCurve((1, 9), (1.0, 1.0)), 8).may_pay(0, 1.0, 0.0, 1.0)

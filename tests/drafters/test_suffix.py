@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specrace.core.tree import TokenTree
 from specrace.drafters.suffix import SuffixDrafter
-from specrace.tree import TokenTree
-from tests.core.parts import material, step_verdict
+from tests.parts import material, step_verdict
 
 Path = tuple[int, ...]
 TOKENS = st.lists(st.integers(0, 2), max_size=25)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from specrace.core.note import Note, NoteRow
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Method
-from specrace.drafters.base import COPYING, GUESSING, MODELLING, Bounds, Flag, Material, Option, Profile
+from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, Flag, Material, Option, Profile
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
@@ -18,11 +22,7 @@ from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.ngrams.suffix_index import SuffixIndex
-from specrace.note import Note, NoteRow
-from specrace.rule import SamplingRule
-from specrace.tree import TokenTree
-from specrace.verify import Scores, verify
-from tests.core.parts import VOCAB, material, step_verdict
+from tests.parts import VOCAB, material, step_verdict
 
 
 def test_the_tries_note() -> None:
@@ -104,7 +104,7 @@ def test_the_draft_models_note() -> None:
     facts = {"drafted": 2, "each guess": "the smaller model's likeliest", "sure of the whole": "25%"}
     assert drafter.note(drafter.propose((5, 6, 7, 5), 2)) == Note(facts | {"by its own estimate": "1.75 tokens"})
     assert drafter.note(TokenTree.chain(5)).facts["by its own estimate"] == "1.00 tokens"
-    drawing = DraftModelDrafter(material((5, 6, 7, 5), rule=SamplingRule(1.0)), sampled=True)
+    drawing = DraftModelDrafter(material((5, 6, 7, 5), params=SamplingParams(1.0)), sampled=True)
     assert drawing.note(TokenTree.chain(5)).facts["each guess"] == "drawn at the race's temperature"
 
 
@@ -226,12 +226,12 @@ def test_recycling_learns_the_token_0_and_no_unknown_one() -> None:
 def test_a_profile_fades() -> None:
     assert Profile(0.5, 0.8).gains(4) == pytest.approx((0.5, 0.4, 0.32, 0.256))
     assert Profile(0.5, 0.8).gains(0) == () and Profile(0.5, 0.8).price == 0.0
-    assert (GUESSING.gains(1), MODELLING.price) == ((0.4,), 0.2)
+    assert (NGRAM.gains(1), MODEL.price) == ((0.4,), 0.2)
 
 
 def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
     for make in (BigramDrafter, TrigramDrafter, DraftModelDrafter):
-        drafter = make(material((1, 2, 3), rule=SamplingRule(1.0)), sampled=True)
+        drafter = make(material((1, 2, 3), params=SamplingParams(1.0)), sampled=True)
         assert drafter.distributions().shape == (0, VOCAB)
         for budget in (3, 1, 0):
             tree = drafter.propose((1, 2, 3), budget)
@@ -245,14 +245,14 @@ def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
 def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
     drafts = []
     for seed in (1, 1, 2):
-        drafter = make(material((1, 2, 3), rule=SamplingRule(1.0), seed=seed), sampled=True)
+        drafter = make(material((1, 2, 3), params=SamplingParams(1.0), seed=seed), sampled=True)
         drafts.append(drafter.propose((1, 2, 3), 12).tokens)
     assert drafts[0] == drafts[1] != drafts[2]
 
 
 def test_a_smoothed_row_is_a_distribution() -> None:
     """After 1 came 2 twice and 3 once; one is added to each of the vocabulary's counts."""
-    drafter = BigramDrafter(material((1, 2, 1, 2, 1, 3), rule=SamplingRule(1.0)), sampled=True)
+    drafter = BigramDrafter(material((1, 2, 1, 2, 1, 3), params=SamplingParams(1.0)), sampled=True)
     assert drafter.rows is not None
     row = drafter.rows.smoothed((1,))
     assert row[[2, 3, 4]] == pytest.approx(np.array([3, 2, 1]) / (3 + VOCAB)) and row.sum() == pytest.approx(1.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from specrace.core.tree import TokenTree
 from specrace.drafters.trie import TrieDrafter
-from specrace.tree import TokenTree
-from tests.core.parts import material, step_verdict
+from tests.parts import material, step_verdict
 
 PROMPT = (8, 9, 1, 2, 3, 5, 7)
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from specrace.cost import row_counts
+from specrace.core.cost_curve import row_counts
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.graphs import CudaRecorder
-from specrace.loading import record_graphs
-from specrace.race import RaceSpec, generate, race
-from specrace.rule import SamplingRule
-from specrace.sampling import Sampler
-from specrace.target import Target
-from specrace.tree import TokenTree
+from specrace.engine.race import RaceSpec, generate, race
+from specrace.model.graphs import CudaRecorder
+from specrace.model.loading import record_graphs
+from specrace.model.sampling import Sampler
+from specrace.model.target import Target
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -45,9 +45,9 @@ def test_every_lane_is_identical_in_float32(temperature: float) -> None:
 
 
 def test_every_bit_of_a_noise_key_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specrace.sampling._mix", lambda seed, _: seed)
+    monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000, device="cuda")
-    tokens = [int(Sampler(SamplingRule(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
+    tokens = [int(Sampler(SamplingParams(1.0, seed=1 << bit)).choose(logits, [3])) for bit in range(63)]
     assert len(set(tokens)) > 55
 
 

@@ -46,23 +46,17 @@ def _folder(name: str, *left_out: str) -> tuple[str, ...]:
 
 _QUICK_RACES = ("-k", "not two_tokens and not extreme")
 GROUPS = {
-    "tree": Group(("tree.py", "verify.py"), ("tests/core/test_tree.py", "tests/core/test_verify.py")),
+    "tree": Group(("core/tree.py", "core/verify.py"), ("tests/core/test_tree.py", "tests/core/test_verify.py")),
     "rejection": Group(
-        ("rejection.py",),
-        ("tests/rejection/test_verifier.py", "tests/rejection/test_law.py", "-k", "not catches_a_wrong_rule"),
+        ("core/rejection.py",),
+        ("tests/core/test_rejection.py", "tests/core/test_rejection_law.py", "-k", "not catches_a_wrong_rule"),
     ),
-    "metrics": Group(("metrics.py",), ("tests/core/test_metrics.py",)),
-    "kv": Group(("kv.py",), ("tests/core/test_kv.py",)),
+    "metrics": Group(("core/metrics.py",), ("tests/core/test_metrics.py",)),
+    "kv": Group(("model/kv.py",), ("tests/model/test_kv.py",)),
     "ngrams": Group(
         _folder("ngrams"),
         (
-            "tests/core/test_automaton.py",
-            "tests/core/test_backoff.py",
-            "tests/core/test_counts.py",
-            "tests/core/test_dense.py",
-            "tests/core/test_occurrences.py",
-            "tests/core/test_past.py",
-            "tests/core/test_trie.py",
+            "tests/ngrams",
             "tests/drafters/test_rest.py",
             "-k",
             "not workbench and not linear",
@@ -72,28 +66,25 @@ GROUPS = {
     "drafters": Group(
         _folder("drafters", "fusion_note.py"),
         (
-            "tests/core/test_drafters.py",
-            "tests/core/test_lookahead.py",
-            "tests/core/test_notes.py",
             "tests/drafters",
-            "tests/rejection/test_drafts.py",
             "-k",
-            "not workbench and not bundled and not oracle and not refused and not what_to_do and not loaded",
+            "not workbench and not bundled and not oracle and not new_drafter and not refused and not what_to_do "
+            "and not loaded",
         ),
     ),
     "lane": Group(
-        ("lane.py",),
+        ("engine/lane.py",),
         (
-            "tests/core/test_lane.py",
-            "tests/core/test_notes.py",
-            "tests/core/test_race.py",
-            "tests/rejection/test_race.py",
+            "tests/engine/test_lane.py",
+            "tests/drafters/test_notes.py",
+            "tests/engine/test_race.py",
+            "tests/engine/test_rejection.py",
             *_QUICK_RACES,
         ),
     ),
     "race": Group(
-        ("race.py",),
-        ("tests/core/test_generate.py", "tests/core/test_race.py", "tests/rejection/test_race.py", *_QUICK_RACES),
+        ("engine/race.py",),
+        ("tests/engine/test_generate.py", "tests/engine/test_race.py", "tests/engine/test_rejection.py", *_QUICK_RACES),
     ),
 }
 

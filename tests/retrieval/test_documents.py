@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
 
 

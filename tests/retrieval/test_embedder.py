@@ -11,7 +11,7 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval import embedder as module
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval import index as module
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval import retriever as module
 from specrace.retrieval.documents import Document
 from specrace.retrieval.index import open_index

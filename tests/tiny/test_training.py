@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from specrace.loading import load_target
+from specrace.model.loading import load_target
 from specrace.tiny import evaluate
 from specrace.tiny import train as training
 from specrace.tiny.__main__ import main

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from specrace.core.errors import InputError
 from specrace.drafters import METHODS
-from specrace.errors import InputError
 from specrace.ui.asking import MAX_NEW_TOKENS, read_asking, read_link
 
 
@@ -86,7 +86,7 @@ def test_a_link_sets_what_it_names_and_nothing_else() -> None:
         ({"q": " "}, "no question"),
         ({"q": "x" * 3000}, "question"),
         ({"draft": "${x}"}, "draft tokens"),
-        ({"rule": "wish"}, "sampling rule"),
+        ({"verifier": "wish"}, "verifier"),
         ({"passages": "99"}, "passages"),
     ],
 )

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import app
+from specrace.cli import app
+from specrace.ui import serve
 
 
 @pytest.fixture
@@ -71,10 +72,10 @@ def test_auto_is_a_device(model: str) -> None:
 
 
 def test_examples_are_questions_that_our_documents_answer(model: str, tmp_path: Path) -> None:
-    questions = app.example_questions(app.parse(["--model", model]))
-    assert questions[: len(app.FIRST_QUESTIONS)] == list(app.FIRST_QUESTIONS)
+    questions = serve.example_questions(app.parse(["--model", model]))
+    assert questions[: len(serve.FIRST_QUESTIONS)] == list(serve.FIRST_QUESTIONS)
     (tmp_path / "own.md").write_text("Something else.")
-    assert app.example_questions(app.parse(["--model", model, "--corpus", str(tmp_path)])) == []
+    assert serve.example_questions(app.parse(["--model", model, "--corpus", str(tmp_path)])) == []
 
 
 def test_a_recording_that_cannot_be_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import app
-from specrace import recording
-from specrace.errors import InputError
+from specrace.cli import app
+from specrace.core.errors import InputError
+from specrace.engine import recording
 from specrace.ui.gallery import Gallery, open_recorded, read_recording
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"

@@ -8,9 +8,9 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 
+from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds
-from specrace.errors import InputError
 from specrace.ui import asking
 from specrace.ui.models import Models
 from specrace.ui.settings import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, read_options

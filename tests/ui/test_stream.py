@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 from starlette.applications import Starlette
 
-from specrace.errors import InputError
-from specrace.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
-from specrace.tree import TokenTree
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
 from specrace.ui.stream import PERIOD_S, frames, outcome, watch_route
 from specrace.ui.worker import MAX_WAITING, OUR_FAULT, Job, Worker
-from specrace.verify import Scores, Verdict
 from specrace.workbench import Workbench
 
 BENCH = cast(Workbench, object())

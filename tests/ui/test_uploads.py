@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specrace.errors import InputError
+from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import load_embedder
 from specrace.retrieval.index import PassageIndex

@@ -28,7 +28,7 @@ export function linkTo(reel) {
     seed: settings.seed,
     draft: settings.num_draft,
     passages: reel.head.passages.length || undefined,
-    rule: settings.sampling_rule,
+    verifier: settings.verifier,
     autorun: 1,
   };
   for (const [name, value] of Object.entries(given))

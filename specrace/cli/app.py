@@ -1,0 +1,115 @@
+"""`specrace app`, the same as `python app.py`: the page's arguments, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specrace.cli.arguments import DEVICES, DEVICES_HELP, Parser, under_torchrun
+from specrace.core.errors import InputError
+from specrace.core.shipped import BUNDLED_MODEL, CORPUS
+from specrace.retrieval.documents import read_documents
+from specrace.ui.serve import DTYPES
+
+MAX_THREADS = 1024
+
+
+def add_parser(commands: Any) -> None:
+    """The command `app`."""
+    add_arguments(commands.add_parser("app", help="serve the page"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`python app.py`. Exit code 2 and one sentence for bad input."""
+    try:
+        return run(parse(arguments))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments of `python app.py`."""
+    parser = Parser(prog="app.py", description="Race draft-and-verify decoders on your documents, on a page.")
+    add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve the page until it is interrupted. Raises InputError for what cannot be used."""
+    logging.basicConfig(level=logging.WARNING)
+    check(options)
+    from specrace.ui.serve import serve
+
+    serve(options)
+    return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `app.py` and `specrace app` take."""
+    parser.add_argument("--model", default=str(BUNDLED_MODEL), help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
+    parser.add_argument("--host", help="the address to serve on; default: this machine only")
+    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
+    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
+    parser.add_argument(
+        "--keep-outputs",
+        action="store_true",
+        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from the answers to other "
+        "questions of the sitting",
+    )
+    parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
+    parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+    parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises InputError for arguments that cannot be used, as far as that takes no model."""
+    if under_torchrun():
+        raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
+    if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
+        raise InputError(f"--threads is {options.threads}; give 1 to {MAX_THREADS}.")
+    if options.replay is not None:
+        check_port(options.host, options.port)
+        return
+    check_model(options.model)
+    if options.draft_model is not None:
+        check_model(options.draft_model)
+    check_corpus(options.corpus)
+    check_port(options.host, options.port)
+
+
+def check_model(name: str) -> None:
+    """Raises InputError for a path that holds no model; a hub id is looked up when it is loaded."""
+    path = Path(name)
+    looks_like_path = path.is_absolute() or name.startswith(".") or name.count("/") > 1
+    if (path.exists() or looks_like_path) and not (path / "config.json").is_file():
+        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
+
+
+def check_corpus(folder: Path) -> None:
+    """Raises InputError for documents that cannot be read."""
+    read_documents([folder])
+
+
+def check_port(host: str | None, port: int | None) -> None:
+    """Raises InputError for an address that cannot be served on."""
+    if port is None and host is None:
+        return
+    if port is not None and not 1 <= port <= 65535:
+        raise InputError(f"The port is {port}; give one from 1 to 65535.")
+    try:
+        found = socket.getaddrinfo(host or "127.0.0.1", port or 0, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        where = f"{host or '127.0.0.1'}:{port}" if port else str(host)
+        raise InputError(f"{where} cannot be served on ({error.strerror}); give another --port or --host.") from error

@@ -1,0 +1,122 @@
+"""What the commands that run a model have in common: their arguments, and what these make."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from specrace.cli.terminal import console, quiet_model_library
+from specrace.core.errors import InputError
+from specrace.core.rejection import VERIFIERS
+from specrace.core.shipped import BUNDLED_MODEL, CORPUS
+from specrace.drafters import METHODS, find_method
+from specrace.engine.race import RaceSpec
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+LaneOptions = dict[str, dict[str, str]]
+DEVICES = ("cpu", "cuda", "auto")
+DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
+
+
+class Parser(argparse.ArgumentParser):
+    """Unlike argparse's own, an error is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.\n")
+
+
+def lane_names(given: str) -> tuple[str, ...]:
+    """The names in "trie, rest": ("trie", "rest"), each once. Raises InputError for an unknown lane or none at all."""
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    if not names:
+        raise InputError(f"--lanes names no lane; choose from {', '.join(METHODS)}.")
+    for name in names:
+        find_method(name)
+    return names
+
+
+def lane_options(given: Iterable[str]) -> LaneOptions:
+    """["trie.n=13"] as {"trie": {"n": "13"}}. Raises InputError for another form or an unknown lane."""
+    found: LaneOptions = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        lane, dot, name = key.partition(".")
+        if not (equals and dot and name):
+            raise InputError(f"--option {text!r} is not of the form LANE.KEY=VALUE, for instance trie.n=13.")
+        find_method(lane)
+        found.setdefault(lane, {})[name] = value
+    return found
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun started this process as one of several: then they hold a model together."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which model, and where it runs."""
+    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
+
+
+def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
+    """What is raced on which documents; `lanes` are the default."""
+    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    parser.add_argument(
+        "--lanes", default=",".join(lanes), help=f"comma-separated, of {', '.join(METHODS)}; vanilla always runs"
+    )
+    add_model_arguments(parser)
+    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
+    parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
+    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: each lane's own")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument(
+        "--verifier",
+        choices=VERIFIERS,
+        default=RaceSpec.verifier,
+        help="match: vanilla's very text; rejection: lanes that draw their drafts keep its distribution only",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def race_spec(options: argparse.Namespace) -> RaceSpec:
+    """The spec of a command's arguments. Raises InputError."""
+    return RaceSpec(
+        lanes=lane_names(options.lanes),
+        max_new_tokens=options.max_new_tokens,
+        num_draft=options.num_draft,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        options=lane_options(options.option),
+        verifier=options.verifier,
+    )
+
+
+def open_workbench(options: argparse.Namespace) -> Workbench:
+    """The workbench of a command's arguments. Its import brings torch, which other commands can do without."""
+    from specrace.workbench import Workbench
+
+    quiet_model_library()
+    notes = console(stderr=True)
+    notes.quiet = options.json
+    return Workbench.open(
+        model=options.model or BUNDLED_MODEL,
+        documents=options.docs or (CORPUS,),
+        device=options.device,
+        dtype=options.dtype,
+        draft_model=options.draft_model,
+        followers=options.followers,
+        report=lambda message: notes.print(f"{message} ...", style="dim"),
+    )

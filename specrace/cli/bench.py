@@ -1,0 +1,262 @@
+"""`python -m specrace bench`: how fast the lanes are on this machine, beside transformers' own decoding."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+import specrace
+from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.tables import csv_rows, markdown, show
+from specrace.cli.terminal import clean, console, quiet_model_library
+from specrace.core.errors import InputError
+from specrace.core.shipped import QUESTIONS
+from specrace.drafters import METHODS, find_method
+from specrace.engine.race import RaceSpec, settings
+from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
+from specrace.lab.figures import summarise
+from specrace.lab.logs import TranscriptFile
+from specrace.lab.score import needs_target
+
+LANES = ("vanilla", "trie", "prompt-lookup")
+DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
+SHAPES = ("tiny", "0.5b", "7b", "8b")
+
+
+def add_parser(commands: Any) -> None:
+    """Add `bench` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("bench", help="measure lanes, and transformers beside them, on many prompts")
+    parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help='{"question"}, {"prompt"} or {"prompt_ids"}')
+    parser.add_argument("--limit", type=int, help="only the first so many prompts")
+    add_race_arguments(parser, LANES)
+    parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
+    parser.add_argument(
+        "--forget-outputs", action="store_true", help="no lane may draft from the outputs of the prompts before"
+    )
+    parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="random weights follow transcripts")
+    parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and show. Raises InputError for what the user can mend."""
+    spec = _spec(options)
+    _check(options)
+    bench, prompts, decode = (_scripted if options.scripted else _asked)(options, spec)
+    with _progress(len(prompts), len(bench.spec.lanes) + len(bench.peers), bench.repetitions) as report:
+        results = bench.run(prompts, report)
+    found = {**describe(options, bench), **summarise(results, decode)}
+    if options.out is not None:
+        write(options.out, found, results)
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        show(found)
+    return 0
+
+
+def _spec(options: argparse.Namespace) -> RaceSpec:
+    """The race's, but that a script is followed by every lane that can."""
+    if options.scripted and options.lanes == ",".join(LANES):
+        options.lanes = ",".join(name for name in METHODS if not unscriptable(name))
+    return race_spec(options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises InputError before anything is loaded."""
+    for name, most in (("repetitions", MAX_REPETITIONS), ("limit", None)):
+        value = getattr(options, name)
+        if value is not None and not 1 <= value <= (most or value):
+            raise InputError(f"--{name} is {value}; give 1 {f'to {most}' if most else 'or more'}.")
+    if not 0 <= options.passages <= 12:
+        raise InputError(f"--passages is {options.passages}; give 0 to 12.")
+    if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):
+        raise InputError(f"{options.out} cannot be a folder for the results; give another --out.")
+    if (options.shape is None) != (options.scripted is None):
+        raise InputError("--scripted TRANSCRIPTS.jsonl and --shape belong together; give both or neither.")
+    for name in _peer_names(options):
+        if name not in COUNTERPARTS:
+            raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
+    if options.followers is not None and (options.peers or options.scripted):
+        raise InputError("Under torchrun there are no peers and no scripted model: leave out --peers and --scripted.")
+    if options.scripted and (options.peers or options.model or options.temperature):
+        raise InputError("A scripted model follows its transcripts: leave out --peers, --model and --temperature.")
+
+
+def _peer_names(options: argparse.Namespace) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in options.peers.split(",") if name.strip()))
+
+
+def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
+    """The bench on a real model, its prompts, and how their outputs read."""
+    from specrace.lab.calibrate import calibrate
+    from specrace.lab.peers import make_peers
+
+    lines = read_prompts(options.prompts or QUESTIONS, options.limit)
+    workbench = open_workbench(options)
+    target = workbench.target
+    curve = workbench.curve or calibrate(target)
+    num_lookup = spec.lane_budget("prompt-lookup", target.device_type, curve)
+    bench = Bench(
+        target,
+        spec,
+        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup),
+        repetitions=options.repetitions,
+        corpus=workbench.counts_for(spec),
+        corpus_index=workbench.suffixes_for(spec),
+        curve=curve,
+        keep_outputs=not options.forget_outputs,
+    )
+
+    def decode(tokens: Sequence[int]) -> str:
+        text: str = target.tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text.strip()
+
+    return bench, [_prompt(workbench, line, spec, options.passages) for line in lines], decode
+
+
+def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
+    """The bench on a model of a published shape with random weights, whose choices follow transcripts."""
+    from specrace.model.scripted import load_scripted
+
+    quiet_model_library()
+    for name in spec.lanes:
+        if reason := unscriptable(name):
+            raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
+    transcripts = list(TranscriptFile(options.scripted))[: options.limit]
+    if not transcripts:
+        raise InputError(f"{options.scripted} holds no transcript.")
+    scripts = {each.prompt: each.output for each in transcripts}
+    target = load_scripted(options.shape, scripts, device=options.device, dtype=options.dtype)
+    prompts = [
+        BenchPrompt(each.id or str(number), each.prompt, each.category, len(each.output))
+        for number, each in enumerate(transcripts, 1)
+    ]
+    bench = Bench(target, spec, repetitions=options.repetitions, keep_outputs=not options.forget_outputs)
+    return bench, prompts, target.decode
+
+
+def unscriptable(name: str) -> str:
+    """Why a lane cannot be measured on a script, "" where it can."""
+    method = find_method(name)
+    if name in DRAFTING_FROM_DOCUMENTS:
+        return "it drafts from documents, and a transcript has none"
+    return needs_target(method) or ("it learns from what the model says beside the text" if method.scored_as else "")
+
+
+def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
+    """The lines of a prompt file. Raises InputError that names the file and the line."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'}).") from error
+    found: list[dict[str, Any]] = []
+    for number, text in enumerate(lines, 1):
+        if text.strip() and (limit is None or len(found) < limit):
+            found.append({"id": str(number), **_read_line(path, number, text)})
+    if not found:
+        raise InputError(f"{path} holds no prompt; write one JSON object a line.")
+    return found
+
+
+def _read_line(path: Path, number: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        line = None
+    if not isinstance(line, dict) or len({"question", "prompt", "prompt_ids"} & set(line)) != 1:
+        raise InputError(f'{path}, line {number}: give an object with one of "question", "prompt" and "prompt_ids".')
+    for name in ("question", "prompt"):
+        if name in line and not (isinstance(line[name], str) and line[name].strip()):
+            raise InputError(f"{path}, line {number}: {name} is no text.")
+    ids = line.get("prompt_ids", [0])
+    if not (isinstance(ids, list) and ids and all(type(token) is int for token in ids)):
+        raise InputError(f"{path}, line {number}: prompt_ids is no list of whole numbers.")
+    return {name: str(value) if name == "id" else value for name, value in line.items()}
+
+
+def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: int) -> BenchPrompt:
+    """A line's prompt: through the retriever, as plain text, or as it is."""
+    if "prompt_ids" in line:
+        return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
+    if "prompt" in line:
+        return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
+    hits = workbench.retrieve(line["question"], passages) if passages else []
+    prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)
+    return BenchPrompt(line["id"], prompt.tokens, line["question"])
+
+
+def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
+    """What the figures need beside them: model, machine, versions, settings, command, date."""
+    target, spec = bench.target, bench.spec
+    about = target.describe()
+    followers = options.followers
+    start = "python" if followers is None else f"torchrun --nproc-per-node {followers.size}"
+    return {
+        **about,
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
+        "versions": {**about["versions"], "specrace": specrace.__version__},
+        "command": f"{start} -m specrace " + shlex.join(map(without_folders, sys.argv[1:] or ["bench"])),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": {
+            **settings(spec),
+            "repetitions": bench.repetitions,
+            "prompts": without_folders(str(options.scripted or options.prompts or QUESTIONS.name)),
+            "peers": {peer.name: peer.settings for peer in bench.peers},
+            "cost_curve": bench.curve and bench.curve.as_json(),
+            "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
+        },
+        "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; of a peer what "
+        "follows its first output. run: the wall clock of everything, prefill included.",
+    }
+
+
+def without_folders(argument: str) -> str:
+    """An argument as it is written down: of an absolute path the last part, for its folders are this machine's own."""
+    name, equals, value = argument.rpartition("=")
+    path = Path(value)
+    return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
+
+
+def _processor() -> str:
+    """The processor's name, as Linux tells it, else what Python knows."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(errors="replace").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@contextmanager
+def _progress(prompts: int, contestants: int, repetitions: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error while a terminal watches."""
+    notes = console(stderr=True)
+    with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
+        # A prompt is a warm-up, and in each repetition every contestant and one race.
+        task = bar.add_task("measuring", total=prompts * (1 + repetitions * (contestants + 1)))
+        yield lambda what: bar.update(task, advance=1, description=clean(what))
+
+
+def write(folder: Path, found: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
+    """bench.json, bench.csv (a row for each repetition) and bench.md. Raises InputError where that is not possible."""
+    try:
+        folder.mkdir(exist_ok=True)
+        (folder / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / "bench.md").write_text(markdown(found), encoding="utf-8")
+        with (folder / "bench.csv").open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows(csv_rows(results))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror}); choose another --out.") from error

@@ -1,0 +1,101 @@
+"""`python -m specrace calibrate`: what verifying k rows costs on this machine, and the draft sizes that follow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from specrace.cli.arguments import add_model_arguments
+from specrace.cli.terminal import clean, console, quiet_model_library
+from specrace.core.cost_curve import CostCurve, pad_rows
+from specrace.core.errors import InputError
+from specrace.core.files import check_destination
+from specrace.core.shipped import BUNDLED_MODEL
+from specrace.drafters import METHODS
+from specrace.engine.race import RaceSpec
+from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
+
+
+def add_parser(commands: Any) -> None:
+    """Add `calibrate` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("calibrate", help="measure what verifying k rows costs; sets the lanes' draft sizes")
+    add_model_arguments(parser)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each number of rows is measured")
+    parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the curve there, too, for score")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, or read what was measured before, and show it. Raises InputError for what the user can mend."""
+    if not 1 <= options.rounds <= MAX_ROUNDS:
+        raise InputError(f"--rounds is {options.rounds}; give 1 to {MAX_ROUNDS}.")
+    if options.out is not None:
+        check_destination(options.out)
+    notes = console(stderr=True)
+    notes.quiet = options.json
+    quiet_model_library()
+    from specrace.model.loading import load_target
+
+    model = options.model or BUNDLED_MODEL
+    target = load_target(model, device=options.device, dtype=options.dtype, followers=options.followers)
+    curve = calibrate(
+        target,
+        refresh=options.refresh,
+        rounds=options.rounds,
+        report=lambda message: notes.print(f"{message} ...", style="dim"),
+    )
+    if options.out is not None:
+        write(curve, options.out)
+    result = report(curve, target.device_type)
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False))
+    else:
+        _show(curve, result)
+    return 0
+
+
+def write(curve: CostCurve, path: Path) -> None:
+    """The curve as a file of the user's. Raises InputError where it cannot be written."""
+    try:
+        curve.save(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
+
+
+def report(curve: CostCurve, device: str) -> dict[str, Any]:
+    """The curve, where it is kept, and the draft size that each lane takes from it."""
+    file = cache_file(curve.about)
+    spec = RaceSpec(tuple(METHODS))
+    budgets = {
+        name: {each.context: spec.lane_budget(name, device, curve.near(each.context)) for each in curve.contexts}
+        for name in METHODS
+    }
+    kept = str(file) if file is not None and file.is_file() else None
+    return {**curve.as_json(), "num_draft": budgets, "file": kept}
+
+
+def _show(curve: CostCurve, result: dict[str, Any]) -> None:
+    """A table of ratios, and under it what follows from them."""
+    out = console()
+    about = curve.about
+    out.print(
+        f"{clean(str(about.get('model')))}, {about.get('dtype')}, {clean(str(about.get('device')))}, "
+        f"{about.get('threads')} threads, measured {about.get('date')}"
+    )
+    table = Table("rows", *(f"{each.context} tokens before" for each in curve.contexts), "padded to")
+    for number, rows in enumerate(curve.rows):
+        padded = pad_rows(curve, rows)
+        ratios = (f"{each.ratio[number]:.2f}×" for each in curve.contexts)
+        table.add_row(str(rows), *ratios, str(padded) if padded != rows else "")
+    out.print(table)
+    for each in curve.contexts:
+        out.print(f"One row behind {each.context} tokens takes {each.row_ms:.2f} ms.")
+    sizes = {lane: " or ".join(map(str, dict.fromkeys(found.values()))) for lane, found in result["num_draft"].items()}
+    out.print(f"Draft tokens a step: {', '.join(f'{lane} {size}' for lane, size in sizes.items())}.")
+    kept = result["file"]
+    out.print(f"Kept in {kept}." if kept else "It could not be kept: the cache folder is not writable.")

@@ -1,0 +1,40 @@
+"""`python -m specrace race`: ask a question, retrieve, race, show, save."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from pathlib import Path
+from typing import Any
+
+from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.terminal import show
+from specrace.core.errors import InputError
+from specrace.core.files import check_destination
+from specrace.engine import recording
+from specrace.engine.race import DEFAULT_LANES
+
+
+def add_parser(commands: Any) -> None:
+    """Add `race` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("race", help="ask a question, retrieve, and race")
+    parser.add_argument("question")
+    add_race_arguments(parser, DEFAULT_LANES)
+    parser.add_argument("--passages", type=int, default=4, help="passages in the prompt")
+    parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, race, show, save."""
+    spec = race_spec(options)
+    if not options.question.strip():
+        raise InputError("There is no question; type one in quotes after 'race'.")
+    if options.save is not None:
+        check_destination(options.save)
+    workbench = open_workbench(options)
+    stopping = threading.Event()
+    events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set)
+    seen = show(events, as_json=options.json)
+    if options.save is not None:
+        recording.save(seen, options.save)
+    return 0

@@ -1,0 +1,221 @@
+"""`python -m specrace score`: transcripts in, tokens per step out. No model, no torch."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+from rich.table import Table
+
+import specrace
+from specrace.cli.arguments import lane_names, lane_options
+from specrace.cli.terminal import clean, console
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.drafters import METHODS
+from specrace.engine.race import MAX_NUM_DRAFT
+from specrace.lab.logs import Tokenize, TranscriptFile
+from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
+
+TABLE_WIDTH = 140
+
+
+def add_parser(commands: Any) -> None:
+    """Add `score` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("score", help="forced decoding over transcripts; needs no model")
+    parser.add_argument("file", type=Path, metavar="TRANSCRIPTS.jsonl[.gz]", help="prompt_ids and output_ids a line")
+    parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
+    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: a GPU's")
+    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    parser.add_argument("--by", choices=("category",), help="a row for each category, too")
+    parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for lines that have text and no ids")
+    parser.add_argument("--vocab-size", type=int, help="ids from here on are bad; default: no bound")
+    parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
+    parser.add_argument("--cost-curve", type=Path, metavar="FILE.json", help='{"rows": [1, ...], "ratio": [1.0, ...]}')
+    parser.add_argument("--keep-outputs", action="store_true", help="lanes may draft from the outputs before, too")
+    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="write the table there, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Score a file and show the figures. Raises InputError for what the user can mend."""
+    lanes = scored_lanes(options)
+    curve = CostCurve.load(options.cost_curve) if options.cost_curve is not None else None
+    if options.vocab_size is not None and options.vocab_size < 1:
+        raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
+    if options.csv is not None and not options.csv.parent.is_dir():
+        raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
+    tokenize = load_tokenizer(options.tokenizer) if options.tokenizer is not None else None
+    file = TranscriptFile(options.file, tokenize=tokenize, vocab_size=options.vocab_size, skip_bad=options.skip_bad)
+    by_category = options.by == "category"
+    board = Scoreboard(lanes, by_category=by_category, curve=curve, keep_outputs=options.keep_outputs)
+    with _progress(file) as show:
+        for transcript in file:
+            board.add(transcript)
+            show(board.outputs)
+    for reason in file.reasons:
+        print(f"Left out: {clean(reason)}", file=sys.stderr)
+    if not board.outputs:
+        raise InputError(f"{options.file} holds no transcript that can be scored ({file.skipped} lines left out).")
+    result = report(options, board, file, curve)
+    if options.csv is not None:
+        write_csv(options.csv, result["groups"])
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False))
+    else:
+        _show(result)
+    return 0
+
+
+def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
+    """The lanes that were asked for, each with its options. Raises InputError."""
+    number = options.num_draft
+    if number is not None and not 0 <= number <= MAX_NUM_DRAFT:
+        raise InputError(f"--num-draft is {number}; give 0 to {MAX_NUM_DRAFT}.")
+    names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
+    given = lane_options(options.option)
+    return [ScoredLane.of(name, given.get(name, {}), number) for name in names]
+
+
+def load_tokenizer(name: str) -> Tokenize:
+    """A Hugging Face tokenizer's ids of a whole text, special tokens included. Raises InputError."""
+    from huggingface_hub import HfApi
+
+    try:
+        try:
+            tokenizer = _open_tokenizer(name, local=True)
+        except OSError:
+            if Path(name).exists():
+                raise
+            # One short question to the hub: the loader would retry for half a minute.
+            HfApi().model_info(name, timeout=10)
+            tokenizer = _open_tokenizer(name, local=False)
+    except InputError:
+        raise
+    except Exception as error:  # the libraries raise many kinds; a user needs to know that this one did not load
+        raise InputError(
+            f"The tokenizer {name!r} cannot be loaded; give a model's folder, or a hub id that this machine can reach."
+        ) from error
+
+    def tokenize(text: str) -> Sequence[int]:
+        ids: list[int] = tokenizer(text, verbose=False)["input_ids"]
+        return ids
+
+    return tokenize
+
+
+def _open_tokenizer(name: str, *, local: bool) -> Any:
+    """Raises InputError for one that comes with code of its own, and whatever the library raises."""
+    from transformers import AutoTokenizer
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    from specrace.model.checkpoint import refuse_own_code
+
+    refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", name)
+    return AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+
+
+@contextmanager
+def _progress(file: TranscriptFile) -> Iterator[Any]:
+    """A bar on standard error while a terminal watches, over the bytes of the file."""
+    notes = console(stderr=True)
+    size = file.path.stat().st_size if file.path.is_file() else 0
+    with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
+        task = bar.add_task("scoring", total=size or None)
+        yield lambda outputs: bar.update(task, completed=file.bytes_read, description=f"{outputs} outputs")
+
+
+def report(
+    options: argparse.Namespace, board: Scoreboard, file: TranscriptFile, curve: CostCurve | None
+) -> dict[str, Any]:
+    """All figures, and what describes the run."""
+    lanes = [
+        {"lane": lane.name, "num_draft": lane.num_draft, "options": dict(lane.options), "scored": lane.part or "whole"}
+        for lane in board.lanes
+    ]
+    not_scored = {name: reason for name, method in METHODS.items() if (reason := needs_target(method))}
+    return {
+        "groups": board.groups(curve),
+        "file": str(options.file),
+        "outputs": board.outputs,
+        "skipped": file.skipped,
+        "looping": {"outputs": board.looping, "in_figures": True, "without_them": "tau_without_looping"},
+        "settings": {
+            "lanes": lanes,
+            "num_draft": "each lane's default on a GPU" if options.num_draft is None else options.num_draft,
+            "vocab_size": options.vocab_size,
+            "tokenizer": options.tokenizer,
+            "earlier_outputs": "kept" if options.keep_outputs else "not kept",
+            "cost_curve": None if curve is None else {"rows": curve.rows, "ratio": curve.ratio},
+        },
+        "not_scored": [{"lane": name, "reason": reason} for name, reason in not_scored.items()],
+        "versions": {"specrace": specrace.__version__, "python": platform.python_version()},
+    }
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """The groups as a table. Raises InputError where it cannot be written."""
+    try:
+        with path.open("w", newline="", encoding="utf-8") as handle:
+            writer = csv.DictWriter(handle, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
+
+
+COLUMNS = {
+    "outputs": ("outputs", "d"),
+    "looping": ("looping", "d"),
+    "tokens": ("tokens", "d"),
+    "steps": ("steps", "d"),
+    "tau": ("tokens/step", ".3f"),
+    "drafted_per_step": ("drafted/step", ".1f"),
+    "acceptance_rate": ("accepted", ".1%"),
+    "draft_ms_per_step": ("draft ms/step", ".3f"),
+    "build_ms_per_output": ("build ms", ".2f"),
+    "expected_speedup": ("expected speedup", ".2f"),
+}
+
+
+def _show(result: dict[str, Any]) -> None:
+    """The table, and under it what a reader must know."""
+    out = console()
+    if not out.is_terminal:
+        out.width = TABLE_WIDTH
+    rows = result["groups"]
+    columns = {key: value for key, value in COLUMNS.items() if key in rows[0]}
+    table = Table("lane", "category")
+    for title, _ in columns.values():
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [format(row[key], form) for key, (_, form) in columns.items()]
+        table.add_row(row["lane"], clean(row["category"]), *cells)
+    out.print(table)
+    for note in _notes(result):
+        out.print(note)
+
+
+def _notes(result: dict[str, Any]) -> Iterator[str]:
+    settings = result["settings"]
+    budgets = ", ".join(f"{lane['lane']} {lane['num_draft']}" for lane in settings["lanes"])
+    yield f"Draft tokens a step ({settings['num_draft']}): {budgets}."
+    for lane in settings["lanes"]:
+        if lane["scored"] != "whole":
+            yield f"{lane['lane']} is scored in part: {lane['scored']}."
+    for each in result["not_scored"]:
+        yield f"{each['lane']} cannot be scored without its model: {each['reason']}."
+    if settings["earlier_outputs"] == "kept":
+        yield "Earlier outputs are kept: fusion and suffix also drafted from those of the lines before."
+    if result["looping"]["outputs"]:
+        yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and apart under 'looping'."
+    if result["skipped"]:
+        yield f"{result['skipped']} bad lines were left out."

@@ -1,0 +1,138 @@
+"""The bench's figures as a table: on the terminal, as Markdown, as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from specrace.cli.terminal import clean, console
+from specrace.lab.bench import PromptResult
+
+
+def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
+    """A head, then every single measurement."""
+    yield ["prompt", "decoder", "repetition", "tokens", "steps", "decode_ms", "interleaved_ms", "run_ms", "loop_tokens"]
+    for each in results:
+        for name, runs in each.runs.items():
+            for number, run in enumerate(runs):
+                m, race_ms = run.metrics, each.interleaved_ms[name][number]
+                yield [each.prompt.id, name, number, m.tokens, m.steps, m.decode_ms, race_ms, run.run_ms, each.loops]
+        for name, outputs in each.peer_runs.items():
+            for number, out in enumerate(outputs):
+                decode_ms = out.run_ms - out.first_ms
+                yield [each.prompt.id, name, number, len(out.tokens), "", decode_ms, "", out.run_ms, each.loops]
+
+
+HEAD = (
+    "decoder",
+    "tokens/s",
+    "speedup",
+    "tokens/step",
+    "drafted",
+    "accepted",
+    "spread",
+    "whole run",
+    "of limit",
+    "badge",
+)
+
+
+def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The table's cells: lanes, then peers."""
+    base = found["lanes"][0]["tokens_per_s"]
+    for lane in found["lanes"]:
+        yield (
+            lane["lane"],
+            f"{lane['tokens_per_s']:.0f}",
+            _speedup(lane),
+            f"{lane['tau']:.2f}",
+            f"{lane['drafted_per_step']:.1f}",
+            f"{lane['acceptance_rate']:.0%}",
+            f"{lane['spread']:.0%}",
+            f"{lane['run_tokens_per_s']:.0f}",
+            f"{lane['roofline']['of_limit']:.0%}",
+            _badge(lane, found),
+        )
+    for peer in found["peers"]:
+        rate = peer["tokens_per_s"]
+        cells = (f"{rate:.0f}", f"{rate / base:.2f}x", "", "", "", f"{peer['spread']:.0%}")
+        yield (peer["peer"], *cells, f"{peer['run_tokens_per_s']:.0f}", "", _badge(peer, found))
+
+
+def _speedup(lane: Mapping[str, Any]) -> str:
+    """With its range over the repetitions, if there was more than one."""
+    low, high = lane["speedup_low"], lane["speedup_high"]
+    return f"{lane['speedup']:.2f}x" + (f" ({low:.2f}-{high:.2f})" if low is not None else "")
+
+
+def _badge(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    if row["identical"] is None:
+        return "not compared"
+    total = len(found["prompts"])
+    if row["identical"]:
+        return f"identical on {total} of {total}" if row.get("lane") != "vanilla" else "baseline"
+    difference = row["first_difference"]
+    return f"identical on {row['identical_prompts']} of {total}; first gap {difference['gap']:.3f}, {found['dtype']}"
+
+
+def sentences(found: Mapping[str, Any]) -> Iterator[str]:
+    """What stands under the table."""
+    for each in found["comparisons"]:
+        yield (
+            f"{each['lane']} against {each['peer']}: {each['decode']:.2f}x its decode tokens per second, "
+            f"{each['run']:.2f}x in the whole run."
+        )
+    for lane in found["lanes"]:
+        split = lane["split_ms"]
+        yield (
+            f"{lane['lane']}, a step: draft {split['draft']:.3f} ms, target {split['target']:.3f} ms, verify and keep "
+            f"{split['keep']:.3f} ms (host {lane['host_share']:.1%}); interleaved over solo "
+            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {found['counted_prompts']}."
+        )
+    for each in found["loops"]:
+        yield f"Left out, for its output repeats itself: prompt {each['id']} ({each['loop_tokens']} tokens)."
+    if found["settings"]["earlier_outputs"] == "kept":
+        yield "Earlier outputs are kept: fusion and suffix also drafted from those of the prompts before."
+    if not found["pace"]["disturbed_prompts"]:
+        yield found["pace"]["note"]
+    yield from found["warnings"]
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """The table, with what it was measured on."""
+    machine, versions = found["machine"], found["versions"]
+    scripted = f"**Scripted:** {found['scripted']}.\n\n" if "scripted" in found else ""
+    table = [tuple(name.replace("\n", " ") for name in HEAD), ("---",) * len(HEAD), *rows(found)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
+    return (
+        f"# Bench: {found['model']}, {found['dtype']}, {found['device']}\n\n{scripted}"
+        f"{found['date']}; {machine['processor']}, {machine['cores']} cores, {found['threads']} threads, "
+        f"{found['engine']}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + f".\n\n```\n{found['command']}\n```\n\n{len(found['prompts'])} prompts, "
+        f"{found['settings']['repetitions']} repetitions; medians. {found['timed']}\n\n"
+        + "\n".join(lines)
+        + "\n\n"
+        + "\n".join(f"- {sentence}" for sentence in sentences(found))
+        + "\n"
+    )
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """The table on the terminal."""
+    out = console()
+    device = f"{clean(str(found['model']))}, {found['dtype']}, {clean(str(found['device']))}"
+    engine = f"{found['threads']} threads, {clean(found['engine'])}"
+    out.print(f"{device}, {engine}; {len(found['prompts'])} prompts, medians", style="bold")
+    if "scripted" in found:
+        out.print(f"Scripted: {found['scripted']}.", style="bold")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in HEAD:
+        table.add_column(name, justify="left" if name in ("decoder", "badge") else "right")
+    for row in rows(found):
+        table.add_row(*(clean(cell) for cell in row))
+    out.print(table)
+    for sentence in sentences(found):
+        out.print(clean(sentence))

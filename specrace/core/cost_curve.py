@@ -1,0 +1,147 @@
+"""What a forward over some rows costs on a machine, against one over a single row, and the draft size that pays."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, count, takewhile
+from pathlib import Path
+from typing import Any
+
+from specrace.core.errors import InputError
+from specrace.core.files import write_whole
+
+
+@dataclass(frozen=True)
+class ContextCost:
+    """What was measured behind one prompt: its tokens, the time of one row, and a ratio for each of the rows."""
+
+    context: int
+    row_ms: float
+    ratio: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Time of a forward over some rows divided by that over one row, as measured on some machine.
+
+    `contexts` has the ratios of each context length, of which `ratio` is the mean; `about` says what was measured.
+    Raises InputError for rows and ratios that make no curve.
+    """
+
+    rows: tuple[int, ...]
+    ratio: tuple[float, ...]
+    contexts: tuple[ContextCost, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.ratio) or self.rows[:1] != (1,) or sorted(set(self.rows)) != list(self.rows):
+            raise InputError("A cost curve needs as many ratios as rows, and rows that rise from 1.")
+        if not all(0 < ratio < float("inf") for ratio in self.ratio):
+            raise InputError("A cost curve's ratios are above 0; measure it again with calibrate.")
+
+    def at(self, rows: int) -> float:
+        """The ratio at `rows`, on straight lines between what was measured; the last one goes on."""
+        if len(self.rows) == 1:
+            return 1.0
+        right = min(max(1, bisect_left(self.rows, rows)), len(self.rows) - 1)
+        (x0, x1), (y0, y1) = self.rows[right - 1 : right + 1], self.ratio[right - 1 : right + 1]
+        value = y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
+        # A last line that falls is noise; further rows never cost less than the last that were measured.
+        return (max(value, y1) if rows > x1 else value) / self.ratio[0]
+
+    @property
+    def row_ms(self) -> float | None:
+        """What one row takes, the mean over the contexts that were measured; None where that is not known."""
+        return sum(each.row_ms for each in self.contexts) / len(self.contexts) if self.contexts else None
+
+    def near(self, context: int) -> CostCurve:
+        """The curve of the context length nearest to `context`; this one if there is but one."""
+        if not self.contexts:
+            return self
+        nearest = min(self.contexts, key=lambda each: abs(each.context - context))
+        return CostCurve(self.rows, nearest.ratio, (nearest,), self.about)
+
+    def as_json(self) -> dict[str, Any]:
+        """The curve as JSON has it: rows, ratio, contexts, and beside them what was measured."""
+        contexts = [
+            {"context": each.context, "row_ms": each.row_ms, "ratio": list(each.ratio)} for each in self.contexts
+        ]
+        return {"rows": list(self.rows), "ratio": list(self.ratio), "contexts": contexts, **self.about}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> CostCurve:
+        """The reverse; rows and ratio are enough. Raises InputError, ValueError, TypeError or KeyError."""
+        about = {key: value for key, value in found.items() if key not in ("rows", "ratio", "contexts")}
+        rows = tuple(int(row) for row in found["rows"])
+        contexts = tuple(
+            ContextCost(int(each["context"]), float(each["row_ms"]), _ratios(each["ratio"]))
+            for each in found.get("contexts", ())
+        )
+        for each in contexts:
+            cls(rows, each.ratio)
+        return cls(rows, _ratios(found["ratio"]), contexts, about)
+
+    def save(self, path: Path) -> None:
+        """Write a JSON file, whole or not at all. Raises OSError."""
+        write_whole(path, (json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> CostCurve:
+        """A curve from a JSON file that `save` wrote, or one with rows and ratio only. Raises InputError."""
+        try:
+            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); give a file that calibrate wrote.") from error
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise InputError(f'{path} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.') from error
+
+
+# Before anything was measured. A GPU verifies 32 guesses for about a sixth more than one token. For a CPU `calibrate`
+# found, in float32 on packed weights, on one thread of a 2-core AMD EPYC without AVX-512 (bundled model, the dearest
+# context of three runs, other work beside them), 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows, and
+# no more for a shape of half a billion weights up to 32. What is assumed is about a tenth dearer, for other machines.
+# An eager model on plain weights is dearer still for 2 and 3 rows (2.1 and 3.0): there it takes a measurement.
+ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
+ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
+
+
+def assumed_curve(device: str) -> CostCurve:
+    """The curve of a kind of device ("cpu", "cuda") of which none was measured."""
+    return ASSUMED_CPU if device == "cpu" else ASSUMED_GPU
+
+
+def _ratios(values: Sequence[Any]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, price: float = 0.0) -> int:
+    """The number of draft nodes, from `least` to all, that brings the most tokens for its cost; of equals the smallest.
+
+    `expected`: the accepted tokens that the first, second, ... node is expected to bring. A step with k nodes brings
+    1 + their sum and costs a forward over 1 + k rows, so a number of rows that costs more than a larger one is never
+    chosen; where drafting is dear it costs k times `price` more, in forwards over one row. With `least` 0 the answer
+    may be 0: no draft pays.
+    """
+    tokens = list(accumulate(expected, initial=1.0))
+    return max(range(least, len(tokens)), key=lambda number: tokens[number] / (curve.at(1 + number) + price * number))
+
+
+def row_counts(most: int) -> tuple[int, ...]:
+    """The numbers of rows for which forwards are recorded where trees have 1 to `most`: 1, 9, 17, 33, 65, ... `most`.
+
+    One above the powers of two, because k guesses are k + 1 rows.
+    """
+    between = takewhile(lambda rows: rows < most, (1 + (8 << doubling) for doubling in count()))
+    return tuple(sorted({1, *between, most}))
+
+
+def pad_rows(curve: CostCurve, rows: int, most: int | None = None) -> int:
+    """The cheapest number of rows that is at least `rows`, within what was measured and `most`; of equals the smallest.
+
+    Between two that were measured the cost is a straight line, so the cheapest is one of those or at either end.
+    """
+    last = curve.rows[-1] if most is None else min(most, curve.rows[-1])
+    return min((rows, *(each for each in curve.rows if rows < each < last), max(rows, last)), key=curve.at)

@@ -1,0 +1,1 @@
+"""Measuring: logs, forced decoding, bench, calibration, and other decoders to compare with."""

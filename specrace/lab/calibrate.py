@@ -1,0 +1,124 @@
+"""Measure a target's cost curve, and keep it in the user's cache folder for the next time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from specrace.core.cost_curve import ContextCost, CostCurve, row_counts
+from specrace.core.errors import InputError
+from specrace.core.files import user_cache_folder
+from specrace.core.tree import TokenTree
+from specrace.engine.race import RaceTarget
+
+ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
+CONTEXTS = (32, 256, 1024)
+ROUNDS = 7
+MAX_ROUNDS = 1000
+WARM_UP_ROUNDS = 2
+
+
+class CalibrateTarget(RaceTarget, Protocol):
+    """A race's target that tells how long its context is."""
+
+    @property
+    def max_context(self) -> int:
+        """Most tokens that the model takes."""
+
+
+def measure(
+    target: CalibrateTarget,
+    *,
+    rows: Sequence[int] = ROWS,
+    contexts: Sequence[int] = CONTEXTS,
+    rounds: int = ROUNDS,
+    report: Callable[[str], object] = str,
+) -> CostCurve:
+    """Time(k rows) / time(1 row) through the race's own `Session.score`, at contexts that fit the model.
+
+    Rows and contexts that the model has no room for are left out or cut. Raises InputError for `rounds` out of bounds.
+    """
+    if not 1 <= rounds <= MAX_ROUNDS:
+        raise InputError(f"The number of rounds is {rounds}; give 1 to {MAX_ROUNDS}.")
+    rows = tuple(number for number in rows if number == 1 or 2 * number <= target.max_context)
+    found = []
+    for context in sorted({min(context, target.max_context - rows[-1]) for context in contexts}):
+        report(f"Measuring {rows[0]} to {rows[-1]} rows behind {context} tokens")
+        found.append(measure_context(target, context, rows, rounds))
+    ratio = tuple(fmean(ratios) for ratios in zip(*(each.ratio for each in found), strict=True))
+    about = {**target.describe(), "rounds": rounds, "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    return CostCurve(rows, ratio, tuple(found), about)
+
+
+def measure_context(target: RaceTarget, context: int, rows: Sequence[int], rounds: int) -> ContextCost:
+    """One context length: over rounds, each of which times every number of rows once, in another order.
+
+    Each is run twice and timed the second time, for a lane's steps follow on others like them. Of the rounds the
+    shortest counts: what else the machine does only ever adds time.
+    """
+    chance = random.Random(0)
+    # Different tokens, for a mixture of experts would run fewer experts for equal ones.
+    prompt = [chance.randrange(target.vocab_size) for _ in range(context)]
+    draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
+    # A lane's buckets: on graphs a tree costs what its bucket costs.
+    session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
+    times: dict[int, list[float]] = {number: [] for number in rows}
+    for turn in range(WARM_UP_ROUNDS + rounds):
+        for number in chance.sample(list(rows), len(rows)):
+            tree = TokenTree.chain(prompt[-1], draft[: number - 1])
+            session.score(tree)
+            began = time.perf_counter()
+            session.score(tree)
+            if turn >= WARM_UP_ROUNDS:
+                times[number].append(1000.0 * (time.perf_counter() - began))
+    least = [min(times[number]) for number in rows]
+    return ContextCost(context, least[0], tuple(each / least[0] for each in least))
+
+
+def cache_file(about: Mapping[str, Any]) -> Path | None:
+    """The cached curve of a target that describes itself so; None where the user has no cache folder."""
+    names = ("model", "parameters", "dtype", "device", "threads")
+    # Of the engine without the reason that stands in brackets: it is no other engine for that.
+    engine = about["engine"].partition(" (")[0] if "engine" in about else None
+    key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch")])
+    folder = user_cache_folder()
+    return folder / f"cost-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json" if folder else None
+
+
+def load_cached(about: Mapping[str, Any]) -> CostCurve | None:
+    """The cached curve, or None where there is none or it is broken."""
+    file = cache_file(about)
+    if file is None:
+        return None
+    try:
+        return CostCurve.load(file)
+    except InputError:
+        return None
+
+
+def calibrate(
+    target: CalibrateTarget,
+    *,
+    refresh: bool = False,
+    rounds: int = ROUNDS,
+    report: Callable[[str], object] = str,
+) -> CostCurve:
+    """The cached curve; measured and cached if there is none, or to `refresh` it. A full disk is no error."""
+    about = target.describe()
+    cached = None if refresh else load_cached(about)
+    if cached is not None:
+        return cached
+    curve = measure(target, rounds=rounds, report=report)
+    file = cache_file(about)
+    if file is not None:
+        with contextlib.suppress(OSError):
+            curve.save(file)
+    return curve

@@ -1,0 +1,105 @@
+"""transformers' own decoding, as a yardstick: `model.generate` plain, and with its prompt lookup."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.generation.streamers import BaseStreamer
+
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.model.target import Target
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """One call of `generate`: its output, the whole call, and when it first said something, and how many tokens."""
+
+    tokens: tuple[int, ...]
+    run_ms: float
+    first_ms: float
+    first_tokens: int
+
+
+class Peer:
+    """`target.model.generate` on the same weights, in the same process, with a cache of its own."""
+
+    def __init__(self, name: str, target: Target, params: SamplingParams, num_lookup: int | None = None) -> None:
+        self.name = name
+        self._target, self._params, self._num_lookup = target, params, num_lookup
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make it what it is."""
+        return {} if self._num_lookup is None else {"prompt_lookup_num_tokens": self._num_lookup}
+
+    def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
+        """Generate once, timed from the prompt's ids to the output's."""
+        config = self._config(max_new_tokens)
+        watch = _Watch()
+        torch.manual_seed(self._params.seed % 2**63)
+        began = time.perf_counter()
+        ids = torch.tensor([list(prompt)], device=self._target.device)
+        with torch.inference_mode():
+            output = self._target.model.generate(
+                ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=watch
+            )
+        tokens = tuple(output[0, len(prompt) :].tolist())
+        run_ms = 1000.0 * (time.perf_counter() - began)
+        return PeerRun(tokens, run_ms, 1000.0 * (watch.first_at - began), watch.first_tokens)
+
+    def _config(self, max_new_tokens: int) -> GenerationConfig:
+        """The race's rule and nothing else: what the model's own generation config would add is switched off."""
+        params = self._params
+        sampled: dict[str, Any] = {"do_sample": False}
+        if params.temperature:
+            sampled = {
+                "do_sample": True,
+                "temperature": params.temperature,
+                "top_p": params.top_p,
+                "top_k": params.top_k or None,
+            }
+        ends = sorted(self._target.eos_ids)
+        return GenerationConfig(
+            max_new_tokens=max_new_tokens,
+            repetition_penalty=1.0,
+            eos_token_id=ends or None,
+            pad_token_id=ends[0] if ends else 0,
+            **sampled,
+            **self.settings,
+        )
+
+
+class _Watch(BaseStreamer):
+    """Notes when the first tokens come; the prompt is put first."""
+
+    def __init__(self) -> None:
+        self.first_at = 0.0
+        self.first_tokens = 0
+        self._prompt_seen = False
+
+    def put(self, value: Tensor) -> None:
+        """Called with the prompt, then with each step's tokens."""
+        if self._prompt_seen and not self.first_tokens:
+            self.first_at, self.first_tokens = time.perf_counter(), value.numel()
+        self._prompt_seen = True
+
+    def end(self) -> None:
+        """Nothing is left to be shown."""
+
+
+PEERS = ("transformers", "transformers-pld")
+
+
+def make_peers(names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int) -> list[Peer]:
+    """The peers called so; prompt lookup drafts `num_lookup` tokens. Raises InputError for a name that there is not."""
+    for name in names:
+        if name not in PEERS:
+            raise InputError(f"There is no peer {name!r}; choose from {', '.join(PEERS)}.")
+    return [Peer(name, target, params, num_lookup if name == "transformers-pld" else None) for name in names]

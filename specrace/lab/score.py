@@ -1,0 +1,277 @@
+"""Forced decoding: what a drafter would have saved on text that is already written. No model runs.
+
+The transcript is the truth. As in a race, the first step's root is the prompt's last token; each step walks the
+drafted tree along the transcript as far as it goes and takes one token more; the last step ends with the output.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
+from specrace.core.errors import InputError
+from specrace.core.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
+from specrace.drafters import METHODS, Drafter, Material, Method, find_method
+from specrace.lab.logs import Transcript
+from specrace.ngrams.past import PastOutputs
+
+# The target's token where the transcript does not tell it: at every node off the path that the output took.
+UNKNOWN = -1
+ALL, LOOPING = "all", "looping"
+MAX_CATEGORIES = 1000
+
+
+def needs_target(method: Method) -> str:
+    """Why a method cannot be scored without its model, "" where it can; its drafter's class says so."""
+    reason: str = getattr(method.build, "needs_target_outputs", "")
+    return reason
+
+
+def scorable_lanes() -> tuple[str, ...]:
+    """Every registered lane that can be scored."""
+    return tuple(name for name, method in METHODS.items() if not needs_target(method))
+
+
+@dataclass(frozen=True)
+class ScoredLane:
+    """A method as it is scored. `part` says what of it is, "" for the whole."""
+
+    name: str
+    num_draft: int
+    options: Mapping[str, int | bool]
+    build: Callable[..., Drafter]
+    part: str = ""
+
+    @classmethod
+    def of(cls, name: str, given: Mapping[str, Any], num_draft: int | None = None) -> ScoredLane:
+        """A lane with its method's defaults on a GPU, then what was `given`.
+
+        Raises InputError for an option out of bounds and for a method that a transcript cannot score.
+        """
+        method = find_method(name)
+        reason = needs_target(method)
+        if reason:
+            raise InputError(f"The lane {name} cannot be scored without its model: {reason}; leave it out of --lanes.")
+        checked = method.check(given)
+        options = method.defaults("cuda") | checked
+        build = method.scored_as or method.build
+        part: str = getattr(build, "scored_part", "")
+        for key, value in getattr(build, "scored_options", {}).items():
+            if checked.get(key, value) != value:
+                raise InputError(f"The lane {name} is scored as its {part}; leave out --option {name}.{key}.")
+            options[key] = value
+        default = method.budget("cuda", options)
+        budget = default if num_draft is None or name == "vanilla" else num_draft
+        return cls(name, budget, options, build, part)
+
+
+@dataclass(frozen=True)
+class ForcedStep:
+    """One turn: the tree, the accepted nodes (root first), the tokens taken, and the drafter's time."""
+
+    tree: TokenTree
+    path: tuple[int, ...]
+    emitted: tuple[int, ...]
+    draft_ms: float
+
+
+def forced_steps(
+    drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int
+) -> Iterator[ForcedStep]:
+    """Decode `output` after `prompt`, neither empty, with a drafter made for it; at most `num_draft` guesses a step.
+
+    Where the output ends no drafter is told: a log does not say how long the answer might have been. So these are the
+    steps of a race whose limit is further off and that an end-of-text token ends.
+    """
+    context, at = list(prompt), 0
+    while at < len(output):
+        began = time.perf_counter()
+        tree = drafter.propose(context, num_draft).cut(num_draft)
+        drafted = time.perf_counter()
+        path = walk(tree, output, at)
+        emitted = tuple(output[at : at + len(path)])
+        at += len(emitted)
+        context += emitted
+        verdict = _verdict(tree, path, emitted)
+        walked = time.perf_counter()
+        # After the last token there is no bonus to tell of, and nobody is left to learn.
+        if at < len(output):
+            drafter.observe(tree, verdict)
+        yield ForcedStep(tree, path, emitted, 1000 * (drafted - began + time.perf_counter() - walked))
+
+
+def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
+    """Nodes from the root on that carry output[at], output[at + 1], ..."""
+    path, children = [0], tree.children
+    for token in output[at : at + len(tree)]:
+        child = children[path[-1]].get(token)
+        if child is None:
+            break
+        path.append(child)
+    return tuple(path)
+
+
+def _verdict(tree: TokenTree, path: Sequence[int], emitted: Sequence[int]) -> Verdict:
+    """What a target would have said, as far as the transcript tells: UNKNOWN off the path."""
+    targets = [UNKNOWN] * len(tree)
+    for node, token in zip(path, emitted, strict=False):
+        targets[node] = token
+    return Verdict(tuple(path), targets[path[-1]], Scores(tuple(targets)))
+
+
+def longest_loop(tokens: Sequence[int]) -> int:
+    """The most tokens in a row that repeat one period again and again, anywhere; 0 when nothing loops.
+
+    Unlike `metrics.loop_tokens`, which watches the end of a growing text, this looks at a finished one: it may have
+    found its way out, or close with an end-of-text token.
+    """
+    text = np.asarray(tokens)
+    longest = 0
+    for period in range(1, min(LOOP_PERIOD, len(text) - 1) + 1):
+        differs = np.flatnonzero(text[period:] != text[:-period])
+        edges = np.concatenate(([-1], differs, [len(text) - period]))
+        same = int(np.diff(edges).max()) - 1
+        if same and same + period >= max(LOOP_TOKENS, LOOP_TURNS * period):
+            longest = max(longest, same + period)
+    return longest
+
+
+@dataclass
+class Tally:
+    """Totals of one lane over some outputs. `sizes` counts steps by draft tokens."""
+
+    metrics: LaneMetrics = field(default_factory=LaneMetrics)
+    outputs: int = 0
+    looping: int = 0
+    looping_tokens: int = 0
+    looping_steps: int = 0
+    build_ms: float = 0.0
+    sizes: Counter[int] = field(default_factory=Counter)
+
+    def add(self, step: ForcedStep) -> None:
+        """Count one step."""
+        self.metrics.tokens += len(step.emitted)
+        self.metrics.steps += 1
+        self.metrics.drafted += step.tree.num_draft
+        self.metrics.accepted += len(step.path) - 1
+        self.metrics.draft_ms += step.draft_ms
+        self.sizes[step.tree.num_draft] += 1
+
+    def merge(self, other: Tally) -> None:
+        """Add the totals of other outputs."""
+        for name in ("tokens", "steps", "drafted", "accepted", "draft_ms"):
+            setattr(self.metrics, name, getattr(self.metrics, name) + getattr(other.metrics, name))
+        for name in ("outputs", "looping", "looping_tokens", "looping_steps", "build_ms"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.sizes.update(other.sizes)
+
+    def row(self, curve: CostCurve | None = None) -> dict[str, Any]:
+        """The figures under their names. Times are the drafter's own; a null is a figure of nothing."""
+        m = self.metrics
+        calm = m.steps - self.looping_steps
+        figures = {
+            "outputs": self.outputs,
+            "looping": self.looping,
+            "tokens": m.tokens,
+            "steps": m.steps,
+            "tau": m.tau,
+            "tau_without_looping": (m.tokens - self.looping_tokens) / calm if calm else None,
+            "drafted_per_step": m.drafted_per_step,
+            "acceptance_rate": m.acceptance_rate,
+            "draft_ms_per_step": m.draft_ms / m.steps,
+            "build_ms_per_output": self.build_ms / self.outputs,
+        }
+        if curve is not None:
+            cost = sum(count * curve.at(1 + size) for size, count in self.sizes.items())
+            figures["expected_speedup"] = m.tokens / cost
+        return figures
+
+
+def score_output(
+    lane: ScoredLane,
+    transcript: Transcript,
+    *,
+    looping: bool = False,
+    curve: CostCurve = ASSUMED_GPU,
+    past: PastOutputs | None = None,
+) -> Tally:
+    """One lane over one transcript; a drafter that cuts its own trees does so by `curve`."""
+    began = time.perf_counter()
+    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=curve)
+    drafter = lane.build(material, **lane.options)
+    tally = Tally(outputs=1, build_ms=1000 * (time.perf_counter() - began))
+    for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
+        tally.add(step)
+    if looping:
+        tally.looping, tally.looping_tokens, tally.looping_steps = 1, tally.metrics.tokens, tally.metrics.steps
+    return tally
+
+
+class Scoreboard:
+    """Several lanes over transcripts that come one by one; it keeps totals only.
+
+    The figures of "all" and of the categories are over every output. Looping outputs, which flatter drafters, are
+    counted in each group, stand apart in the group "looping", and `tau_without_looping` leaves them out. With
+    `keep_outputs` drafters may learn from the outputs of the transcripts before that have another prompt.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[ScoredLane],
+        *,
+        by_category: bool = False,
+        curve: CostCurve | None = None,
+        keep_outputs: bool = False,
+    ) -> None:
+        self.lanes = lanes
+        self.past = PastOutputs() if keep_outputs else None
+        self.curve = curve
+        self.by_category = by_category
+        self.outputs = 0
+        self.looping = 0
+        self._categories: dict[str, None] = {}
+        self._tallies: dict[tuple[str, str], Tally] = {}
+
+    def add(self, transcript: Transcript) -> None:
+        """Score one transcript in every lane. Raises InputError for one category too many."""
+        looping = longest_loop(transcript.output) > 0
+        past = None if self.past is None else self.past.of_others(transcript.prompt)
+        groups = [ALL, *([LOOPING] if looping else [])]
+        if self.by_category:
+            groups.append(self._category(transcript.category))
+        for lane in self.lanes:
+            tally = score_output(lane, transcript, looping=looping, curve=self.curve or ASSUMED_GPU, past=past)
+            for group in groups:
+                self._tallies.setdefault((lane.name, group), Tally()).merge(tally)
+        if self.past is not None:
+            self.past.add(transcript.output, transcript.prompt)
+        self.outputs += 1
+        self.looping += looping
+
+    def _category(self, name: str) -> str:
+        """The group of a category; the names of our own groups are kept apart from it."""
+        group = f"{name} (category)" if name in (ALL, LOOPING) else name
+        self._categories[group] = None
+        if len(self._categories) > MAX_CATEGORIES:
+            raise InputError(f"There are more than {MAX_CATEGORIES} categories; leave out --by category.")
+        return group
+
+    def groups(self, curve: CostCurve | None = None) -> list[dict[str, Any]]:
+        """A row a lane and group: "all", the categories in the order of the file, and "looping" if there is any."""
+        rows = []
+        for lane in self.lanes:
+            for category in (ALL, *self._categories, LOOPING):
+                tally = self._tallies.get((lane.name, category))
+                if tally is not None:
+                    about = {"lane": lane.name, "category": category}
+                    scored = {"num_draft": lane.num_draft, "scored": lane.part or "whole"}
+                    rows.append(about | tally.row(curve) | scored)
+        return rows

@@ -1,0 +1,50 @@
+"""What lies on disk for a model, judged before it may race: its weights are all there, and none of its code is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specrace.core.errors import InputError
+
+# Buffers that the library once saved and now computes, in names that not every model's own list of them has.
+_COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
+
+
+def check_weights(told: Mapping[str, Any], name: str) -> None:
+    """Raises InputError unless the weights of the model called `name` are those that its config asks for.
+
+    `told` is what transformers says of a loading (`output_loading_info`): "missing_keys", "unexpected_keys", and
+    "mismatched_keys" as (key, shape on disk, shape in the config). What is tied or computed is not among them. The
+    library itself would fill what is missing with random numbers, and every lane would print the same gibberish.
+    """
+    missing = sorted(told["missing_keys"])
+    unexpected = sorted(key for key in told["unexpected_keys"] if not _COMPUTED.search(key))
+    reshaped = [
+        f"{key}: {_shape(found)} instead of {_shape(asked)}" for key, found, asked in sorted(told["mismatched_keys"])
+    ]
+    kinds = (("missing", missing), ("not in the config", unexpected), ("of another shape", reshaped))
+    faults = [f"{len(keys)} {kind} ({_few(keys)})" for kind, keys in kinds if keys]
+    if faults:
+        raise InputError(
+            f"The weights of {name} are not those of its config.json: {', '.join(faults)}; "
+            "give a folder in which both are whole and belong together."
+        )
+
+
+def refuse_own_code(read: Mapping[str, Any], file: str, name: str) -> None:
+    """Raises InputError where the `file` of a model or tokenizer called `name`, `read`, asks for Python of its own."""
+    if read.get("auto_map"):
+        raise InputError(
+            f"{name} comes with Python code of its own (auto_map in its {file}), which is never run here; choose a "
+            "model that transformers knows without it."
+        )
+
+
+def _shape(sizes: Iterable[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _few(keys: list[str]) -> str:
+    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"

@@ -1,0 +1,165 @@
+"""Forwards that are recorded once and replayed: CUDA graphs, in buckets of rows and of cache columns.
+
+A forward of a small model costs a GPU less than the launches of its kernels cost the host; a replay is one launch. It
+has fixed shapes and addresses: a tree is padded to the next number of rows, attention reads the cache up to the next
+multiple of columns, and a store with its graphs is pooled: sessions use it one after another.
+A session says which numbers of rows it will run; what its store has no graph for yet is recorded when the session
+begins, outside every clock. The function that is recorded is the eager one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specrace.core.tree import TokenTree
+from specrace.model.kv import KVStore
+from specrace.model.tree_inputs import TreeInputs
+
+COLUMN_STEP = 512
+_WARM_UP_RUNS = 2
+
+Forward = Callable[[KVStore, TreeInputs, int], Tensor]
+# Rows, and the columns that attention reads.
+Bucket = tuple[int, int]
+
+
+class Recorder(Protocol):
+    """Turns a function without arguments, which works on fixed tensors, into one that does the same again."""
+
+    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Run `work` and return its replay, which returns the tensor that the last run wrote."""
+
+
+class CudaRecorder:
+    """Records CUDA graphs that share one memory pool: their replays never overlap, and each output is read at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Warm up on a side stream, as capture asks for, then capture. Raises RuntimeError for what cannot be."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for _ in range(_WARM_UP_RUNS):
+                work()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            output = work()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return output
+
+        return replay
+
+
+class GraphPool:
+    """Stores with their graphs, reused by session after session."""
+
+    def __init__(self, forward: Forward, recorder: Recorder, device: torch.device, dtype: torch.dtype) -> None:
+        self.forward, self.recorder = forward, recorder
+        self._device, self._dtype = device, dtype
+        self._inputs: dict[int, TreeInputs] = {}
+        self._free: list[GraphedStore] = []
+        self.num_stores = 0
+
+    @torch.inference_mode()
+    def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
+        """A store that holds `prefix` and has room for `room` tokens more, with every graph that these may need.
+
+        A tree of theirs is run with the next of `rows`. Of the free stores the one that lacks the fewest graphs is
+        taken, of equals the smallest, so that each comes to serve one lane and no graph is recorded in all of them.
+        """
+        rows = sorted(set(rows))
+        longest = prefix.length + room
+        needed = longest + rows[-1]
+        buckets = _buckets(rows, prefix.length, longest)
+        fitting = [each for each in self._free if each.store.capacity >= needed]
+        if fitting:
+            pooled = min(fitting, key=lambda each: (len(each.missing(buckets)), each.store.capacity))
+            self._free.remove(pooled)
+        else:
+            pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
+            self.num_stores += 1
+        pooled.rows = rows
+        pooled.store.restore(prefix)
+        pooled.record(buckets)
+        return pooled
+
+    def inputs(self, rows: int) -> TreeInputs:
+        """The buffers of the graphs with so many rows, in all stores: they are filled right before a replay."""
+        if rows not in self._inputs:
+            self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
+        return self._inputs[rows]
+
+    def reclaim(self, pooled: GraphedStore) -> None:
+        """The session is over; its store waits for the next."""
+        self._free.append(pooled)
+
+
+class GraphedStore:
+    """A store and the recorded forwards over it; `rows` are those that its session runs, in order."""
+
+    def __init__(self, pool: GraphPool, store: KVStore) -> None:
+        self.pool, self.store = pool, store
+        self.rows: Sequence[int] = ()
+        self._replays: dict[Bucket, Callable[[], Tensor]] = {}
+
+    @property
+    def buckets(self) -> Iterable[Bucket]:
+        """What has been recorded."""
+        return self._replays.keys()
+
+    def missing(self, buckets: Iterable[Bucket]) -> list[Bucket]:
+        """Those of `buckets` that have not been recorded."""
+        return [each for each in buckets if each not in self._replays]
+
+    def record(self, buckets: Iterable[Bucket]) -> None:
+        """Record what is missing of `buckets`; the largest first, whose memory the others then share."""
+        for rows, end in sorted(self.missing(buckets), reverse=True):
+            inputs = self.pool.inputs(rows)
+            inputs.fill(TokenTree.chain(0), self.store.length)
+            self._replays[rows, end] = self.pool.recorder.record(self._work(inputs, end))
+
+    def _work(self, inputs: TreeInputs, end: int) -> Callable[[], Tensor]:
+        return lambda: self.pool.forward(self.store, inputs, end)
+
+    @torch.inference_mode()
+    def logits(self, tree: TokenTree) -> Tensor | None:
+        """[N, V] by a replay, which hold until the next one; None for a tree that fits no recorded bucket.
+
+        What other sessions had recorded here counts for nothing: a step's time must not hang on who was here before.
+        """
+        place = bisect_left(self.rows, len(tree))
+        if place == len(self.rows):
+            return None
+        rows = self.rows[place]
+        replay = self._replays.get((rows, _round_up(self.store.length + rows)))
+        if replay is None:
+            return None
+        self.pool.inputs(rows).fill(tree, self.store.length)
+        return replay()[: len(tree)]
+
+    def release(self) -> None:
+        """Let another session have it."""
+        self.pool.reclaim(self)
+
+
+def _buckets(rows: Iterable[int], base: int, longest: int) -> list[Bucket]:
+    """What trees of these rows may fall into behind `base` to `longest` committed tokens."""
+    return [
+        (count, end)
+        for count in rows
+        for end in range(_round_up(base + count), _round_up(longest + count) + 1, COLUMN_STEP)
+    ]
+
+
+def _round_up(columns: int) -> int:
+    return -(-columns // COLUMN_STEP) * COLUMN_STEP

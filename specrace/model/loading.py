@@ -1,0 +1,308 @@
+"""Loading: a model by path or hub id, refused or checked, and made ready to run fast."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import HfApi, try_to_load_from_cache
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+from specrace.core.cost_curve import row_counts
+from specrace.core.errors import InputError
+from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.model.checkpoint import check_weights, refuse_own_code
+from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
+from specrace.model.draft_model import DraftModel, check_vocabulary
+from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
+from specrace.model.kv import KVStore
+from specrace.model.packed import fits_twice
+from specrace.model.target import DTYPES, Target
+from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
+from specrace.model.traced import TracedForward, run_tree
+
+# Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
+_SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+_LONGEST_REASON = 80
+_log = logging.getLogger(__name__)
+
+
+def load_target(
+    name: str | Path = BUNDLED_MODEL,
+    *,
+    device: str = "cpu",
+    dtype: str | None = None,
+    attention: str = "sdpa",
+    draft_model: str | Path | None = None,
+    graphs: bool = True,
+    device_map: DeviceMap | None = None,
+    followers: Followers | None = None,
+) -> Target:
+    """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
+
+    `device` is "cpu", "cuda", "cuda:1", or "auto": the GPU or CPU that there is, and of several GPUs all, with the
+    layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
+    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
+    one for the lane draft-model; the bundled model has one of its own. Forwards are recorded and replayed where the
+    model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
+    `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
+    Raises InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with
+    another vocabulary, and when it cannot be spread or split as was asked for.
+    """
+    check_device(device, dtype)
+    if followers is not None:
+        check_places(device, followers.size)
+    device, device_map = one_device(device), None if followers else device_map or spread(device)
+    if device_map is not None:
+        check_map(device_map)
+    path = Path(name)
+    label = path.name if path.exists() else str(name)
+    if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
+        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
+    dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
+    try:
+        model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
+    except InputError:
+        raise
+    except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
+        reason = str(error).strip().splitlines()
+        raise InputError(
+            f"The model {name} could not be loaded ({reason[0] if reason else type(error).__name__}); "
+            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
+        ) from error
+    if followers is not None:
+        target: Target = LeadingTarget(model, tokenizer, label, followers)
+    else:
+        target = Target(_placed(model, label, device, device_map), tokenizer, label)
+    check_trees(target)
+    if draft_model is not None:
+        target.drafting = load_draft_model(draft_model, target)
+    elif path.resolve() == BUNDLED_MODEL:
+        target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
+    if graphs and followers is None:
+        record(target)
+    return target
+
+
+def _placed(model: Any, label: str, device: str, device_map: DeviceMap | None) -> Any:
+    """The model where it is to run. Raises InputError where a device map could not put all of it on GPUs."""
+    if device_map is None:
+        return model.to(device)
+    settle_map(model, label)
+    return model
+
+
+def load_draft_model(name: str | Path, target: Target) -> DraftModel:
+    """A Hugging Face model by path or hub id that drafts for `target`, on its (first) device and in its dtype.
+
+    Raises InputError when it cannot be loaded or has another vocabulary.
+    """
+    model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."))
+    check_vocabulary(model, target)
+    return DraftModel(model, target.vocab_size)
+
+
+def check_device(device: str, dtype: str | None) -> None:
+    """Raises InputError for a device or a dtype that there is not."""
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise InputError(f"There is no device {device!r}; choose cpu, cuda or auto.")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("No CUDA device was found; use --device cpu.")
+
+
+def _load_parts(
+    name: str | Path,
+    label: str,
+    dtype: str,
+    attention: str,
+    device_map: DeviceMap | None,
+    followers: Followers | None,
+) -> tuple[Any, Any]:
+    """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
+    local = Path(name).exists() or _is_cached(str(name))
+    if not local:
+        # One short question to the hub: the loaders below would retry for half a minute.
+        HfApi().model_info(str(name), timeout=10)
+    # Before anything is made of them: the library would ask on standard input whether to run what they name.
+    refuse_own_code(PretrainedConfig.get_config_dict(name, local_files_only=local)[0], "config.json", str(name))
+    refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", str(name))
+    config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+    refuse_unsupported(config, label)
+    tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+    if followers is not None:
+        check_splits(config, label, followers.size)
+        part = (str(name), dtype, attention, local)
+        with followers.joining("load", *part):
+            model, told = load_part(*part)
+    else:
+        model, told = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=DTYPES[dtype],
+            attn_implementation=attention,
+            device_map=device_map,
+            local_files_only=local,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told, and refused in a sentence that names them
+        )
+    check_weights(told, str(name))
+    return model, tokenizer
+
+
+def record(target: Target) -> None:
+    """Let the target replay recorded forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU.
+
+    Neither follows a model from one device to the next, so on several it stays eager.
+    """
+    if target.layer_devices:
+        return
+    if target.device.type == "cuda":
+        record_graphs(target, CudaRecorder(target.device))
+    else:
+        trace_forwards(target)
+
+
+def record_graphs(target: Target, recorder: Recorder) -> None:
+    """Let the target's sessions replay recorded forwards; leave it eager, and say why, where the model cannot be
+    recorded, or where a replay does not score as the eager forward does.
+    """
+    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
+    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
+    try:
+        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
+        replayed = pooled.logits(tree)
+        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
+        gap = float("nan") if replayed is None else _gap(replayed, eager)
+        _check_gap(gap, target.dtype)
+    except (RuntimeError, ValueError) as error:
+        _stay_eager(target, "no graphs", error)
+        return
+    pooled.release()
+    target.graphs = pool
+
+
+@torch.inference_mode()
+def trace_forwards(target: Target, packed: bool | None = None) -> None:
+    """Let the target replay its forward as TorchScript, with weights packed for a few rows where there is memory for
+    that (`packed` None); leave it eager, and say why, where the model cannot be traced or does not score so as it does
+    eagerly.
+    """
+    store = target.prefill(_check_tokens(target, 9)).store.clone(64)
+    ways = (True, False) if packed is None and fits_twice(target.model) else (bool(packed),)
+    for way in ways:
+        try:
+            traced = TracedForward(target.model, store, target.dtype, packed=way)
+            _check_gap(_replay_gap(target, traced, store), target.dtype)
+        # Tracing runs any model's own Python on stand-ins, so it may raise anything; then the model stays as it is.
+        except Exception as error:
+            _stay_eager(target, "not packed" if way else "not traced", error)
+        else:
+            target.traced, target.eager_because = traced, ""
+            return
+
+
+def _stay_eager(target: Target, what: str, error: Exception) -> None:
+    """Keep the reason in one short line: what is shown is no place for a library's whole message."""
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[: _LONGEST_REASON - 1].rstrip()}…"
+    target.eager_because = f"{what}: {reason}"
+    # No warning: a handler that nobody set up would print it, and `engine` tells.
+    _log.info("%s: %s", target.name, target.eager_because)
+
+
+def _check_gap(gap: float, dtype: torch.dtype) -> None:
+    """Raises ValueError where a replay is further from the eager forward than rounding explains."""
+    if not gap <= _SELF_CHECK_TOLERANCE[dtype]:
+        raise ValueError(f"a replay differs from the eager forward by {gap:.2g}")
+
+
+def _replay_gap(target: Target, traced: TracedForward, store: KVStore) -> float:
+    """How far logits and cache are from the eager ones at most, for trees of several sizes behind several prefixes."""
+    tokens = _check_tokens(target, 12)
+    gaps = []
+    for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
+        tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
+        eager, replayed = store.clone(64), store.clone(64)
+        eager.length = replayed.length = length
+        inputs = target.inputs(rows)
+        inputs.fill(tree, length)
+        assert eager.data is not None and replayed.data is not None
+        expected = run_tree(target.model, eager, inputs.tensors, length + rows)
+        found = traced(inputs.tensors, replayed.data[..., : length + rows, :])
+        gaps += [_gap(found, expected.float()), _gap(replayed.data, eager.data.float())]
+    # Unlike Python's own maximum it is not a number where one of them is not.
+    return float(torch.tensor(gaps).max())
+
+
+def _check_tokens(target: Target, count: int) -> list[int]:
+    """Tokens to try a model on, without a repetition if it has so many: equal siblings make no tree."""
+    order = torch.randperm(target.vocab_size, generator=torch.Generator().manual_seed(0)).tolist()
+    tokens: list[int] = (order * count)[:count]
+    return tokens
+
+
+def _is_cached(name: str) -> bool:
+    """Whether the hub's cache on this machine holds the model's config and weights."""
+    files = ("model.safetensors", "model.safetensors.index.json")
+    return isinstance(try_to_load_from_cache(name, "config.json"), str) and any(
+        isinstance(try_to_load_from_cache(name, file), str) for file in files
+    )
+
+
+def refuse_unsupported(config: Any, name: str) -> None:
+    """Raises InputError for models whose layers cannot gather branches: linear, state-space, recurrent, encoders."""
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ())
+    foreign = kinds - {"full_attention", "sliding_attention", "attention"}
+    if foreign or getattr(config, "is_encoder_decoder", False):
+        what = ", ".join(sorted(foreign)) or "an encoder and a decoder"
+        raise InputError(
+            f"{name} has {what}: its cache cannot follow branches of a tree; "
+            "choose a decoder-only model with full attention."
+        )
+
+
+def check_trees(target: Target) -> None:
+    """Score a small tree, keep a branch, score on, and compare with plain forwards. Raises InputError on a difference.
+
+    This is what tells a model with full attention from one that merely accepts a mask and positions.
+    """
+    vocabulary = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, target.vocab_size, (12,), generator=vocabulary).tolist()
+    builder = TreeBuilder(tokens[3])
+    builder.add_path([tokens[4], tokens[5]])
+    branch = builder.add_path([(tokens[4] + 1) % target.vocab_size, tokens[7]])
+    tree = builder.build()
+    try:
+        store = target.prefill(tokens[:4]).store.clone(12)
+        first = target.logits(store, tree)[branch[-1]]
+        store.keep(tree.path_to(branch[-1]))
+        second = target.logits(store, TokenTree.chain(tokens[8]))[0]
+        path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
+        plain = target.plain_logits([*path, tokens[8]]).float()
+        worst = max(_gap(first, plain[-2]), _gap(second, plain[-1]))
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+        raise InputError(
+            f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
+        ) from error
+    if not worst <= _SELF_CHECK_TOLERANCE[target.dtype]:
+        raise InputError(
+            f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {worst:.2g}); "
+            "choose a decoder-only model with full attention."
+        )
+
+
+def _gap(logits: Tensor, expected: Tensor) -> float:
+    """Largest difference, relative to the spread of the expected logits."""
+    return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))

@@ -1,0 +1,149 @@
+"""A scripted target: a model of a published shape with random weights, whose choices follow transcripts.
+
+It costs what the real model costs, for every forward is run in full, and it accepts what the real model accepted, for
+the transcript says what that chose. So speedups on real outputs can be measured where a fast device is and no weights
+are. What the model would have said beside the transcript nobody knows: there it says what its random weights say, and
+lanes that learn from that cannot be measured so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config
+
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores
+from specrace.model.device_map import one_device
+from specrace.model.loading import check_device, record
+from specrace.model.target import DTYPES, Prefix, Session, Target
+
+Tokens = tuple[int, ...]
+
+# What the models' published configs say; a table, for a machine that reaches no hub.
+SHAPES: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "tiny": (
+        "the bundled model",
+        LlamaConfig,
+        {"hidden_size": 512, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
+         "vocab_size": 4160, "tie_word_embeddings": True},
+    ),
+    "0.5b": (
+        "Qwen2.5-0.5B",
+        Qwen2Config,
+        {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+         "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True},
+    ),
+    "7b": (
+        "Llama-2-7B",
+        LlamaConfig,
+        {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "vocab_size": 32000},
+    ),
+    "8b": (
+        "Llama-3-8B",
+        LlamaConfig,
+        {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 8, "vocab_size": 128256},
+    ),
+}  # fmt: skip
+MAX_CONTEXT = 32768
+
+
+@dataclass(frozen=True)
+class ScriptedPrefix(Prefix):
+    """A prompt's KV, and the prompt with the output that belongs to it."""
+
+    script: Tokens = ()
+
+
+class ScriptedTarget(Target):
+    """Unlike other targets it says after a known prompt what `scripts` (prompt -> output) has, and ends by length."""
+
+    def __init__(self, model: Any, scripts: Mapping[Tokens, Tokens], shape: str) -> None:
+        super().__init__(model, name=f"scripted {shape}")
+        self.shape = shape
+        self.eos_ids = frozenset()
+        self._scripts = scripts
+
+    def prefill(self, prompt: Sequence[int]) -> ScriptedPrefix:
+        """As any target's; the prefix knows its script, if there is one."""
+        prefix = super().prefill(prompt)
+        prompt = tuple(prompt)
+        return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *rest: Any, **named: Any
+    ) -> Session:
+        """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
+        if params is not None and params.temperature:
+            raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
+        session = super().session(prefix, room, params, *rest, **named)
+        assert isinstance(prefix, ScriptedPrefix)
+        # The session is the usual one, graphed or not; only what it is said to have chosen is another.
+        return _Following(session, prefix.script)
+
+    def describe(self) -> dict[str, Any]:
+        """As any target's, and that it is scripted."""
+        label = f"the shape of {self.shape} with random weights; its choices follow given transcripts"
+        return super().describe() | {"scripted": label}
+
+
+class _Following(Session):
+    """Runs every forward of `inner`, and then says what the script has."""
+
+    def __init__(self, inner: Session, script: Tokens) -> None:
+        super().__init__(inner.target, inner.store, inner.sampler, inner.num_top)
+        self._inner, self._script = inner, script
+
+    def score(self, tree: TokenTree) -> Scores:
+        """The script's next token at every node whose path the script took; elsewhere the random weights' own."""
+        scores = self._inner.score(tree)
+        base, script = self.store.length, self._script
+        targets, followed = list(scores.targets), [False] * len(tree)
+        for node, (token, depth) in enumerate(zip(tree.tokens, tree.depths, strict=True)):
+            place = base + depth
+            before = node == 0 or followed[tree.parents[node]]
+            followed[node] = before and place < len(script) and script[place] == token
+            if followed[node] and place + 1 < len(script):
+                targets[node] = script[place + 1]
+        return Scores(tuple(targets), scores.top)
+
+
+def make_config(shape: str, vocab_size: int, **changes: Any) -> PreTrainedConfig:
+    """The config of a published shape, with a vocabulary of at least `vocab_size`. Raises InputError for no shape."""
+    if shape not in SHAPES:
+        raise InputError(f"There is no shape {shape!r}; choose from {', '.join(SHAPES)}.")
+    _, kind, values = SHAPES[shape]
+    values = {"max_position_embeddings": MAX_CONTEXT, "eos_token_id": None, "bos_token_id": None, **values, **changes}
+    config: PreTrainedConfig = kind(**values | {"vocab_size": max(values["vocab_size"], vocab_size)})
+    return config
+
+
+def load_scripted(
+    shape: str, scripts: Mapping[Tokens, Tokens], *, device: str = "cpu", dtype: str | None = None
+) -> ScriptedTarget:
+    """A model of a shape with random weights, made on the device itself, on one alone. Raises InputError where it does
+    not fit, or for a device that there is not.
+    """
+    check_device(device, dtype)
+    device = one_device(device)
+    largest = max((max(*prompt, *output) for prompt, output in scripts.items()), default=0)
+    config = make_config(shape, largest + 1)
+    precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
+    torch.manual_seed(0)
+    try:
+        with torch.device(device):
+            model = AutoModelForCausalLM.from_config(config, dtype=precision)
+    except RuntimeError as error:
+        raise InputError(
+            f"A model of shape {shape} does not fit into the memory of {device}; choose another."
+        ) from error
+    target = ScriptedTarget(model, scripts, SHAPES[shape][0])
+    record(target)
+    return target

@@ -1,0 +1,93 @@
+"""A tree as the model takes it: token ids, positions, cache columns and mask, in buffers that are made once.
+
+All of it is computed from one small block of whole numbers by tensor operations only, so a forward over it can be
+recorded once (a CUDA graph) and replayed for any tree of at most so many rows behind any prefix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specrace.core.tree import TokenTree
+
+
+@dataclass(frozen=True)
+class TreeTensors:
+    """A tree's numbers on the device, int64, and what a model makes of them, by operations on them alone.
+
+    `base` [1]: committed tokens; `ids` [1, N]; `depths` [1, N]; `masked` [N, N]: 1 where a row may not see another.
+    `dtype` is the model's.
+    """
+
+    base: Tensor
+    ids: Tensor
+    depths: Tensor
+    masked: Tensor
+    dtype: torch.dtype
+
+    def positions(self) -> Tensor:
+        """Base and depth, int64 [1, N]."""
+        return self.depths + self.base
+
+    def slots(self) -> Tensor:
+        """The cache columns of the rows, int64 [N]: those behind the committed ones."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device) + self.base
+
+    def mask(self, end: int, slots: Tensor) -> Tensor:
+        """What each row may see of the cache's first `end` columns, additive, [1, 1, N, end].
+
+        In the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
+        """
+        lowest = torch.finfo(self.dtype).min
+        columns = torch.arange(end, device=slots.device)
+        visible = torch.where(columns < self.base, 0.0, lowest).to(self.dtype)
+        mask = visible.expand(self.masked.shape[0], -1).contiguous()
+        mask.index_copy_(1, slots, self.masked.to(self.dtype) * lowest)
+        return mask[None, None]
+
+
+class TreeInputs:
+    """Buffers for trees of up to N rows; rows that a tree does not fill are inert: nothing sees them.
+
+    A padding row holds token 0 at the root's position and sees itself and the committed tokens, so that it is an
+    ordinary row to the model; its logits are thrown away, and its keys and values are written over by the next step.
+    """
+
+    def __init__(self, rows: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.rows = rows
+        pinned = device.type == "cuda"
+        packed = torch.zeros(1 + rows * (2 + rows), dtype=torch.int64, pin_memory=pinned)
+        self._host = packed
+        self._numbers: np.ndarray = packed.numpy()
+        self._masked = self._numbers[1 + 2 * rows :].reshape(rows, rows)
+        # On a CPU the model reads the very block that is filled.
+        self._device = packed if device.type == "cpu" else torch.zeros_like(packed, device=device)
+        self.tensors = TreeTensors(
+            base=self._device[:1],
+            ids=self._device[1 : 1 + rows].view(1, rows),
+            depths=self._device[1 + rows : 1 + 2 * rows].view(1, rows),
+            masked=self._device[1 + 2 * rows :].view(rows, rows),
+            dtype=dtype,
+        )
+        self.ids = self.tensors.ids
+        self._chain = ~np.tri(rows, dtype=bool)
+        self._no_padding = ~np.eye(rows, dtype=bool)
+
+    def fill(self, tree: TokenTree, base: int) -> None:
+        """Take in a tree of at most N nodes behind `base` committed tokens: one copy to the device."""
+        size, rows, numbers = len(tree), self.rows, self._numbers
+        numbers[0] = base
+        numbers[1 : 1 + size] = tree.tokens
+        numbers[1 + rows : 1 + rows + size] = tree.depths
+        if size < rows:
+            numbers[1 + size : 1 + rows] = 0
+            numbers[1 + rows + size : 1 + 2 * rows] = 0
+            self._masked[:] = self._no_padding
+        if rows > 1:
+            self._masked[:size, :size] = self._chain[:size, :size] if tree.is_chain else ~tree.ancestor_mask()
+        if self._device is not self._host:
+            self._device.copy_(self._host, non_blocking=True)

@@ -1,0 +1,139 @@
+"""The prompt: passages and a question through the tokenizer's own chat template, every token with its origin.
+
+A template that knows `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
+the passages and an instruction in the user's message; a model without a template gets plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specrace.core.errors import InputError
+from specrace.retrieval.retriever import Hit
+
+INSTRUCTION = (
+    "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
+    "name the document after each statement, as in [1]. If they do not answer it, say so."
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A place in a retrieved passage: its number (from 0) and a span of characters in its text."""
+
+    passage: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids, the text they were made from, and for each token where in the passages it stands (or None)."""
+
+    tokens: tuple[int, ...]
+    text: str
+    origins: tuple[Origin | None, ...]
+
+
+def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
+    """The prompt that asks `question` about `hits`. Raises InputError for a blank question."""
+    plain = Plain(tokenizer)
+    question = plain(question).strip()
+    if not question:
+        raise InputError("There is no question; type one.")
+    template = tokenizer.chat_template or ""
+    if ".sentences" in template:
+        spans = [Origin(number, each.start, each.end) for number, hit in enumerate(hits) for each in hit.sentences]
+        text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
+        special = False
+    else:
+        spans = [Origin(number, 0, len(hit.passage.text)) for number, hit in enumerate(hits)]
+        documents = "\n\n".join(
+            f"[{n}] {plain(h.passage.title)}\n{plain(h.passage.text)}" for n, h in enumerate(hits, 1)
+        )
+        request = f"{documents}\n\n{INSTRUCTION}\n\nQuestion: {question}" if hits else question
+        special = not template
+        text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
+    tokens, offsets = _tokenize(tokenizer, text, special)
+    placed = _place(
+        text,
+        [plain(hit.passage.title) for hit in hits],
+        [(plain(hits[s.passage].passage.text[s.start : s.end]), s) for s in spans],
+    )
+    return Prompt(tuple(tokens), text, tuple(_origin(placed, start, end) for start, end in offsets))
+
+
+class Plain:
+    """Text without the strings that the tokenizer would read as control tokens, of the same length.
+
+    A document that contains "<|end|>" must not end the answer: such a string loses its first character to a look-alike.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        # Without their blanks: a template may put one before a text that begins with "[1]".
+        added = {text.strip() for text in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens)} - {""}
+        longest_first = sorted(added, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None
+
+    def __call__(self, text: str) -> str:
+        # Lone surrogates are what a terminal makes of bytes that are no UTF-8.
+        text = re.sub(r"[\s\x00\ud800-\udfff]", " ", text)
+        while self._pattern and self._pattern.search(text):
+            text = self._pattern.sub(self._disarm, text)
+        return text
+
+    @staticmethod
+    def _disarm(found: re.Match[str]) -> str:
+        text = found.group()
+        if text.startswith("[") and text.endswith("]"):
+            return text.replace("[", "(").replace("]", ")")
+        return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
+
+
+def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
+    sentences = [{"text": plain(each.text), "evidence": each.evidence} for each in hit.sentences]
+    return {"title": plain(hit.passage.title), "sentences": sentences}
+
+
+def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None) -> str:
+    text: str = tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], documents=documents, add_generation_prompt=True, tokenize=False
+    )
+    return text
+
+
+def _tokenize(tokenizer: Any, text: str, special: bool) -> tuple[list[int], list[tuple[int, int]]]:
+    """Ids and the characters each stands for; a tokenizer that cannot tell gives empty spans."""
+    if not tokenizer.is_fast:
+        ids = tokenizer(text, add_special_tokens=special)["input_ids"]
+        return ids, [(0, 0)] * len(ids)
+    encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
+    return encoded["input_ids"], encoded["offset_mapping"]
+
+
+def _place(text: str, titles: list[str], pieces: list[tuple[str, Origin]]) -> list[tuple[int, Origin]]:
+    """Where in the rendered prompt each piece begins; pieces stand there in order, a passage's title before them."""
+    placed: list[tuple[int, Origin]] = []
+    cursor, titled = 0, -1
+    for piece, origin in pieces:
+        if origin.passage != titled:
+            titled = origin.passage
+            title = text.find(titles[titled], cursor)
+            cursor = title + len(titles[titled]) if title >= 0 else cursor
+        found = text.find(piece, cursor) if piece else -1
+        if found >= 0:
+            placed.append((found, origin))
+            cursor = found + len(piece)
+    return placed
+
+
+def _origin(placed: list[tuple[int, Origin]], start: int, end: int) -> Origin | None:
+    """The part of a passage that characters start..end of the prompt were copied from."""
+    for begin, span in placed:
+        first, last = max(start, begin), min(end, begin + span.end - span.start)
+        if first < last:
+            return Origin(span.passage, span.start + first - begin, span.start + last - begin)
+    return None

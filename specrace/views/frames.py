@@ -1,0 +1,434 @@
+"""What a page shows of a race: events in, small JSON frames out. Pure, so that it is tested without a browser.
+
+A frame is a keyframe (`kind` "key": everything) or a delta (`kind` "delta": the lanes that moved). A lane's text is a
+list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is what the target said by itself,
+"accepted" what it agreed to, with the places in the passages, `[passage, start, end]` in characters, that it was
+drafted from. `base` counts the lane's tokens before the frame's first run: a reader that has another number has lost a
+frame, and waits for the next keyframe. `sources` counts the lane's tokens by where they came from: the target's own,
+drafted from no known place, from the output, from the rest of the prompt, and from each passage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
+from specrace.core.metrics import LaneMetrics, difference_words, loop_tokens
+from specrace.core.rejection import NOTE, REJECTION
+
+OWN, ACCEPTED = "own", "accepted"
+KEYFRAME_S = 1.0
+# What a pane has room for.
+ACCEPTED_SHOWN = 16
+REJECTED_SHOWN = 8
+# Enough to see any loop that the metrics know.
+LOOP_TAIL = 96
+
+Frame = dict[str, Any]
+Run = list[Any]
+Span = list[int]
+Badge = tuple[str, str]
+Origins = Sequence[Span | None]
+
+
+@dataclass
+class _LaneView:
+    """One lane so far. `sent` counts the runs that a frame has carried, `sent_tokens` their tokens; `shown` is the rest
+    of what the last frame said of it.
+    """
+
+    info: LaneInfo
+    metrics: LaneMetrics
+    tokens: list[int] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    sent: int = 0
+    sent_tokens: int = 0
+    agreed: int = 0
+    sources: list[int] = field(default_factory=list)
+    draft: Frame | None = None
+    end: str = ""
+    shown: Frame = field(default_factory=dict)
+    result: LaneResult | None = None
+
+    def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
+        """Take one step in; `spans`: the places of its accepted tokens; `sources`: where all its tokens are from."""
+        self.metrics.add(step)
+        self.tokens += step.emitted
+        self._append(ACCEPTED, step.texts[: step.accepted], step.accepted, spans)
+        self._append(OWN, step.texts[step.accepted :], len(step.emitted) - step.accepted, [])
+        self.sources = [sum(pair) for pair in zip_longest(self.sources, sources, fillvalue=0)]
+        self.draft = describe_draft(step)
+        self.end = step.end
+
+    def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
+        """A run of `count` tokens; the target's own tokens join the run before, if no frame has carried it yet."""
+        if not count:
+            return
+        last = self.runs[-1] if len(self.runs) > self.sent else None
+        if kind == OWN and last is not None and last[0] == OWN:
+            last[1] += "".join(texts)
+            last[2] += count
+        else:
+            self.runs.append([kind, "".join(texts), count, *([spans] if spans else [])])
+
+    def fresh(self) -> tuple[int, list[Run]]:
+        """Tokens that were sent before, and the runs that were not; they count as sent now."""
+        base, runs = self.sent_tokens, self.runs[self.sent :]
+        self.sent, self.sent_tokens = len(self.runs), len(self.tokens)
+        return base, runs
+
+
+class RaceView:
+    """Turns a race's events into frames.
+
+    >>> view = RaceView()
+    >>> for event in events:  # doctest: +SKIP
+    ...     view.add(event)
+    ...     send(view.frame(time.monotonic()))
+    """
+
+    def __init__(self, race: int = 0) -> None:
+        self.race = race
+        self.seq = -1
+        self.phase = "waiting"
+        self.clock_ms = 0.0
+        self.started: Started | None = None
+        self.finished: Finished | None = None
+        self._lanes: dict[str, _LaneView] = {}
+        self._origins: Origins = ()
+        self._next_keyframe = 0.0
+        self._key_is_due = False
+
+    def add(self, event: Event) -> None:
+        """Take one event in."""
+        if isinstance(event, Started):
+            self._start(event)
+        elif isinstance(event, Step):
+            self.clock_ms = max(self.clock_ms, event.at_ms)
+            self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
+        else:
+            self._finish(event)
+
+    def frame(self, now: float) -> Frame | None:
+        """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
+        # A step of vanilla moves every lane's speedup and badge.
+        states = [self._state(lane) for lane in self._all()]
+        moved = [number for number, lane in enumerate(self._all()) if states[number] != lane.shown]
+        if self._key_is_due or (moved and now >= self._next_keyframe):
+            self._next_keyframe = now + KEYFRAME_S
+            return self.keyframe()
+        return self._frame("delta", [self._lane(number, states[number]) for number in moved]) if moved else None
+
+    def keyframe(self) -> Frame:
+        """Everything: what a reader that has lost a frame needs."""
+        self._key_is_due = False
+        lanes = [self._lane(number) | {"base": 0, "runs": lane.runs} for number, lane in enumerate(self._all())]
+        frame = self._frame("key", lanes)
+        frame["head"] = describe_race(self.started) if self.started else None
+        if self.started and self.finished:
+            frame["headline"] = headline(self.started, self.finished)
+            frame["results"] = [self._row(lane) for lane in self._all()]
+            frame["pace"] = describe_pace(self.finished.pace)
+        return frame
+
+    def lane_frame(self, number: int) -> Frame:
+        """A delta's part about one lane alone: what is new in its text since the last frame, and its state."""
+        return self._lane(number)
+
+    def _start(self, event: Started) -> None:
+        self.started, self.phase, self._key_is_due = event, "running", True
+        self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
+        self._origins = read_origins(event.about)
+
+    def _finish(self, event: Finished) -> None:
+        self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
+        for result in event.lanes:
+            self._lanes[result.lane].result = result
+
+    def _all(self) -> list[_LaneView]:
+        return list(self._lanes.values())
+
+    def _frame(self, kind: str, lanes: list[Frame]) -> Frame:
+        self.seq += 1
+        return {
+            "race": self.race,
+            "seq": self.seq,
+            "kind": kind,
+            "phase": self.phase,
+            "clock": round(self.clock_ms, 1),
+            "lanes": lanes,
+        }
+
+    def _lane(self, number: int, state: Frame | None = None) -> Frame:
+        """What a frame says of a lane: what is new in its text, and the state that it is in."""
+        lane = self._all()[number]
+        base, runs = lane.fresh()
+        lane.shown = state or self._state(lane)
+        return {"lane": number, "base": base, "runs": runs, **lane.shown}
+
+    def _state(self, lane: _LaneView) -> Frame:
+        return {
+            "meters": self._meters(lane),
+            "badge": self._badge(lane),
+            "draft": lane.draft,
+            "sources": lane.sources,
+            "loops": loop_tokens(lane.tokens[-LOOP_TAIL:]) > 0,
+            "end": lane.end,
+        }
+
+    def _meters(self, lane: _LaneView) -> Frame:
+        """The lane's figures so far, on its own clock."""
+        own, vanilla = lane.metrics, next(iter(self._lanes.values())).metrics
+        return {
+            "speedup": round(own.tokens_per_s / vanilla.tokens_per_s, 3) if vanilla.tokens else 0.0,
+            "tokens_per_s": round(own.tokens_per_s, 1),
+            "tau": round(own.tau, 3),
+            "accepted": own.accepted,
+            "drafted": own.drafted,
+            "tokens": own.tokens,
+            "steps": own.steps,
+            "ms": round(own.decode_ms, 1),
+        }
+
+    def _badge(self, lane: _LaneView) -> Badge:
+        if lane.result is not None and self.finished is not None:
+            return final_badge(lane.result, self.finished.stopped)
+        vanilla = next(iter(self._lanes.values()))
+        if lane is vanilla:
+            return "reference", "the reference"
+        if lane.info.verifier == REJECTION:
+            return "law", NOTE
+        if not lane.tokens:
+            return "none", ""
+        shared = min(len(lane.tokens), len(vanilla.tokens))
+        while lane.agreed < shared and lane.tokens[lane.agreed] == vanilla.tokens[lane.agreed]:
+            lane.agreed += 1
+        if lane.agreed < shared:
+            return "differs", f"differs at token {lane.agreed}"
+        return "same", "identical so far"
+
+    def _row(self, lane: _LaneView) -> Frame:
+        """A line of the results table."""
+        result = lane.result
+        assert result is not None, "the race is finished"
+        return {
+            "lane": lane.info.lane,
+            "title": lane.info.title,
+            "speedup": round(result.speedup, 3),
+            "tokens_per_s": round(result.tokens_per_s, 1),
+            "tau": round(result.tau, 3),
+            "accepted": lane.metrics.accepted,
+            "drafted": lane.metrics.drafted,
+            "drafted_per_step": round(result.drafted_per_step, 2),
+            "steps": result.steps,
+            "tokens": result.tokens,
+            "ms": round(result.decode_ms, 1),
+            "end": result.end,
+            "loops": result.loop_tokens > 0,
+            "badge": self._badge(lane),
+        }
+
+
+def describe_draft(step: Step) -> Frame:
+    """A step's draft as a pane shows it: how large it was, what was accepted, and how its first branch went on."""
+    accepted, path = step.accepted, step.verdict.path
+    nodes = rejected_branch(step.tree.parents, path[-1]) if step.verdict.accepted == accepted else []
+    pieces = step.pieces or ("",) * len(step.tree)
+    return {
+        "step": step.index,
+        "drafted": step.tree.num_draft,
+        "accepted": accepted,
+        "yes": "".join(pieces[node] for node in path[1 : accepted + 1][-ACCEPTED_SHOWN:]),
+        "no": [pieces[node] for node in nodes],
+    }
+
+
+def rejected_branch(parents: Sequence[int], node: int) -> list[int]:
+    """From where the accepted path ended, the branch that the drafter put first; at most REJECTED_SHOWN nodes."""
+    branch: list[int] = []
+    for child in range(node + 1, len(parents)):
+        if parents[child] == node and len(branch) < REJECTED_SHOWN:
+            branch.append(child)
+            node = child
+    return branch
+
+
+def read_origins(about: Mapping[str, Any]) -> Origins:
+    """Each prompt token's place in the passages; None also where a recording says something that is no place."""
+    found, passages = about.get("origins"), about.get("passages")
+    num_passages = len(passages) if isinstance(passages, list | tuple) else 0
+
+    def place(row: Any) -> Span | None:
+        whole = isinstance(row, list | tuple) and len(row) == 3 and all(type(number) is int for number in row)
+        return list(row) if whole and 0 <= row[0] < num_passages and 0 <= row[1] <= row[2] else None
+
+    return tuple(map(place, found)) if isinstance(found, list | tuple) else ()
+
+
+def find_spans(step: Step, origins: Origins) -> list[Span]:
+    """Where in the passages the accepted tokens were drafted from; neighbours are one span, output has none."""
+    if step.tree.positions is None:
+        return []
+    spans: list[Span] = []
+    for node in step.verdict.path[1 : len(step.emitted) + 1]:
+        position = step.tree.positions[node]
+        origin = origins[position] if 0 <= position < len(origins) else None
+        if origin is None:
+            continue
+        passage, start, end = origin
+        if spans and spans[-1][0] == passage and spans[-1][2] == start:
+            spans[-1][2] = end
+        else:
+            spans.append([passage, start, end])
+    return spans
+
+
+def count_sources(step: Step, origins: Origins) -> list[int]:
+    """How many of a step's tokens are the target's own, and how many were drafted from where.
+
+    [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
+    """
+    drafted = step.verdict.path[1 : len(step.emitted) + 1]
+    counts = [len(step.emitted) - len(drafted), 0, 0, 0]
+    for node in drafted:
+        position = -1 if step.tree.positions is None else step.tree.positions[node]
+        origin = origins[position] if 0 <= position < len(origins) else None
+        place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]
+        counts += [0] * (place + 1 - len(counts))
+        counts[place] += 1
+    return counts
+
+
+def final_badge(result: LaneResult, stopped: bool) -> Badge:
+    """A finished lane's badge: its state and its words."""
+    if result.lane == "vanilla":
+        return "reference", "the reference"
+    if result.note:
+        return "law", result.note
+    if result.identical is None:
+        return "none", "not compared"
+    if result.identical:
+        return ("same", "identical so far") if stopped else ("identical", "identical to vanilla")
+    difference = result.first_difference
+    if difference is None:
+        return "differs", "differs from vanilla"
+    return "differs", difference_words(difference, "")
+
+
+def headline(started: Started, finished: Finished) -> str:
+    """The race in a sentence or two: who was fastest, and whether the texts are equal."""
+    if finished.stopped:
+        return "Stopped before the end; the figures are those of the tokens so far."
+    titles = {info.lane: info.title for info in started.lanes}
+    fastest = max(finished.lanes, key=lambda lane: lane.speedup)
+    if len(finished.lanes) == 1:
+        return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
+    by = f", with {fastest.tau:.1f} tokens for each run of the model" if fastest.tau > 1 else ""
+    won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla{by}."
+    if fastest.lane == "vanilla":
+        won = "No lane was faster than vanilla."
+    if finished.pace is not None and finished.pace.disturbed:
+        won = f"{finished.pace.note} Race again."
+    said = f"{won} {_comparison(finished, titles)}"
+    looping = any(lane.loop_tokens for lane in finished.lanes)
+    return f"{said} The text repeats itself, which flatters copying." if looping else said
+
+
+def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
+    """Who printed vanilla's text, who did not, and who never meant to."""
+    differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
+    own = [titles[lane.lane] for lane in finished.lanes if lane.note]
+    sentences = []
+    if differing:
+        sentences.append(f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla.")
+    elif len(own) < len(finished.lanes) - 1:
+        sentences.append(f"Every {'other ' if own else ''}lane printed the same text.")
+    if own:
+        sentences.insert(0, f"{' and '.join(own)} drew {'their' if len(own) > 1 else 'its'} own text by vanilla's law.")
+    return " ".join(sentences)
+
+
+def describe_race(started: Started) -> Frame:
+    """What a keyframe says of the whole race: the lanes, the model, the passages."""
+    about = started.about
+    names = (
+        "question",
+        "date",
+        "model",
+        "parameters",
+        "dtype",
+        "device",
+        "engine",
+        "threads",
+        "retrieve_ms",
+        "settings",
+    )
+    return {
+        **{name: about.get(name) for name in names},
+        "prompt_tokens": started.prompt_tokens,
+        "prefill_ms": round(started.prefill_ms, 1),
+        "cost_curve": describe_curve(about.get("cost_curve"), started.prompt_tokens),
+        "lanes": [
+            {
+                "lane": info.lane,
+                "title": info.title,
+                "num_draft": info.num_draft,
+                "build_ms": round(info.build_ms, 2),
+                "prefill_ms": round(info.prefill_ms, 1),
+            }
+            for info in started.lanes
+        ],
+        "passages": [describe_passage(passage) for passage in about.get("passages") or ()],
+    }
+
+
+def describe_pace(pace: Pace | None) -> Frame | None:
+    """How steady the machine was, as the page tells it; None of a recording that does not know."""
+    return None if pace is None else {"disturbed": pace.disturbed, "note": pace.note}
+
+
+def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
+    """The machine's cost curve for this prompt, from what the race recorded of it; None where that is no curve."""
+    if not isinstance(found, Mapping):
+        return None
+    try:
+        curve = CostCurve.from_json(found).near(prompt_tokens)
+    except (InputError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    context = curve.contexts[0].context if curve.contexts else None
+    return {"rows": list(curve.rows), "ratio": [round(ratio, 3) for ratio in curve.ratio], "context": context}
+
+
+def describe_passage(passage: Mapping[str, Any]) -> Frame:
+    """A retrieved passage: its text, its score, and its evidence as [start, end, rank]."""
+    sentences = passage.get("sentences") or ()
+    return {
+        "title": passage["title"],
+        "document": passage["document"],
+        "score": round(float(passage["score"]), 3),
+        "text": passage["text"],
+        "evidence": [[each["start"], each["end"], each["evidence"]] for each in sentences if each["evidence"]],
+    }
+
+
+def report(started: Started, finished: Finished) -> Frame:
+    """A finished race as one JSON object: what it was run on, and every lane's figures."""
+    about = {name: value for name, value in started.about.items() if name != "origins"}
+    options = {info.lane: dict(info.options) | {"num_draft": info.num_draft} for info in started.lanes}
+    prefills = {info.lane: info.prefill_ms for info in started.lanes}
+    return {
+        **about,
+        "prompt_tokens": started.prompt_tokens,
+        "prefill_ms": started.prefill_ms,
+        "stopped": finished.stopped,
+        "pace": finished.pace and asdict(finished.pace),
+        "lanes": [
+            asdict(lane) | {"options": options[lane.lane], "draft_prefill_ms": prefills[lane.lane]}
+            for lane in finished.lanes
+        ],
+    }

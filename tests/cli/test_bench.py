@@ -1,0 +1,185 @@
+"""The command: one object of JSON, three files, and one sentence for what cannot be used."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.cli.main import main
+from specrace.core.files import write_whole
+from specrace.core.shipped import BUNDLED_MODEL
+from specrace.lab.calibrate import calibrate
+
+NAMES = {
+    "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
+    "identical", "first_difference", "text",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_cache(
+    tmp_path_factory: pytest.TempPathFactory, own_cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A folder whose cost curves set nobody else's draft sizes; passages that were embedded before are everybody's.
+
+    A curve of one round is measured as any other, and sooner.
+    """
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    own, shared = folder / "specrace", own_cache_folder / "specrace"
+    copy_passages(shared, own)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setattr("specrace.lab.calibrate.calibrate", partial(calibrate, rounds=1))
+    yield
+    copy_passages(own, shared)
+
+
+def copy_passages(source: Path, to: Path) -> None:
+    for file in source.glob("passages-*"):
+        if not (to / file.name).exists():
+            write_whole(to / file.name, file.read_bytes())
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(["bench", *arguments])
+    except SystemExit as exit_:
+        code = int(str(exit_.code))
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        '{"id": "a", "question": "What is the n-gram trie built from?"}\n\n'
+        '{"prompt": "the moon and the tide"}\n{"prompt_ids": [5, 6, 7, 5, 6]}\n'
+    )
+    code, out, err = run(
+        capsys, "--prompts", str(prompts), "--peers", "transformers,transformers-pld", "--repetitions", "1",
+        "--max-new-tokens", "24", "--json", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)
+    assert [lane["lane"] for lane in found["lanes"]] == ["vanilla", "trie", "prompt-lookup"]
+    for lane in found["lanes"]:
+        assert set(lane) >= NAMES and lane["identical"] is True and lane["peak_memory_bytes"] != 0
+    assert [peer["peer"] for peer in found["peers"]] == ["transformers", "transformers-pld"]
+    assert [prompt["id"] for prompt in found["prompts"]] == ["a", "3", "4"] and found["lanes"][0]["text"]
+    assert found["prompts"][0]["prompt_tokens"] > 100 and found["prompts"][2]["prompt_tokens"] == 5
+    assert found["model"] == "tiny" and found["versions"]["torch"] and found["machine"]["cores"] and found["date"]
+    assert json.loads((tmp_path / "out" / "bench.json").read_text()) == found
+    assert found["settings"]["earlier_outputs"] == "kept" and found["settings"]["cost_curve"]["rows"][0] == 1
+    rows = list(csv.DictReader((tmp_path / "out" / "bench.csv").open()))
+    assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
+    table = (tmp_path / "out" / "bench.md").read_text()
+    assert "Earlier outputs are kept" in table
+    assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and found["date"] in table
+
+
+def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt_ids": [5, 6, 7, 5, 6]}\n{"prompt_ids": [5, 6, 7, 5, 6, 8]}\n')
+    code, out, _ = run(
+        capsys, "--prompts", str(prompts), "--lanes", "draft-model,fusion", "--repetitions", "1", "--json",
+        "--max-new-tokens", "12", "--num-draft", "4", "--forget-outputs", "--draft-model", str(BUNDLED_MODEL),
+        "--out", str(tmp_path),
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0 and found["settings"]["earlier_outputs"] == "not kept"
+    assert found["lanes"][1]["lane"] == "draft-model" and found["lanes"][1]["acceptance_rate"] > 0.5
+    assert "Earlier outputs" not in (tmp_path / "bench.md").read_text()
+
+
+def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transcripts = tmp_path / "t.jsonl"
+    rows = [{"id": n, "prompt_ids": [1, 2, 3, 4, 5, 6] * 3, "output_ids": [n, 1, 2, 3, 4, 9, 8, n]} for n in (7, 8)]
+    transcripts.write_text("\n".join(map(json.dumps, rows)))
+    code, out, _ = run(
+        capsys, "--scripted", str(transcripts), "--shape", "tiny", "--limit", "1", "--repetitions", "1", "--json",
+        "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0 and "random weights" in found["scripted"] and found["model"].startswith("scripted")
+    assert all(lane["tokens"] == 8 and lane["identical"] for lane in found["lanes"]) and len(found["prompts"]) == 1
+    assert "**Scripted:**" in (tmp_path / "out" / "bench.md").read_text()
+    code, out, _ = run(
+        capsys, "--scripted", str(transcripts), "--shape", "tiny", "--lanes", "trie", "--repetitions", "1"
+    )
+    assert code == 0 and "Scripted:" in out and "trie" in out
+
+
+def test_what_is_written_down_tells_no_folder_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt_ids": [5, 6, 7, 5, 6]}\n')
+    given = [
+        "--prompts", str(prompts), f"--model={BUNDLED_MODEL}", "--out", str(tmp_path / "out"), "--max-new-tokens", "4",
+        "--lanes", "trie", "--option", "trie.n=5", "--repetitions", "1", "--json",
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["specrace", "bench", *given])
+    code, out, _ = run(capsys, *given)
+    found = json.loads(out)
+    assert code == 0 and found["settings"]["prompts"] == "prompts.jsonl" and found["model"] == "tiny"
+    assert found["command"] == (
+        "python -m specrace bench --prompts prompts.jsonl --model=tiny --out out --max-new-tokens 4 --lanes trie "
+        "--option trie.n=5 --repetitions 1 --json"
+    )
+    for file in ("bench.json", "bench.md", "bench.csv"):
+        text = (tmp_path / "out" / file).read_text()
+        assert str(tmp_path) not in text and str(BUNDLED_MODEL.parent) not in text
+
+
+def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() -> None:
+    files = [file for kind in ("md", "json", "jsonl") for file in BUNDLED_MODEL.parent.rglob(f"*.{kind}")]
+    assert len(files) > 10
+    absolute = re.compile(r"""(?:^|[\s"'=(])(/\w+/\w+)""", re.MULTILINE)
+    found = {file: absolute.findall(file.read_text(encoding="utf-8")) for file in files}
+    assert {file: paths for file, paths in found.items() if paths} == {}
+
+
+BAD = [
+    (["--repetitions", "0"], "--repetitions"),
+    (["--limit", "0"], "--limit"),
+    (["--passages", "13"], "--passages"),
+    (["--lanes", "warp"], "warp"),
+    (["--peers", "vllm"], "vllm"),
+    (["--prompts", "/no/such.jsonl"], "/no/such.jsonl"),
+    (["--out", "/no/such/folder"], "/no/such/folder"),
+    (["--shape", "7b"], "--scripted"),
+    (["--scripted", "/no/such.jsonl"], "--shape"),
+    (["--scripted", "/no/such.jsonl", "--shape", "tiny"], "/no/such.jsonl"),
+    (["--scripted", "x", "--shape", "tiny", "--peers", "transformers"], "--peers"),
+    (["--scripted", "x", "--shape", "tiny", "--lanes", "rest"], "rest"),
+    (["--scripted", "x", "--shape", "tiny", "--lanes", "lookahead"], "lookahead"),
+    (["--shape", "9b", "--scripted", "x"], "9b"),
+    (["--max-new-tokens", "0"], "length"),
+    (["--model", "/no/model"], "/no/model"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(each[0]) for each in BAD])
+def test_bad_arguments_get_one_sentence(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert (code, out) == (2, "") and named in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "not json", "[1]", "{}", '{"question": ""}', '{"question": 5}', '{"prompt_ids": []}', '{"prompt_ids": ["x"]}',
+     '{"question": "a", "prompt": "b"}', "\udcff"],
+)  # fmt: skip
+def test_bad_prompts_get_one_sentence(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    code, out, err = run(capsys, "--prompts", str(file), "--json")
+    assert (code, out) == (2, "") and "bad.jsonl" in err and len(err.strip().splitlines()) == 1

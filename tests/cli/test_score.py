@@ -1,0 +1,188 @@
+"""`score` from its arguments to what it prints."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.score import scorable_lanes
+from tests.lab.parts import COPYING, FRESH, run, write
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "t.jsonl.gz", COPYING, FRESH)
+
+
+def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """What --json prints, and nothing else stands on either stream."""
+    assert run(*arguments, "--json") == 0
+    printed = capsys.readouterr()
+    assert printed.err == "" and printed.out.count("\n") == 1
+    found: dict[str, Any] = json.loads(printed.out)
+    return found
+
+
+def test_json_has_a_group_a_lane(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = result(capsys, file)
+    assert [group["lane"] for group in found["groups"]] == list(scorable_lanes())
+    assert {group["category"] for group in found["groups"]} == {"all"}
+    vanilla = found["groups"][0]
+    assert vanilla | {"draft_ms_per_step": 0, "build_ms_per_output": 0} == {
+        "lane": "vanilla",
+        "category": "all",
+        "outputs": 2,
+        "looping": 0,
+        "tokens": 11,
+        "steps": 11,
+        "tau": 1.0,
+        "tau_without_looping": 1.0,
+        "drafted_per_step": 0.0,
+        "acceptance_rate": 0.0,
+        "draft_ms_per_step": 0,
+        "build_ms_per_output": 0,
+        "num_draft": 0,
+        "scored": "whole",
+    }
+    assert (found["outputs"], found["skipped"]) == (2, 0)
+    assert "jacobi" in [each["lane"] for each in found["not_scored"]]
+
+
+def test_lanes_options_and_budget_are_what_was_asked_for(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--lanes", "trie, prompt-lookup,trie", "--option", "trie.static=true", "--num-draft", 3)
+    found = result(capsys, file, *arguments)
+    lanes = found["settings"]["lanes"]
+    assert [(lane["lane"], lane["num_draft"]) for lane in lanes] == [("trie", 3), ("prompt-lookup", 3)]
+    assert lanes[0]["options"]["static"] is True
+    lookup = found["groups"][1]
+    assert (lookup["tokens"], lookup["steps"]) == (11, 4 + 3)
+
+
+def test_categories_are_groups_of_their_own(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = result(capsys, file, "--lanes", "prompt-lookup", "--num-draft", 3, "--by", "category")
+    rows = {group["category"]: (group["outputs"], group["tokens"], group["steps"]) for group in found["groups"]}
+    assert rows == {"all": (2, 11, 7), "copy": (1, 8, 4), "fresh": (1, 3, 3)}
+
+
+def test_the_table_says_what_was_scored(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(file) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    for words in ("tokens/step", "trie 32", "prompt-lookup 10", "default on a GPU", "pool from the prompt only"):
+        assert words in printed.out
+    assert "jacobi cannot be scored" in printed.out
+
+
+def test_csv_has_the_same_rows(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.csv"
+    groups = result(capsys, file, "--by", "category", "--csv", path)["groups"]
+    with path.open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert rows == [{key: str(value) for key, value in group.items()} for group in groups]
+
+
+def test_a_cost_curve_gives_an_expected_speedup(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = write(tmp_path / "curve.json", {"rows": [1, 4], "ratio": [1.0, 1.6], "device": "a test's"})
+    arguments = ("--lanes", "vanilla,prompt-lookup", "--num-draft", 3, "--cost-curve", curve)
+    vanilla, lookup = result(capsys, file, *arguments)["groups"]
+    # Of seven steps three draft 3 tokens; the others draft none.
+    assert vanilla["expected_speedup"] == 1.0
+    assert lookup["expected_speedup"] == pytest.approx(11 / (3 * 1.6 + 4))
+    assert run(file, *arguments) == 0
+    assert "expected speedup" in capsys.readouterr().out
+
+
+def test_text_needs_a_tokenizer_and_takes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "t.jsonl", {"prompt": "the cat saw the", "output": " cat saw"})
+    with pytest.raises(InputError, match=r"line 1: .*--tokenizer"):
+        run(path)
+    found = result(capsys, path, "--tokenizer", word_tokenizer(tmp_path / "words"), "--lanes", "prompt-lookup")
+    assert (found["groups"][0]["tokens"], found["groups"][0]["steps"]) == (2, 1)
+    with pytest.raises(InputError, match="tokenizer 'nowhere/at-all' cannot be loaded"):
+        run(path, "--tokenizer", "nowhere/at-all")
+
+
+def word_tokenizer(folder: Path) -> Path:
+    """A real tokenizer of three words, saved as a model's folder has it."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(WordLevel({"?": 0, "the": 1, "cat": 2, "saw": 3}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
+    return folder
+
+
+def test_bad_lines_are_counted_with_skip_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "t.jsonl", *[FRESH] * 6, b"{", FRESH)
+    with pytest.raises(InputError, match=r"t\.jsonl, line 7: this is not JSON"):
+        run(path)
+    assert run(path, "--skip-bad", "--lanes", "vanilla", "--json") == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert (found["outputs"], found["skipped"]) == (7, 1)
+    assert "Left out:" in printed.err and "line 7" in printed.err
+    assert run(path, "--skip-bad") == 0
+    assert "1 bad lines were left out" in capsys.readouterr().out
+
+
+def test_looping_outputs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "t.jsonl", FRESH, {"prompt_ids": [1], "output_ids": [5, 6] * 30 + [2]})
+    found = result(capsys, path, "--lanes", "trie")
+    assert [(group["category"], group["outputs"], group["looping"]) for group in found["groups"]] == [
+        ("all", 2, 1),
+        ("looping", 1, 1),
+    ]
+    assert found["looping"] == {"outputs": 1, "in_figures": True, "without_them": "tau_without_looping"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--lanes", "jacobi"), "jacobi cannot be scored"),
+        (("--lanes", "tree"), "no lane 'tree'"),
+        (("--lanes", ","), "names no lane"),
+        (("--num-draft", "-1"), "--num-draft is -1"),
+        (("--num-draft", "9999"), "--num-draft is 9999"),
+        (("--option", "trie.n"), "LANE.KEY=VALUE"),
+        (("--option", "trie.n=1"), "trie.n is 1"),
+        (("--vocab-size", "0"), "--vocab-size is 0"),
+        (("--vocab-size", "9"), "line 1: prompt_ids has the id 9"),
+        (("--csv", "/no/such/folder/out.csv"), "no folder"),
+        (("--cost-curve", "/no/such/file"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(file: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        run(file, *arguments)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"rows": [1]}', b'{"rows": 1, "ratio": 1}', b"\xff"])
+def test_a_file_that_is_no_cost_curve_is_refused(file: Path, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "curve.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="no cost curve"):
+        run(file, "--cost-curve", path)
+
+
+@pytest.mark.parametrize("lines", [(), (b"{",)])
+def test_a_file_without_transcripts_is_told(tmp_path: Path, lines: tuple[bytes, ...]) -> None:
+    with pytest.raises(InputError, match="holds no transcript"):
+        run(write(tmp_path / "t.jsonl", *lines), "--skip-bad")
+
+
+def test_scoring_loads_no_model_library(file: Path) -> None:
+    code = (
+        "import sys; from tests.lab.parts import run; run(sys.argv[1], '--json'); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'gradio')))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(file)], check=True, stdout=subprocess.DEVNULL)

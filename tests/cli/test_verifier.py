@@ -1,0 +1,36 @@
+"""The sampling rule as a command line and a page ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specrace.cli.arguments import race_spec
+from specrace.cli.main import build_parser, main
+from specrace.core.errors import InputError
+from specrace.ui.asking import read_asking
+
+
+def test_the_command_line_asks_for_it() -> None:
+    given = ["race", "Why?", "--temperature", "0.8", "--verifier", "rejection"]
+    assert race_spec(build_parser().parse_args(given)).verifier == "rejection"
+    assert race_spec(build_parser().parse_args(given[:2])).verifier == "match"
+
+
+def test_rejection_without_a_temperature_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["race", "Why?", "--verifier", "rejection"]) == 2
+    said = capsys.readouterr()
+    assert not said.out and said.err.count("\n") == 1 and "temperature above 0" in said.err
+
+
+def test_the_page_asks_for_it() -> None:
+    assert read_asking("Why?", ["trigram"], temperature=0.5, verifier="rejection").spec.verifier == "rejection"
+    assert read_asking("Why?", ["trigram"]).spec.verifier == "match"
+
+
+@pytest.mark.parametrize("value", [None, 3, ["rejection"], "x" * 5000, "Match"])
+def test_another_rule_is_refused(value: Any) -> None:
+    with pytest.raises(InputError, match="choose from match, rejection") as caught:
+        read_asking("Why?", ["trigram"], temperature=0.5, verifier=value)
+    assert len(str(caught.value)) < 200

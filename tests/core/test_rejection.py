@@ -1,0 +1,187 @@
+"""The walk by hand: which guesses stay, what replaces the first that does not, and what is recorded of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.core.events import Step, Timing, from_json, to_json
+from specrace.core.rejection import Check, Coins, accepts, draw, residual, verify_sampled, warp_probs
+from specrace.core.sampling_params import MAX_SEED, SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.model.sampling import warp
+
+P = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2]])
+Q = np.array([[0.25, 0.5, 0.25], [0.4, 0.2, 0.4]])
+
+
+def verdict_of(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tuple[tuple[int, ...], int, int]:
+    """Path, bonus and number of checks of a chain over P and Q, its root the token 2."""
+    verdict, checks = verify_sampled(TokenTree.chain(2, draft), P[: len(draft) + 1], Q[: len(draft)], coins)
+    return verdict.path, verdict.bonus, len(checks)
+
+
+def test_a_chain_that_is_accepted_whole_has_its_bonus_from_p() -> None:
+    # 0.5 / 0.25 is above 1: any coin. 0.8 / 0.4 too. The bonus of 0.5 in (0.2, 0.6, 0.2) is letter 1.
+    assert verdict_of((0, 2), [(0.99, 0.0), (0.99, 0.0), (0.0, 0.5)]) == ((0, 1, 2), 1, 2)
+
+
+def test_the_first_rejected_guess_is_replaced_from_the_residual_and_ends_the_walk() -> None:
+    # 0.3 / 0.5 = 0.6: a coin of 0.6 rejects, for the rule is strict. Left of p - q is 0.25 at letter 0 alone.
+    assert verdict_of((1, 2), [(0.6, 0.99), (0.0, 0.0), (0.0, 0.0)]) == ((0,), 0, 1)
+    assert verdict_of((1, 2), [(0.5999, 0.0), (0.0, 0.0), (0.0, 0.99)]) == ((0, 1, 2), 2, 2)
+    # 0.1 / 0.4 = 0.25; what is left of the second row is 0.4 at letter 2.
+    assert verdict_of((0, 0), [(0.0, 0.0), (0.26, 0.0), (0.0, 0.0)]) == ((0, 1), 2, 2)
+
+
+def test_without_a_guess_the_token_is_the_targets() -> None:
+    assert [verdict_of((), [(0.0, number)])[1] for number in (0.0, 0.49, 0.5, 0.79, 0.8, 0.9999)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_verdict_names_what_was_said_and_the_likeliest_token_elsewhere() -> None:
+    verdict, checks = verify_sampled(TokenTree.chain(2, (1, 0)), P, Q, [(0.7, 0.0), (0.0, 0.0), (0.0, 0.0)])
+    assert verdict.scores.targets == (0, 2, 1)
+    assert checks == (Check(0.3, 0.5, 0.7),) and not checks[0].accepted
+    verdict, checks = verify_sampled(TokenTree.chain(2, (1, 0)), P, Q, [(0.1, 0.0), (0.2, 0.0), (0.0, 0.3)])
+    assert verdict.scores.targets == (1, 0, 1)
+    assert [check.accepted for check in checks] == [True, True]
+
+
+def test_what_the_target_never_says_is_never_accepted_nor_drawn() -> None:
+    assert not accepts(0.0, 0.5, 0.0)
+    numbers = np.array([0.0, 0.3, 0.999999999])
+    assert draw(np.array([[0.0, 1.0, 0.0]] * 3), numbers).tolist() == [1, 1, 1]
+    assert draw(np.array([0.0, 0.5, 0.0, 0.5, 0.0]), np.nextafter(1.0, 0.0)) == 3
+
+
+def test_certain_agreement_is_always_accepted() -> None:
+    """p = q, coins up to the last before 1: no rounding may reject."""
+    probs = np.random.default_rng(0).random(10_000)
+    assert accepts(probs, probs, np.nextafter(1.0, 0.0)).all()  # type: ignore[union-attr]
+
+
+def test_the_residual_of_equal_rows_is_p() -> None:
+    assert residual(P, P).tolist() == P.tolist()
+    assert residual(P[0], np.zeros(3)) == pytest.approx(P[0])
+    assert residual(P[0], Q[0]) == pytest.approx([1.0, 0.0, 0.0])
+
+
+def test_each_row_of_a_residual_is_a_distribution_of_its_own() -> None:
+    rows = residual(np.array([[0.5, 0.3, 0.2], [0.0, 0.6, 0.4], [0.2, 0.2, 0.6]]), np.array([[0.25, 0.5, 0.25]] * 3))
+    assert rows == pytest.approx(np.array([[1.0, 0.0, 0.0], [0.0, 0.4, 0.6], [0.0, 0.0, 1.0]]))
+
+
+def test_weights_are_drawn_from_as_the_distribution_they_stand_for() -> None:
+    assert draw(np.array([1.0, 3.0]), np.array([0.0])[0]) == 0
+    assert [int(draw(np.array([1.0, 3.0]), number)) for number in (0.24, 0.26, 0.99)] == [0, 1, 1]
+    assert [int(draw(np.array([0.1, 0.1]), number)) for number in (0.49, 0.51)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("tree", "p", "q", "coins"),
+    [
+        (TokenTree((2, 0, 1), (-1, 0, 0)), P, Q, 3),
+        (TokenTree.chain(2, (0, 1)), P[:2], Q, 3),
+        (TokenTree.chain(2, (0, 1)), P, Q[:1], 3),
+        (TokenTree.chain(2, (0, 1)), P, Q[:, :2], 3),
+        (TokenTree.chain(2, (0, 1)), P, Q, 2),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(tree: TokenTree, p: np.ndarray, q: np.ndarray, coins: int) -> None:
+    with pytest.raises(ValueError, match="3 nodes"):
+        verify_sampled(tree, p, q, [(0.0, 0.0)] * coins)
+
+
+def test_coins_belong_to_seed_lane_and_position() -> None:
+    keys = [(seed, lane, place) for seed in (0, 1, MAX_SEED) for lane in ("bigram", "trigram") for place in (1, 2, 900)]
+    numbers = [number for seed, lane, place in keys for number in Coins(seed, lane).at(place)]
+    assert len(set(numbers)) == len(numbers) and all(0 <= number < 1 for number in numbers)
+    assert Coins(7, "bigram").at(3) == Coins(7, "bigram").at(3)
+
+
+def test_the_coins_of_a_seed_stay_what_they_were() -> None:
+    """Else a race cannot be run again from its record."""
+    assert Coins(7, "bigram").at(3) == pytest.approx((0.006505154233849231, 0.43289674348108376), abs=1e-12)
+
+
+def test_coins_are_uniform_and_unrelated() -> None:
+    coins = Coins(3, "trigram")
+    pairs = np.array([coins.at(place) for place in range(20_000)])
+    columns = np.stack([pairs[:-1, 0], pairs[:-1, 1], pairs[1:, 0]])
+    assert np.abs(np.corrcoef(columns) - np.eye(3)).max() < 0.03
+    assert np.abs(np.bincount((pairs[:, 0] * 10).astype(int), minlength=10) / 20_000 - 0.1).max() < 0.01
+
+
+RULES = st.builds(
+    SamplingParams,
+    st.sampled_from([0.3, 0.7, 1.0, 1.3, 5.0]),
+    st.sampled_from([0.2, 0.6, 0.95, 1.0]),
+    st.integers(0, 9),
+)
+
+
+@given(RULES, st.integers(0, 10**6))
+def test_p_and_q_go_through_the_same_warpers(params: SamplingParams, seed: int) -> None:
+    probs = np.random.default_rng(seed).dirichlet([0.5] * 8, size=3)
+    expected = warp(torch.log(torch.from_numpy(probs)), params).softmax(dim=-1).numpy()
+    assert warp_probs(probs, params) == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
+    probs = np.array([0.0, 0.5, 0.1, 0.4])
+    assert warp_probs(probs, SamplingParams(1.0)) == pytest.approx(probs)
+    assert warp_probs(probs, SamplingParams(1.0, top_k=2)) == pytest.approx([0.0, 5 / 9, 0.0, 4 / 9])
+    assert warp_probs(probs, SamplingParams(1.0, top_k=4)) == pytest.approx(probs)
+    assert warp_probs(probs, SamplingParams(1.0, top_p=0.5)) == pytest.approx([0.0, 1.0, 0.0, 0.0])
+
+
+def test_top_k_keeps_the_k_likeliest_of_many() -> None:
+    probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
+    for top_k in (1, 20, 999):
+        kept = np.flatnonzero(warp_probs(probs, SamplingParams(1.0, top_k=top_k)))
+        assert set(kept) == set(np.argsort(-probs)[:top_k])
+
+
+def test_of_equal_tokens_top_p_keeps_the_first() -> None:
+    # The even ones are three times as likely, so they hold three quarters; then the first odd ones come.
+    warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingParams(1.0, top_p=0.75 + 10.5 / 256))
+    assert np.flatnonzero(warped).tolist() == sorted([*range(0, 128, 2), *range(1, 23, 2)])
+
+
+def test_a_top_p_of_one_cuts_nothing_however_unlikely() -> None:
+    assert warp_probs(np.array([1.0, 1e-30]), SamplingParams(1.0))[1] == pytest.approx(1e-30, rel=1e-6, abs=0.0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.02])
+def test_a_temperature_near_zero_is_all_on_the_best_token(temperature: float) -> None:
+    assert warp_probs(P, SamplingParams(temperature)) == pytest.approx(np.eye(3)[[0, 2, 1]], abs=1e-9)
+
+
+# The record.
+
+
+def step_with(checks: tuple[Check, ...] | None) -> Step:
+    verdict, _ = verify_sampled(TokenTree.chain(2, (1, 0)), P, Q, [(0.1, 0.0), (0.9, 0.0), (0.0, 0.3)])
+    timing = Timing(1.0, 1.0, 1.0)
+    return Step("trigram", 0, 1.0, TokenTree.chain(2, (1, 0)), verdict, (1, 2), timing, checks=checks)
+
+
+def test_the_record_of_a_step_survives_json() -> None:
+    step = step_with((Check(0.3, 0.5, 0.1), Check(0.1, 0.4, 0.9)))
+    row = json.loads(json.dumps(to_json(step)))
+    assert row["checks"] == [{"p": 0.3, "q": 0.5, "coin": 0.1}, {"p": 0.1, "q": 0.4, "coin": 0.9}]
+    assert from_json(row) == step
+    assert "checks" not in to_json(step_with(None)) and from_json(to_json(step_with(None))) == step_with(None)
+
+
+@pytest.mark.parametrize("checks", [[], [{"p": 0.3, "q": 0.5, "coin": 0.1}], [{"p": 0.3}] * 2, "xy", None, [1, 2]])
+def test_a_record_that_does_not_fit_its_step_is_refused(checks: Any) -> None:
+    row = to_json(step_with((Check(0.3, 0.5, 0.1), Check(0.1, 0.4, 0.9))))
+    with pytest.raises(ValueError):
+        from_json({**row, "checks": checks})

@@ -1,0 +1,132 @@
+"""Rejection sampling says what the target would say, in distribution; four rules that look alike do not.
+
+The target is a Markov chain over four letters whose rows are known, the drafter another one. The walk under test is the
+one that lanes use, on 200,000 chains at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from specrace.core import rejection
+from specrace.core.rejection import draw, walk, warp_probs
+from specrace.core.sampling_params import SamplingParams
+
+LETTERS = 4
+GUESSES = 2
+FIRST, PAIRS = 200_000, 100_000
+# The mean distance of so many fair draws is at most 0.002 for one letter and 0.005 for two.
+BOUND = 0.007
+
+# Row a: what follows the letter a. Letter 0 was said last.
+TARGET = np.array([[0.4, 0.3, 0.2, 0.1], [0.05, 0.15, 0.7, 0.1], [0.25, 0.3, 0.05, 0.4], [0.6, 0.1, 0.1, 0.2]])
+DRAFTERS = {
+    "sharp": np.array([[0.9, 0.06, 0.03, 0.01], [0.02, 0.03, 0.9, 0.05], [0.05, 0.05, 0.8, 0.1], [0.1, 0.7, 0.1, 0.1]]),
+    "flat": np.array([[0.25, 0.27, 0.23, 0.25], [0.3, 0.2, 0.25, 0.25], [0.22, 0.26, 0.26, 0.26], [0.25] * 4]),
+    "nearly disjoint": np.array(
+        [[0.01, 0.02, 0.05, 0.92], [0.6, 0.35, 0.01, 0.04], [0.03, 0.02, 0.93, 0.02], [0.01, 0.5, 0.48, 0.01]]
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Practice:
+    """How a drafter and a verifier go about it: as they should, unless a mutant says otherwise."""
+
+    temperature: float
+    q: np.ndarray
+    recomputes_q: bool = False
+    reports_unscaled_q: bool = False
+    one_coin_a_path: bool = False
+
+    def rows(self, table: np.ndarray) -> np.ndarray:
+        return warp_probs(table, SamplingParams(self.temperature))
+
+    def step(self, last: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One draft-and-verify step behind the letters `last` [B]: guesses, how many are accepted, the letter after."""
+        drawn_from = self.rows(self.q)
+        guesses = np.empty((len(last), GUESSES), dtype=int)
+        contexts = [last]
+        for place in range(GUESSES):
+            guesses[:, place] = draw(drawn_from[contexts[-1]], random.random(len(last)))
+            contexts.append(guesses[:, place])
+        reported = self.q if self.reports_unscaled_q else drawn_from
+        # The wrong one asks its table again with the context of the step's beginning, which has rolled on since.
+        asked = [last] * GUESSES if self.recomputes_q else contexts[:-1]
+        q = reported[np.stack(asked, axis=1)]
+        p = self.rows(TARGET)[np.stack(contexts, axis=1)]
+        coins = random.random((len(last), GUESSES))
+        if self.one_coin_a_path:
+            coins[:, 1:] = coins[:, :1]
+        return guesses, *walk(guesses, p, q, coins, random.random((len(last), GUESSES + 1)))
+
+    def first_two(self, count: int) -> np.ndarray:
+        """The first two letters of `count` texts, [count, 2]; where the first step said one only, a second step."""
+        random = np.random.default_rng(20240)
+        guesses, accepted, after = self.step(np.zeros(count, dtype=int), random)
+        texts = np.stack(
+            [np.where(accepted > 0, guesses[:, 0], after), np.where(accepted > 1, guesses[:, 1], after)], 1
+        )
+        short = np.flatnonzero(accepted == 0)
+        guesses, accepted, after = self.step(texts[short, 0], random)
+        texts[short, 1] = np.where(accepted > 0, guesses[:, 0], after)
+        return texts
+
+    def distances(self) -> tuple[float, float]:
+        """Total variation between what was said and the target's law: the first letter, and the first two."""
+        rows = self.rows(TARGET)
+        texts = self.first_two(FIRST)
+        first = np.bincount(texts[:, 0], minlength=LETTERS) / FIRST
+        pairs = texts[:PAIRS] @ [LETTERS, 1]
+        both = np.bincount(pairs, minlength=LETTERS**2).reshape(LETTERS, LETTERS) / PAIRS
+        law = rows[0][:, None] * rows
+        return float(np.abs(first - rows[0]).sum() / 2), float(np.abs(both - law).sum() / 2)
+
+
+def redrawn_from_all_of_p(p: np.ndarray, q: np.ndarray) -> np.ndarray:  # noqa: ARG001  stands in for `residual`
+    """The mutant of `residual`."""
+    return p
+
+
+PRACTICES = {
+    f"{name}, T = {temperature}": Practice(temperature, q) for name, q in DRAFTERS.items() for temperature in (0.7, 1.3)
+}
+MUTANTS = {
+    "q recomputed behind another context": {"recomputes_q": True},
+    "q without the temperature": {"reports_unscaled_q": True},
+    "one coin for the whole path": {"one_coin_a_path": True},
+    "after a rejection drawn from all of p": {},
+}
+
+
+@pytest.mark.parametrize("name", PRACTICES)
+def test_the_law_is_the_targets(name: str) -> None:
+    first, both = PRACTICES[name].distances()
+    assert first < BOUND and both < BOUND
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_same_bound_catches_a_wrong_rule(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that is wrong shows with most drafters and temperatures: with some it happens to be almost right."""
+    if not MUTANTS[mutant]:
+        monkeypatch.setattr(rejection, "residual", redrawn_from_all_of_p)
+    worst = [max(replace(practice, **MUTANTS[mutant]).distances()) for practice in PRACTICES.values()]
+    assert sum(distance > BOUND for distance in worst) >= len(PRACTICES) // 2
+    assert max(worst) > 4 * BOUND
+
+
+def test_the_cases_are_what_they_are_called() -> None:
+    """Else an easy drafter would have made the test easy."""
+    agreement = {name: np.minimum(TARGET, q).sum(axis=1).mean() for name, q in DRAFTERS.items()}
+    assert agreement["nearly disjoint"] < 0.3
+    assert DRAFTERS["sharp"].max(axis=1).mean() > 0.8 and DRAFTERS["flat"].max() < 0.31
+
+
+def test_acceptance_is_the_overlap_of_p_and_q() -> None:
+    practice = PRACTICES["flat, T = 0.7"]
+    _, accepted, _ = practice.step(np.zeros(200_000, dtype=int), np.random.default_rng(1))
+    overlap = np.minimum(practice.rows(TARGET)[0], practice.rows(practice.q)[0]).sum()
+    assert (accepted > 0).mean() == pytest.approx(overlap, abs=0.005)

@@ -1,0 +1,406 @@
+"""Drafters: one contract for all, then each against its rule, worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.events import Step
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.core.verify import Verdict
+from specrace.drafters import METHODS, Material, find_method
+from specrace.drafters.base import Bounds, Flag
+from specrace.drafters.lookahead import LookaheadDrafter
+from specrace.ngrams.counts import NGramCounts
+from tests.parts import VOCAB, continuation, function_lane, markov, material, random_prompt, step_verdict
+
+NAMES = tuple(METHODS)
+DRAFTING = tuple(name for name in METHODS if name != "vanilla")
+
+
+def run(name: str, prompt: tuple[int, ...], seed: int, num_draft: int, **options: Any) -> tuple[list[int], list[Step]]:
+    """Output and steps of a method on a random Markov text."""
+    drafter = METHODS[name].build(material(prompt, seed=seed), **options)
+    lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), max_new_tokens=40, num_draft=num_draft)
+    steps = []
+    while not lane.end:
+        context = list(lane.context)
+        steps.append(lane.step())
+        assert steps[-1].tree.tokens[0] == context[-1]
+    return lane.tokens, steps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_prints_what_the_target_says_within_its_budget(name: str) -> None:
+    chance = random.Random(7)
+    for seed in range(30):
+        prompt, num_draft = random_prompt(chance), chance.choice([0, 1, 2, 5, 16, 40])
+        tokens, steps = run(name, prompt, seed, num_draft)
+        assert tokens == continuation(prompt, markov(seed, vocab=6, order=1), 40)
+        assert all(step.tree.num_draft <= num_draft for step in steps)
+        assert sum(len(step.emitted) for step in steps) == 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None:
+    """One of the tokens that are left is the target's own."""
+    method, deepest = METHODS[name], 0
+    for prompt in ((2, 3, 4, 5) * 6, random_prompt(random.Random(1))):
+        drafter = method.build(material(prompt, curve=CostCurve((1, 99), (1.0, 1.0))), **method.defaults(device))
+        num_draft = method.budget(device, method.defaults(device))
+        lane = function_lane(prompt, drafter, markov(4, vocab=6, order=1), max_new_tokens=31, num_draft=num_draft)
+        while not lane.end:
+            left = lane.remaining
+            step = lane.step()
+            assert max(step.tree.depths) < left and len(step.emitted) <= left
+            assert len(step.tree) == len(step.verdict.scores.targets)
+            deepest = max(deepest, *step.tree.depths)
+        assert lane.tokens == continuation(prompt, markov(4, vocab=6, order=1), 31)
+    assert deepest > 1 or name == "vanilla"
+
+
+class Numbering:
+    """A user's drafter, which knows nothing of depths: right guesses behind a wrong one, and deeper than they count."""
+
+    def __init__(self, following: list[int]) -> None:
+        self.following = following
+        self.told: list[TokenTree] = []
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        builder = TreeBuilder(context[-1])
+        wrong, *_ = builder.add_path([99, 98, 97])
+        builder.add(wrong, 96)
+        builder.add_path(self.following[len(context) - 1 :][:budget])
+        return builder.build()
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        assert len(verdict.scores.targets) == len(tree)
+        self.told.append(tree)
+
+
+@pytest.mark.parametrize("left", range(1, 7))
+def test_a_users_drafter_needs_to_know_no_depth(left: int) -> None:
+    """What is too deep is taken off its tree before that is scored, and it is told of the tree that was."""
+    text = [*range(2, 2 + left)]
+    drafter = Numbering(text)
+    lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=left, num_draft=20)
+    step = lane.step()
+    assert (lane.tokens, lane.end, drafter.told) == (text, "length", [step.tree])
+    wrong = [] if left == 1 else [99, 98, 97][: left - 1]
+    found = {tuple(step.tree.tokens[node] for node in step.tree.path_to(end)) for end in range(len(step.tree))}
+    expected = {(1, *line[:size]) for line in (text, wrong) for size in range(left)}
+    assert found == expected | ({(1, 99, 96)} if left > 2 else set())
+
+
+@pytest.mark.parametrize("name", DRAFTING)
+def test_every_drafter_gets_drafts_accepted(name: str) -> None:
+    """Else the tests of equality would be tests of vanilla."""
+    prompt = (2, 3, 4, 5) * 4
+    accepted = [step.verdict.accepted for seed in range(8) for step in run(name, prompt, seed, 16)[1]]
+    assert sum(accepted) > 0 and max(accepted) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_seed_drafts_the_same(name: str) -> None:
+    prompt = random_prompt(random.Random(3))
+    first, second = run(name, prompt, 5, 12)[1], run(name, prompt, 5, 12)[1]
+    assert [step.tree for step in first] == [step.tree for step in second]
+
+
+@pytest.mark.parametrize("name", ["jacobi", "lookahead"])
+def test_another_seed_drafts_otherwise(name: str) -> None:
+    prompt = tuple(range(2, 30))
+    trees = {METHODS[name].build(material(prompt, seed=seed)).propose(prompt, 12) for seed in range(5)}
+    assert len(trees) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("prompt", [(4,), (4, 4), (4, 5, 6)])
+def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple[int, ...]) -> None:
+    drafter = METHODS[name].build(material(prompt))
+    for budget in (0, 1, 2, 0, 50):
+        tree = drafter.propose(prompt, budget).cut(budget)
+        assert tree.tokens[0] == prompt[-1] and tree.num_draft <= budget
+        drafter.observe(tree, step_verdict(tree, [9] * len(tree)))
+        prompt = (*prompt, 9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_rejected_again_and_again(name: str) -> None:
+    """A target that never says what a drafter expects: one token a step, and drafts from real tokens only."""
+    prompt, context = (2, 3, 2, 3), [2, 3, 2, 3]
+    drafter = METHODS[name].build(material(prompt))
+    for step in range(30):
+        tree = drafter.propose(context, 9).cut(9)
+        assert tree.tokens[0] == context[-1]
+        token = next(each for each in range(step % 5, VOCAB) if each not in tree.children[0])
+        verdict = step_verdict(tree, [token] * len(tree))
+        assert verdict.accepted == 0
+        drafter.observe(tree, verdict)
+        context.append(token)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_leaks_between_generations(name: str) -> None:
+    """The corpus and the prompt that two drafters share are as they were."""
+    corpus = NGramCounts()
+    corpus.extend_apart([[2, 3, 4, 2, 3]])
+    shared = material((2, 3, 4, 2), corpus=corpus)
+    before = METHODS[name].build(shared).propose(shared.prompt, 8)
+    other = METHODS[name].build(shared)
+    for _ in range(6):
+        tree = other.propose((2, 3, 4, 2), 8)
+        other.observe(tree, step_verdict(tree, [7] * len(tree)))
+    assert corpus.row((2,)) == {3: 2} and corpus.row((2, 3)) == {4: 1}
+    assert METHODS[name].build(shared).propose(shared.prompt, 8) == before
+
+
+# Bigram and trigram.
+
+
+def test_bigram_follows_the_most_frequent_and_then_the_first_seen() -> None:
+    drafter = METHODS["bigram"].build(material([5, 6, 5, 7, 5, 7, 8, 6]))
+    tree = drafter.propose([5], 3)
+    # After 5: 6 once, 7 twice. After 7: 5 and 8 once each, 5 first.
+    assert tree == TokenTree((5, 7, 5, 7), (-1, 0, 1, 2), tree.probs)
+    assert tree.probs == pytest.approx((1.0, 3 / (3 + VOCAB), 2 / (2 + VOCAB), 3 / (3 + VOCAB)))
+
+
+def test_bigram_stops_where_nothing_is_known() -> None:
+    assert METHODS["bigram"].build(material([5, 6])).propose([5], 4).tokens == (5, 6)
+    assert METHODS["bigram"].build(material([5, 6])).propose([6], 4).tokens == (6,)
+
+
+def test_trigram_needs_its_context_twice() -> None:
+    once = material([1, 2, 3, 9, 2, 4, 8, 2, 4])
+    assert METHODS["trigram"].build(once).propose([1, 2], 1).tokens == (2, 4)  # (1, 2) seen once: the bigram row
+    assert METHODS["trigram"].build(once, min_context_count=1).propose([1, 2], 1).tokens == (2, 3)
+    twice = material([1, 2, 3, 9, 2, 4, 8, 2, 4, 1, 2, 3, 2, 4])
+    assert METHODS["trigram"].build(twice).propose([1, 2], 1).tokens == (2, 3)
+    assert METHODS["trigram"].build(twice, min_context_count=3).propose([1, 2], 1).tokens == (2, 4)
+
+
+def test_trigram_context_count_is_of_all_its_continuations() -> None:
+    apart = material([1, 2, 3, 1, 2, 5, 2, 7, 2, 7, 2, 7])
+    # (1, 2) was seen twice, once before 3 and once before 5: its row is used, though no count in it is 2.
+    assert METHODS["trigram"].build(apart).propose([1, 2], 1).tokens == (2, 3)
+
+
+def test_trigram_without_a_previous_token_is_a_bigram() -> None:
+    assert METHODS["trigram"].build(material([2, 4, 2, 4])).propose([2], 1).tokens == (2, 4)
+
+
+def test_trigram_rolls_its_own_context_forward() -> None:
+    text = [1, 2, 3, 4, 1, 2, 3, 4, 9, 3, 5, 9, 3, 5, 9, 3, 5]
+    # (2, 3) goes on with 4; the bigram row of 3 alone would say 5.
+    assert METHODS["trigram"].build(material(text)).propose([1, 2], 2).tokens == (2, 3, 4)
+    assert METHODS["bigram"].build(material(text)).propose([1, 2], 2).tokens == (2, 3, 5)
+
+
+def test_after_a_rejection_the_context_is_the_bonus_not_the_draft() -> None:
+    drafter = METHODS["trigram"].build(material([2, 6, 7, 2, 6, 7, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2]))
+    tree = drafter.propose([1, 2], 3)
+    assert tree.tokens == (2, 3, 4, 1)
+    drafter.observe(tree, step_verdict(tree, [6, 0, 0, 0]))  # 3 is rejected, the target says 6
+    tree = drafter.propose([1, 2, 6], 1)
+    assert tree.tokens == (6, 7)
+    drafter.observe(tree, step_verdict(tree, [7, 0]))
+    counts = drafter.counts  # type: ignore[attr-defined]
+    assert (counts.row((1, 2)), counts.row((2, 6)), counts.row((6, 7))) == ({3: 2, 6: 1}, {7: 3}, {2: 1, 1: 1, 0: 1})
+
+
+def test_the_corpus_and_the_text_count_together() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[5, 6], [5, 6], [8, 9]])
+    drafter = METHODS["bigram"].build(Material((5, 7, 8), VOCAB, 0, corpus))
+    assert drafter.propose([5], 1).tokens == (5, 6)
+    assert drafter.propose([8], 1).tokens == (8, 9)
+
+
+# Jacobi.
+
+
+def test_jacobi_guesses_become_the_targets_tokens_shifted_past_what_was_accepted() -> None:
+    prompt = (11, 12, 13)
+    drafter = METHODS["jacobi"].build(material(prompt))
+    tree = drafter.propose(prompt, 5)
+    assert tree.is_chain and len(tree) == 6 and set(tree.tokens[1:]) <= set(prompt)
+    # Nothing accepted: root says 20 (the bonus), the guesses after it become what nodes 1.. said.
+    assert tree.tokens[1] != 20
+    drafter.observe(tree, step_verdict(tree, [20, 21, 22, 23, 24, 25]))
+    tree = drafter.propose((*prompt, 20), 5)
+    assert tree.tokens == (20, 21, 22, 23, 24, 25)
+    # 21 and 22 accepted, bonus 30: what nodes 3.. said goes on, and the tail is filled from the prompt.
+    drafter.observe(tree, step_verdict(tree, [21, 22, 30, 33, 34, 35]))
+    tree = drafter.propose((*prompt, 20, 21, 22, 30), 5)
+    assert tree.tokens[:4] == (30, 33, 34, 35)
+    assert len(tree) == 6 and set(tree.tokens[4:]) <= set(prompt)
+
+
+def test_jacobi_settles_in_one_step_where_the_target_ignores_its_text() -> None:
+    prompt = tuple(range(2, 10))
+    for seed in range(10):
+        drafter = METHODS["jacobi"].build(material(prompt, seed=seed))
+        lane = function_lane(prompt, drafter, lambda tokens: len(tokens) % VOCAB, num_draft=6, max_new_tokens=60)
+        first = lane.step()
+        # Every guess but the refilled ones is right now.
+        assert lane.step().verdict.accepted >= 6 - first.verdict.accepted
+
+
+def test_jacobi_all_accepted_starts_anew() -> None:
+    drafter = METHODS["jacobi"].build(material((4,)))
+    tree = drafter.propose((4,), 3)
+    drafter.observe(tree, step_verdict(tree, [4, 4, 4, 9]))
+    assert drafter.propose((4, 4, 4, 4, 9), 3).tokens == (9, 4, 4, 4)
+
+
+# Prompt lookup.
+
+
+def lookup(prompt: list[int], budget: int = 10, **options: int) -> TokenTree:
+    return METHODS["prompt-lookup"].build(material(prompt), **options).propose(prompt, budget)
+
+
+def test_prompt_lookup_takes_the_longest_match_before_the_first() -> None:
+    #        1 2 3 -> 7          9 2 3 -> 8       3 -> 6
+    prompt = [3, 6, 9, 2, 3, 8, 1, 2, 3, 7, 1, 2, 3]
+    assert lookup(prompt).tokens == (3, 7, 1, 2, 3)  # three tokens
+    assert lookup(prompt, longest=2).tokens[1] == 8  # two: the first place of "2 3"
+    assert lookup(prompt, longest=1).tokens[1] == 6  # one: the first place of "3"
+    assert lookup(prompt, 2) == TokenTree((3, 7, 1), (-1, 0, 1), None, (-1, 9, 10))
+
+
+def test_prompt_lookup_takes_the_first_of_equal_matches() -> None:
+    assert lookup([1, 2, 5, 1, 2, 6, 1, 2]).tokens[1] == 5
+
+
+def test_prompt_lookup_without_a_match_drafts_nothing() -> None:
+    assert lookup([1, 2, 3]).tokens == (3,)
+    assert lookup([1, 2, 9, 2], shortest=2, longest=3).tokens == (2,)
+    assert lookup([4]).tokens == (4,)
+
+
+def test_prompt_lookup_sees_the_output() -> None:
+    drafter = METHODS["prompt-lookup"].build(material([1, 2, 3]))
+    tree = drafter.propose([1, 2, 3], 10)
+    drafter.observe(tree, step_verdict(tree, [8]))
+    drafter.observe(TokenTree.chain(8), step_verdict(TokenTree.chain(8), [3]))
+    assert drafter.propose([1, 2, 3, 8, 3], 10).tokens == (3, 8, 3)
+
+
+# The trie.
+
+
+def test_the_trie_drafts_from_the_prompt_and_by_default_from_the_output() -> None:
+    prompt = [1, 2, 3, 4]
+    static, growing = (METHODS["trie"].build(material(prompt), static=value) for value in (True, False))
+    for drafter in (static, growing):
+        for root, said in ((4, 8), (8, 9), (9, 4)):
+            tree = TokenTree.chain(root)
+            drafter.observe(tree, step_verdict(tree, [said]))
+    context = [*prompt, 8, 9, 4]
+    assert static.propose(context, 8).tokens == (4,)
+    assert growing.propose(context, 8).tokens == (4, 8, 9, 4)
+    assert static.propose([9, 2], 8).tokens == (2, 3, 4)
+
+
+def test_the_tries_prefix_is_the_most_that_is_matched() -> None:
+    prompt = [7, 1, 2, 5, 9, 1, 2, 6, 1, 2, 6]
+    assert METHODS["trie"].build(material(prompt)).propose([7, 1, 2], 1).tokens == (2, 5)
+    assert METHODS["trie"].build(material(prompt), prefix=2).propose([7, 1, 2], 1).tokens == (2, 6)
+
+
+def test_a_prefix_as_long_as_the_trie_is_deep_still_drafts() -> None:
+    drafter = METHODS["trie"].build(material([1, 2, 3, 1, 2]), n=2, prefix=32)
+    assert drafter.propose([1, 2, 3, 1, 2], 8).tokens == (2, 3)
+
+
+# The registry and options.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_are_listed_with_defaults_within_bounds(name: str) -> None:
+    method = METHODS[name]
+    for option in method.options:
+        assert option.bounds.help
+        for device in ("cpu", "cuda"):
+            value = method.defaults(device)[option.name]
+            if isinstance(option.bounds, Bounds):
+                assert option.bounds.low <= value <= option.bounds.high
+            else:
+                assert isinstance(option.bounds, Flag) and isinstance(value, bool)
+    assert method.title and method.summary
+    assert method.budget("cpu", method.defaults("cpu")) <= method.budget("cuda", method.defaults("cuda"))
+
+
+def test_the_designs_options_and_defaults() -> None:
+    assert [option.name for option in METHODS["trie"].options] == ["n", "prefix", "static"]
+    assert METHODS["trie"].defaults("cpu") == {"n": 13, "prefix": 3, "static": False}
+    assert METHODS["trie"].budget("cuda", {}) == 32
+    assert METHODS["trigram"].defaults("cpu") == {"min_context_count": 2, "sampled": False, "smoothing_percent": 100}
+    assert METHODS["prompt-lookup"].defaults("cpu") == {"longest": 3, "shortest": 1, "llma": False}
+    assert METHODS["prompt-lookup"].budget("cpu", {}) == 10
+    expected = {"n": 3, "window": 5, "guesses": 3, "pool_from_prompt": False}
+    assert METHODS["lookahead"].defaults("cpu") == expected
+    assert METHODS["lookahead"].defaults("cuda") == expected | {"n": 5, "window": 15, "guesses": 15}
+    assert METHODS["vanilla"].options == () and METHODS["vanilla"].budget("cuda", {}) == 0
+
+
+@pytest.mark.parametrize("name", DRAFTING)
+def test_every_option_at_either_bound_still_drafts(name: str) -> None:
+    method = METHODS[name]
+    for option in method.options:
+        ends = (option.bounds.low, option.bounds.high) if isinstance(option.bounds, Bounds) else (False, True)
+        for value in ends:
+            tokens, _ = run(name, (2, 3, 4, 2, 3), 1, 12, **{option.name: value})
+            assert tokens == continuation((2, 3, 4, 2, 3), markov(1, vocab=6, order=1), 40)
+
+
+@pytest.mark.parametrize("value", ["13", 13, " 13 "])
+def test_option_values_may_be_text(value: Any) -> None:
+    assert METHODS["trie"].check({"n": value, "static": "Yes"}) == {"n": 13, "static": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("n", 1), ("n", 65), ("n", "x"), ("n", 2.5), ("n", None), ("n", ""), ("n", True), ("n", "9" * 5000)]
+    + [("prefix", 0), ("prefix", -3), ("static", "maybe"), ("static", 2), ("static", None)],
+)
+def test_option_values_out_of_bounds_are_named(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=rf"trie\.{name} is "):
+        METHODS["trie"].check({name: value})
+
+
+def test_unknown_options_and_lanes_list_what_there_is() -> None:
+    with pytest.raises(InputError, match=r"trie\.n, trie\.prefix, trie\.static"):
+        METHODS["trie"].check({"depth": 3})
+    with pytest.raises(InputError, match=r"vanilla has no option 'n'; it has: none"):
+        METHODS["vanilla"].check({"n": 3})
+    with pytest.raises(InputError, match=r"'medusa'; choose from vanilla, bigram"):
+        find_method("medusa")
+
+
+@pytest.mark.parametrize(
+    ("n", "window", "guesses"), [(3, 5, 3), (5, 15, 15), (3, 1, 0), (16, 1, 0), (7, 4, 0), (4, 2, 9)]
+)
+def test_lookaheads_budget_is_the_most_that_it_drafts(n: int, window: int, guesses: int) -> None:
+    """Were it more, a prompt that fits would be refused and every lane warmed up for trees that never come."""
+    widest, row = 0, window + n - 3
+    for stage in range(n - 2):
+        widest = max(widest, (row - stage) + stage * (row - stage + 1))
+    full = (n - 1) * window - 1 + guesses * (n - 1)
+    budget = METHODS["lookahead"].budget("cpu", {"n": n, "window": window, "guesses": guesses})
+    assert budget == max(widest, full)
+    tall = LookaheadDrafter(material(range(2, 30)), n=n, window=window, guesses=guesses)
+    drafted = []
+    for step in range(n + 3):
+        tree = tall.propose([step], 10_000)
+        drafted.append(tree.num_draft)
+        tall.observe(tree, step_verdict(tree, [(7 * step + 3 * node) % 101 for node in range(len(tree))]))
+    assert max(drafted) <= budget

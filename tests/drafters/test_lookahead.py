@@ -1,0 +1,338 @@
+"""Lookahead against the article's rule, written here from its own terms: rows, columns, keys, positions.
+
+The rule: the trunk is the current token and row 0; row l, column i stands at position base + l + i and sees trunk
+0..i and rows 1..l of column i; a guess sees the current token and its own n-gram so far; nothing else is seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import verify
+from specrace.drafters.lookahead import LookaheadDrafter, NGramPool
+from specrace.model.sampling import Sampler
+from tests.parts import VOCAB, continuation, function_lane, markov, material, step_verdict, tiny_target
+
+SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
+Placed = tuple[tuple[int, ...], int]
+
+
+def test_there_are_settings_enough() -> None:
+    assert len(SETTINGS) >= 50
+
+
+def drafter_of(w: int, n: int, g: int, seed: int = 0, **options: bool) -> LookaheadDrafter:
+    prompt = random.Random(seed).sample(range(2, VOCAB), 20)
+    return LookaheadDrafter(material(prompt, seed=seed), n=n, window=w, guesses=g, **options)
+
+
+def random_targets(tree: TokenTree, chance: random.Random) -> list[int]:
+    """Random tokens, from few enough that trunk and rows often agree and pools fill."""
+    return [chance.randrange(2, 9) for _ in range(len(tree))]
+
+
+def fill(drafter: LookaheadDrafter, chance: random.Random, steps: int | None = None) -> int:
+    """Run the fill steps (or `steps`); returns the pending token."""
+    pending = 5
+    for _ in range(drafter.n - 2 if steps is None else steps):
+        tree = drafter.propose([pending], 10_000)
+        verdict = step_verdict(tree, random_targets(tree, chance))
+        drafter.observe(tree, verdict)
+        pending = verdict.bonus
+    return pending
+
+
+def published(rows: Sequence[Sequence[int]], current: int, guesses: Sequence[Sequence[int]]) -> set[Placed]:
+    """Every token of the published layout as (the tokens that it sees, in order, itself last; position - base)."""
+    trunk = [current, *rows[0]]
+    layout: list[tuple[list[int], int]] = [(trunk[: k + 1], k) for k in range(len(trunk))]
+    for level in range(1, len(rows)):
+        for column in range(len(rows[level])):
+            seen = trunk[: column + 1] + [rows[each][column] for each in range(1, level + 1)]
+            layout.append((seen, level + column))
+    for guess in guesses:
+        layout += [([current, *guess[: j + 1]], 1 + j) for j in range(len(guess))]
+    return {(tuple(seen), position) for seen, position in layout}
+
+
+def as_masked(tree: TokenTree) -> set[Placed]:
+    """The same of a tree, read off its ancestor mask and depths as the target does."""
+    mask = tree.ancestor_mask()
+    return {
+        (tuple(tree.tokens[other] for other in mask[node].nonzero()[0]), tree.depths[node]) for node in range(len(tree))
+    }
+
+
+@pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
+def test_rows_after_filling_and_the_column_a_step(w: int, n: int, g: int) -> None:
+    chance = random.Random(w * 100 + n * 10 + g)
+    drafter = drafter_of(w, n, g)
+    assert [len(row) for row in drafter.rows] == [w + n - 3]
+    for filled in range(n - 2):
+        assert not drafter.is_filled and len(drafter.rows) == filled + 1
+        fill(drafter, chance, steps=1)
+    assert drafter.is_filled
+    assert [len(row) for row in drafter.rows] == [w - 1, *[w] * (n - 2)]
+    for _ in range(3):
+        before = drafter.rows
+        tree = drafter.propose([3], 10_000)
+        drafter.observe(tree, step_verdict(tree, random_targets(tree, chance)))
+        assert drafter.rows[:-1] == [before[1][1:], *before[2:]]
+        assert [len(row) for row in drafter.rows] == [w - 1, *[w] * (n - 2)]
+
+
+@pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
+def test_mask_and_positions_are_the_published_ones(w: int, n: int, g: int) -> None:
+    chance = random.Random(w + n + g)
+    drafter = drafter_of(w, n, g, pool_from_prompt=bool(w % 2))
+    pending, merged = fill(drafter, chance), 0
+    for _ in range(8):
+        rows, guesses = drafter.rows, drafter.pool.after(pending)
+        tree = drafter.propose([pending], 10_000)
+        assert as_masked(tree) == published(rows, pending, guesses)
+        merged += (n - 1) * (w + len(guesses)) - len(tree)
+        verdict = step_verdict(tree, random_targets(tree, chance))
+        drafter.observe(tree, verdict)
+        pending = verdict.bonus
+    assert merged >= 0
+
+
+@pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
+def test_the_stages_of_filling_are_the_published_ones(w: int, n: int, g: int) -> None:
+    """While filling, every row is one token longer than its column count, and no guesses are verified."""
+    chance = random.Random(1)
+    drafter = drafter_of(w, n, g, pool_from_prompt=True)
+    pending = 5
+    for stage in range(n - 2):
+        rows = drafter.rows
+        assert [len(row) for row in rows] == [w + n - 3 - stage, *[w + n - 2 - stage] * stage]
+        tree = drafter.propose([pending], 10_000)
+        assert as_masked(tree) == published(rows, pending, [])
+        verdict = step_verdict(tree, random_targets(tree, chance))
+        drafter.observe(tree, verdict)
+        pending = verdict.bonus
+
+
+class RecordingPool(NGramPool):
+    """A pool that remembers what was put in."""
+
+    def __init__(self, guesses: int) -> None:
+        super().__init__(guesses)
+        self.inserted: list[tuple[int, tuple[int, ...]]] = []
+
+    def insert(self, key: int, ngram: tuple[int, ...]) -> None:
+        self.inserted.append((key, ngram))
+        super().insert(key, ngram)
+
+
+@pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
+def test_a_step_yields_one_ngram_a_column_keyed_by_the_token_before(w: int, n: int, g: int) -> None:
+    chance = random.Random(w * n + g)
+    drafter = drafter_of(w, n, g)
+    drafter.pool = pool = RecordingPool(g)
+    pending = fill(drafter, chance)
+    assert pool.inserted == []
+    for _ in range(4):
+        pool.inserted.clear()
+        rows = drafter.rows
+        tree = drafter.propose([pending], 10_000)
+        targets = random_targets(tree, chance)
+        said = dict(zip([seen for seen, _ in sorted_nodes(tree)], targets, strict=True))
+        drafter.observe(tree, step_verdict(tree, targets))
+        expected = []
+        for column in range(w):
+            trunk = [pending, *rows[0][:column]]
+            middle = [rows[level][column] for level in range(1, n - 1)]
+            expected.append((trunk[-1], (*middle, said[(*trunk, *middle)])))
+        assert pool.inserted == expected
+        assert all(len(ngram) == n - 1 for _, ngram in pool.inserted)
+        pending = step_verdict(tree, targets).bonus
+
+
+def sorted_nodes(tree: TokenTree) -> list[Placed]:
+    """Every node's path as tokens, in the order of the nodes."""
+    return [(tuple(tree.tokens[each] for each in tree.path_to(node)), node) for node in range(len(tree))]
+
+
+def test_worked_example() -> None:
+    """W = 3, N = 4: one step of the full window, by hand."""
+    drafter = drafter_of(3, 4, 2)
+    drafter.rows = [[11, 12], [21, 22, 23], [31, 32, 33]]
+    tree = drafter.propose([9], 100)
+    #  9 - 11 - 12
+    #  |    |    23 - 33
+    #  |   22 - 32
+    # 21 - 31
+    assert tree.tokens == (9, 11, 12, 21, 22, 23, 31, 32, 33)
+    assert tree.parents == (-1, 0, 1, 0, 1, 2, 3, 4, 5)
+    assert tree.depths == (0, 1, 2, 1, 2, 3, 2, 3, 4)
+    drafter.observe(tree, step_verdict(tree, [70, 0, 0, 0, 0, 0, 41, 42, 43]))
+    assert drafter.rows == [[22, 23], [31, 32, 33], [41, 42, 43]]
+    assert drafter.pool.after(9) == [(21, 31, 41)]
+    assert drafter.pool.after(11) == [(22, 32, 42)]
+    assert drafter.pool.after(12) == [(23, 33, 43)]
+
+
+@pytest.mark.parametrize("depth", range(8))
+@pytest.mark.parametrize(("w", "n"), [(1, 3), (3, 4), (5, 3), (4, 5)])
+def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, depth: int) -> None:
+    """A column is W's no more once its deepest token would stand past the end; the others go on as ever."""
+    drafter, whole = drafter_of(w, n, 3), drafter_of(w, n, 3)
+    pending = fill(drafter, random.Random(5))
+    assert fill(whole, random.Random(5)) == pending and drafter.rows == whole.rows
+    drafter.pool = pool = RecordingPool(3)
+    whole.pool = every = RecordingPool(3)
+    rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
+    tree, wide = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
+    cut = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
+    assert as_masked(tree) == (published(cut, pending, []) if columns else {((pending,), 0)})
+    said = dict(zip([seen for seen, _ in sorted_nodes(wide)], random_targets(wide, random.Random(1)), strict=True))
+    for each, shape in ((drafter, tree), (whole, wide)):
+        each.observe(shape, step_verdict(shape, [said[seen] for seen, _ in sorted_nodes(shape)]))
+    assert pool.inserted == every.inserted[:columns]
+    if columns:
+        assert drafter.rows == [whole.rows[0][: columns - 1], *(row[:columns] for row in whole.rows[1:])]
+    else:
+        assert drafter.rows == rows
+
+
+@pytest.mark.parametrize("limit", range(1, 12))
+@pytest.mark.parametrize(("w", "n"), [(1, 3), (2, 6), (5, 3), (4, 5)])
+def test_answers_shorter_than_the_window_are_those_of_the_target(w: int, n: int, limit: int) -> None:
+    for seed in range(3):
+        prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
+        drafter = LookaheadDrafter(material(prompt, seed=seed), n=n, window=w, guesses=2, pool_from_prompt=seed == 1)
+        lane = function_lane(prompt, drafter, markov(seed, vocab=9, order=2), num_draft=200, max_new_tokens=limit)
+        while not lane.end:
+            lane.step()
+        assert lane.tokens == continuation(prompt, markov(seed, vocab=9, order=2), limit)
+
+
+def test_the_pool_drops_the_least_recently_inserted() -> None:
+    pool = NGramPool(3)
+    for ngram in ((1, 1), (2, 2), (3, 3)):
+        pool.insert(7, ngram)
+    pool.insert(7, (1, 1))  # a refresh: (2, 2) is the oldest now
+    pool.insert(7, (4, 4))
+    assert pool.after(7) == [(4, 4), (1, 1), (3, 3)]
+    pool.insert(7, (1, 1))  # from the middle: nothing goes
+    assert pool.after(7) == [(1, 1), (4, 4), (3, 3)]
+    pool.insert(7, (5, 5))
+    assert pool.after(7) == [(5, 5), (1, 1), (4, 4)]
+    assert pool.after(8) == []
+
+
+def test_pools_of_tokens_are_apart_and_one_of_size_none_is_empty() -> None:
+    pool = NGramPool(1)
+    pool.insert(1, (5,))
+    pool.insert(2, (6,))
+    assert pool.after(1) == [(5,)] and pool.after(2) == [(6,)]
+    nothing = NGramPool(0)
+    nothing.insert(1, (5,))
+    assert nothing.after(1) == []
+
+
+@pytest.mark.parametrize(("n", "w"), [(3, 1), (3, 5), (5, 4), (7, 2)])
+def test_a_full_match_emits_n_tokens(n: int, w: int) -> None:
+    """N-1 matched and the bonus, which the reference code drops."""
+    prompt = list(range(10, 10 + n))
+    text = prompt + [prompt[0]]
+    drafter = LookaheadDrafter(material(text), n=n, window=w, guesses=2, pool_from_prompt=True)
+    fill(drafter, random.Random(2))
+    # The pool knows prompt[1:] after prompt[0]; the target repeats the prompt.
+    following = dict(zip(prompt, [*prompt[1:], prompt[0]], strict=True))
+    lane = function_lane(text, drafter, lambda tokens: following.get(tokens[-1], 0), num_draft=500)
+    step = lane.step()
+    assert step.verdict.accepted == n - 1
+    assert list(step.emitted) == [*prompt[1:], prompt[0]] and len(step.emitted) == n
+
+
+def test_guesses_that_share_a_prefix_share_its_nodes() -> None:
+    drafter = drafter_of(1, 4, 5)
+    fill(drafter, random.Random(0))
+    drafter.rows = [[], [20], [21]]
+    for ngram in ((30, 31, 32), (30, 31, 33), (30, 34, 35), (20, 21, 36)):
+        drafter.pool.insert(9, ngram)
+    tree = drafter.propose([9], 100)
+    # The window's branch 20-21 goes on with 36; the others are one tree under 30.
+    assert tree.num_draft == 2 + 1 + 6
+
+
+def test_the_most_recent_guess_is_drafted_first() -> None:
+    """So that what a small budget cuts off is the oldest."""
+    drafter = drafter_of(2, 3, 3)
+    fill(drafter, random.Random(0))
+    for ngram in ((30, 31), (40, 41), (50, 51)):
+        drafter.pool.insert(9, ngram)
+    tree = drafter.propose([9], 7)
+    assert [token for token in tree.tokens if token >= 30][::2] == [50, 40, 30]
+
+
+def test_a_budget_too_small_for_the_window_leaves_the_window_as_it_is() -> None:
+    drafter = drafter_of(5, 4, 2)
+    fill(drafter, random.Random(0))
+    drafter.pool.insert(9, (30, 31, 32))
+    rows = drafter.rows
+    tree = drafter.propose([9], 3)
+    assert tree.tokens == (9, 30, 31, 32)
+    drafter.observe(tree, step_verdict(tree, [30, 31, 32, 33]))
+    assert drafter.rows == rows
+    drafter.propose([33], 10_000)
+    assert len(drafter.propose([33], 10_000)) > 10
+
+
+@pytest.mark.parametrize("n", [3, 4, 6])
+def test_pool_from_prompt_knows_every_ngram_of_prompt_and_output(n: int) -> None:
+    prompt = [random.Random(n).randrange(2, 6) for _ in range(30)]
+    drafter = LookaheadDrafter(material(prompt), n=n, window=2, guesses=64, pool_from_prompt=True)
+    drafter.rows = [[3] * (2 + n - 3)]
+    lane = function_lane(prompt, drafter, markov(3, vocab=6, order=1), num_draft=0, max_new_tokens=12)
+    while not lane.end:
+        lane.step()
+    text = lane.context
+    expected: dict[int, set[tuple[int, ...]]] = {}
+    for start in range(len(text) - n + 1):
+        expected.setdefault(text[start], set()).add(tuple(text[start + 1 : start + n]))
+    for token in range(VOCAB):
+        assert set(drafter.pool.after(token)) == expected.get(token, set())
+
+
+def test_without_pool_from_prompt_the_prompt_leaves_nothing() -> None:
+    drafter = LookaheadDrafter(material([2, 3, 4] * 5), n=3, window=2, guesses=5)
+    assert all(drafter.pool.after(token) == [] for token in range(VOCAB))
+
+
+def test_the_first_row_is_drawn_from_the_prompt() -> None:
+    drafter = LookaheadDrafter(material([8, 9], seed=4), n=6, window=12, guesses=1)
+    assert len(drafter.rows[0]) == 15 and set(drafter.rows[0]) == {8, 9}
+
+
+def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
+    """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
+    target, prompt, params = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
+    drafter = LookaheadDrafter(material(prompt), n=3, window=4, guesses=2)
+    session = target.session(target.prefill(prompt), 40, params)
+    tree = drafter.propose(prompt, 40)
+    logits = session.logits(tree)
+    drafter.observe(tree, verify(tree, session.score(tree)))
+    # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
+    drawn = Sampler(params).choose(logits, range(4, 4 + len(tree))).tolist()
+    assert drafter.rows[-1] == drawn[1:] != logits.argmax(-1).tolist()[1:]
+
+
+@pytest.mark.parametrize(("w", "n", "g"), SETTINGS[::7])
+def test_it_never_changes_the_text(w: int, n: int, g: int) -> None:
+    for seed in range(4):
+        prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
+        drafter = LookaheadDrafter(
+            material(prompt, seed=seed), n=n, window=w, guesses=g, pool_from_prompt=seed % 2 == 0
+        )
+        lane = function_lane(prompt, drafter, markov(seed, vocab=9, order=2), num_draft=200, max_new_tokens=30)
+        while not lane.end:
+            lane.step()
+        assert lane.tokens == continuation(prompt, markov(seed, vocab=9, order=2), 30)

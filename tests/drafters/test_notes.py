@@ -1,0 +1,262 @@
+"""What drafters tell of their drafts: true, bounded, off the clock, and kept in a recording."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specrace.core.cost_curve import assumed_curve
+from specrace.core.events import Step, Timing, from_json, to_json
+from specrace.core.note import MAX_FACTS, MAX_ROW_TOKENS, MAX_ROWS, Note, NoteRow
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict, verify
+from specrace.drafters import METHODS, Material
+from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.lookahead import LookaheadDrafter
+from specrace.drafters.ngram_table import TrigramDrafter
+from specrace.drafters.trie import TrieDrafter
+from specrace.engine.lane import Lane
+from specrace.ngrams.counts import NGramCounts
+from tests.parts import VOCAB, FunctionSession, material, random_prompt
+
+
+def next_token(tokens: Sequence[int]) -> int:
+    """Mostly what followed the last token before, so that drafts are accepted, and some are not."""
+    last = tokens[-1]
+    for place in range(len(tokens) - 2, 0, -1):
+        if tokens[place - 1] == last and len(tokens) % 7:
+            return tokens[place]
+    return 2 + (7 * last + len(tokens)) % (VOCAB - 2)
+
+
+def run(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
+    method = METHODS[name]
+    drafter = method.build(material(prompt), **options)
+    budget = method.budget("cpu", method.defaults("cpu") | options)
+    session = FunctionSession(prompt, next_token)
+    lane = Lane(name, drafter, session, prompt, max_new_tokens=60, num_draft=budget)  # type: ignore[arg-type]
+    steps = []
+    while not lane.end:
+        steps.append(lane.step())
+    return steps
+
+
+@pytest.fixture(params=range(5))
+def prompt(request: pytest.FixtureRequest) -> tuple[int, ...]:
+    return random_prompt(random.Random(request.param), longest=80)
+
+
+def occurrences(text: Sequence[int], ngram: Sequence[int]) -> int:
+    size = len(ngram)
+    return sum(tuple(text[start : start + size]) == tuple(ngram) for start in range(len(text) - size + 1))
+
+
+def test_the_trie_tells_what_matched_and_how_often_each_node_was_seen(prompt: tuple[int, ...]) -> None:
+    text, counted = list(prompt), 0
+    for step in run("trie", prompt, prefix=1):
+        note, tree = step.note, step.tree
+        assert note is not None
+        length = note.facts["matched tokens"]
+        if tree.num_draft:
+            assert length == 1 and note.rows[0].tokens == (text[-1],) and len(note.counts) == len(tree)
+            for node in range(1, len(tree)):
+                path = [text[-1], *(tree.tokens[each] for each in tree.path_to(node)[1:])]
+                assert note.counts[node] == occurrences(text, path)
+                counted += 1
+        text += step.emitted
+    assert counted > 20
+
+
+def test_the_trigram_tells_the_row_of_each_guess_and_where_it_backed_off(prompt: tuple[int, ...]) -> None:
+    text, rows = list(prompt), {"bigram": 0, "trigram": 0}
+    for step in run("trigram", prompt):
+        assert step.note is not None
+        said = [*text, *step.tree.tokens[1:]]
+        for guess, row in enumerate(step.note.rows[: step.tree.num_draft]):
+            so_far = said[: len(text) + guess]
+            last = so_far[-2:] if row.label.startswith("trigram") else so_far[-1:]
+            assert row.after == tuple(last)
+            assert row.tokens[0] == step.tree.tokens[guess + 1]
+            assert row.counts == tuple(occurrences(text, [*last, token]) for token in row.tokens)
+            rows["trigram" if len(last) == 2 else "bigram"] += 1
+            if len(last) == 1 and len(so_far) > 1:
+                assert (
+                    f"trigram only {sum(occurrences(text, [*so_far[-2:], each]) for each in range(VOCAB))}×"
+                    in row.label
+                )
+        text += step.emitted
+    assert rows["bigram"]
+
+
+def test_lookahead_tells_its_window_and_the_hits_of_its_pool(prompt: tuple[int, ...]) -> None:
+    hits, left = 0, 60
+    for step in run("lookahead", prompt, n=4, window=5, guesses=3):
+        assert step.note is not None
+        tree, rows = step.tree, step.note.rows
+        window = [row.tokens for row in rows if row.group == "Window"]
+        pool = [row for row in rows if row.group == "Pool"]
+        assert step.note.facts["pool hits"] == len(pool)
+        for column in range(len(window[0]) if window else 0):
+            # Every column hangs from its trunk token, and the trunk begins with the pending one.
+            node = 0
+            for token in window[0][1 : column + 1]:
+                node = tree.children[node][token]
+            for row in window[1:]:
+                node = tree.children[node][row[column]]
+        for row in pool if len(window) == 3 else []:
+            node = 0
+            # Near the end only what may still be said is drafted: of the tokens left one is the target's own.
+            for token in row.tokens[: left - 1]:
+                node = tree.children[node][token]
+            hits += 1
+        left -= len(step.emitted)
+    assert hits and not left
+
+
+def test_fusion_tells_where_each_guess_is_from_and_why_it_stops(prompt: tuple[int, ...]) -> None:
+    text, sources = list(prompt), set()
+    for step in run("fusion", prompt):
+        note, tree = step.note, step.tree
+        assert note is not None and note.facts["drafted"] == tree.num_draft
+        told, drafted = Counter(token for row in note.rows for token in row.tokens), Counter(tree.tokens[1:])
+        assert told == drafted or (told < drafted and any(len(row.tokens) == MAX_ROW_TOKENS for row in note.rows))
+        for row in note.rows:
+            source, _, words = row.label.partition(", ")
+            sources.add(source)
+            length = int(words.split()[0]) if words else 0
+            for token in row.tokens:
+                paths = [[*text, *(tree.tokens[each] for each in tree.path_to(node)[1:])]
+                         for node in range(1, len(tree)) if tree.tokens[node] == token]  # fmt: skip
+                if source == "prompt and output":
+                    assert any(occurrences(text, path[-length - 1 :]) for path in paths)
+                else:
+                    assert source == "frequent in the text" and token in text
+        if tree.num_draft:
+            assert tree.probs is not None
+            reached = [1.0]
+            for node in range(1, len(tree)):
+                reached.append(reached[tree.parents[node]] * tree.probs[node])
+            assert note.facts["should bring"] == f"{sum(reached):.2f} tokens"
+            looked_at = note.facts["guesses looked at"]
+            assert isinstance(looked_at, int) and looked_at >= tree.num_draft
+            assert ("first left out" in note.facts) == (looked_at > tree.num_draft)
+        text += step.emitted
+    assert "prompt and output" in sources
+
+
+def test_fusion_names_each_of_its_sources() -> None:
+    counts = NGramCounts()
+    counts.extend_apart([[2, 3, 11, 12]])
+    curve = assumed_curve("cuda")
+    given = material((1, 2, 1, 4, 2, 3), past=((9, 2, 3, 7),), corpus=counts, curve=curve)
+    drafter = FusionDrafter(given, corpus=True)
+    tree = drafter.propose((1, 2, 1, 4, 2, 3), 12)
+    told = {row.label: row.tokens for row in drafter.note(tree).rows}
+    assert told["earlier outputs, 2 tokens matched"] == (7,)
+    assert told["the corpus"][0] == 11
+    tree = FusionDrafter(given).propose((1, 2, 1, 4, 2, 3), 0)
+    assert FusionDrafter(given).note(tree).facts["drafted"] == 0
+
+
+def test_the_draft_model_tells_how_sure_it_is(prompt: tuple[int, ...]) -> None:
+    for step in run("draft-model", prompt):
+        assert step.note is not None and step.tree.probs is not None
+        reached = [float(np.prod(step.tree.probs[: size + 1])) for size in range(len(step.tree))]
+        assert step.note.facts["by its own estimate"] == f"{sum(reached):.2f} tokens"
+        assert step.note.facts["sure of the whole"] == f"{reached[-1]:.0%}"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_note_survives_json_and_is_bounded(name: str, prompt: tuple[int, ...]) -> None:
+    for step in run(name, prompt):
+        assert from_json(json.loads(json.dumps(to_json(step)))) == step
+        if step.note is not None:
+            assert len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
+            assert len(step.note.counts) in (0, len(step.tree))
+
+
+def test_the_widest_window_is_cut() -> None:
+    steps = run("lookahead", tuple(range(2, 30)), n=16, window=64, guesses=64, pool_from_prompt=True)
+    notes = [step.note for step in steps if step.note is not None]
+    assert max(len(note.rows) for note in notes) <= MAX_ROWS
+    assert max(len(row.tokens) for note in notes for row in note.rows) == MAX_ROW_TOKENS
+
+
+class Slow:
+    """Tells at length: a note takes a minute by the clock that it is given."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def clock(self) -> float:
+        return 60.0 * self.told
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        return TokenTree.chain(context[-1])
+
+    def note(self, tree: TokenTree) -> Note:
+        self.told += 1
+        return Note({str(number): number for number in range(100)})
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Nothing."""
+
+
+def test_a_note_is_not_on_the_lane_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter = Slow()
+    monkeypatch.setattr(time, "perf_counter", drafter.clock)
+    lane = Lane("slow", drafter, FunctionSession((2, 3), next_token), (2, 3), max_new_tokens=5, num_draft=4)  # type: ignore[arg-type]
+    steps = [lane.step() for _ in range(5)]
+    assert drafter.told == 5
+    assert [step.timing.total_ms for step in steps] == [0.0] * 5 and drafter.clock() == 300.0
+    assert steps[0].note is not None and len(steps[0].note.facts) == MAX_FACTS
+
+
+def a_step(note: Note | None) -> Step:
+    tree = TokenTree((1, 2), (-1, 0))
+    return Step("trie", 0, 1.0, tree, verify(tree, Scores((2, 3))), (2, 3), Timing(1, 1, 1), note=note)
+
+
+def test_a_recording_of_before_there_were_notes_still_opens() -> None:
+    row = to_json(a_step(None))
+    assert "note" not in row
+    assert from_json(row) == a_step(None)
+
+
+ROW = {"group": "", "label": "", "tokens": [1], "counts": [], "after": [], "pieces": [], "after_text": ""}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"facts": {"a": [1]}}, {"facts": None}, {"facts": [1]}, {"rows": 3}, {"rows": [{}]}, {"counts": [0]},
+        {"counts": [0, "1"]}, {"counts": None}, {"facts": {str(n): n for n in range(9)}}, {"rows": [ROW] * 25},
+        {"rows": [{**ROW, "counts": [1, 2]}]}, {"rows": [{**ROW, "tokens": [1.5]}]},
+    ],
+)  # fmt: skip
+def test_what_is_no_note_is_refused(change: dict[str, Any]) -> None:
+    row = to_json(a_step(Note({"a": 1}, (NoteRow("g", "l", (1,), (2,)),), (0, 5))))
+    assert from_json(row) == from_json(json.loads(json.dumps(row)))
+    with pytest.raises(ValueError, match=r"event|note|counts"):
+        from_json({**row, "note": {**row["note"], **change}})
+
+
+def test_texts_are_filled_in() -> None:
+    note = Note({}, (NoteRow("g", "l", (1, 2), after=(3, 4)),)).told(lambda token: f"<{token}>")
+    assert note.rows[0].pieces == ("<1>", "<2>") and note.rows[0].after_text == "<3><4>"
+    assert replace(note.rows[0], pieces=()).tokens == (1, 2)
+
+
+def test_drafters_tell_when_asked_before_they_learn() -> None:
+    """Trie, trigram and lookahead are asked with nothing drafted, too."""
+    for build in (TrieDrafter, TrigramDrafter, LookaheadDrafter):
+        drafter = build(Material((2, 3, 2, 3, 2), VOCAB))
+        assert drafter.note(drafter.propose((2, 3, 2), 0)) is not None

@@ -1,0 +1,158 @@
+"""Sampled bigram and trigram drafts: q is a distribution, it is what was drawn from, and it is the note's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS, Material
+from specrace.drafters.sampled_rows import SampledRows
+from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
+from tests.parts import step_verdict
+
+TEXT = (1, 2, 3, 1, 2, 3, 1, 2, 0, 4, 2, 0, 3, 3, 1, 2)
+SMALL, LARGE = 5, LARGEST_VOCABULARY + 1
+ORDERS = ("bigram", "trigram")
+
+
+def drafter(name: str, vocab: int = SMALL, seed: int = 0, prompt: tuple[int, ...] = TEXT, **values: Any) -> Any:
+    """A sampled drafter on TEXT at a temperature of 1, or at another rule; the rest are its options."""
+    params = values.pop("params", SamplingParams(1.0))
+    corpus = values.pop("corpus", None)
+    return METHODS[name].build(Material(prompt, vocab, seed, corpus, params=params), sampled=True, **values)
+
+
+def smoothed(counts: dict[int, int], vocab: int = SMALL, added: float = 1.0) -> np.ndarray:
+    row = np.array([counts.get(token, 0) + added for token in range(vocab)])
+    return row / row.sum()
+
+
+@pytest.mark.parametrize("vocab", [SMALL, LARGE])
+@pytest.mark.parametrize("name", ORDERS)
+def test_q_is_a_distribution_a_guess_and_the_trees_probs_are_of_it(name: str, vocab: int) -> None:
+    drafts = drafter(name, vocab)
+    for budget in (0, 1, 6):
+        tree = drafts.propose(TEXT, budget)
+        q = drafts.distributions()
+        assert tree.is_chain and tree.num_draft == budget and q.shape == (budget, vocab)
+        assert q.sum(axis=1) == pytest.approx(1.0) and (q > 0).all()
+        assert tree.probs == (1.0, *(q[place, token] for place, token in enumerate(tree.tokens[1:])))
+
+
+@pytest.mark.parametrize("vocab", [SMALL, LARGE])
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("params", [SamplingParams(1.0), SamplingParams(0.5), SamplingParams(1.3, top_p=0.9, top_k=3)])
+def test_q_is_what_was_drawn_from(name: str, vocab: int, params: SamplingParams) -> None:
+    """Frequencies of the second guess, given the first: the context has rolled on by then."""
+    drafts = drafter(name, vocab, params=params)
+    drawn: dict[int, list[int]] = {}
+    rows: dict[int, np.ndarray] = {}
+    for _ in range(3000):
+        first, second = drafts.propose(TEXT, 2).tokens[1:]
+        drawn.setdefault(first, []).append(second)
+        again = rows.setdefault(first, drafts.distributions()[1])
+        assert (drafts.distributions()[1] == again).all()
+    first, seconds = max(drawn.items(), key=lambda pair: len(pair[1]))
+    assert len(seconds) > (500 if vocab == SMALL else 30)
+    found = np.bincount(seconds, minlength=vocab) / len(seconds)
+    expected_noise = np.sqrt(2 * rows[first] / np.pi / len(seconds)).sum() / 2
+    assert np.abs(found - rows[first]).sum() / 2 < 1.6 * expected_noise + 0.01
+
+
+def test_rows_are_the_notes() -> None:
+    """(1, 2) was seen four times, before 3, 3 and 0 (its last stands at the end); alone, 2 also before another 0."""
+    bigram, trigram = ({3: 2, 0: 2}, {3: 2, 0: 1})
+    for name, counts in (("bigram", bigram), ("trigram", trigram)):
+        drafts = drafter(name)
+        drafts.propose(TEXT, 1)
+        assert drafts.distributions()[0] == pytest.approx(smoothed(counts))
+
+
+def test_backing_off_is_by_raw_counts_and_before_the_temperature() -> None:
+    """(4, 2) was seen once: the bigram row. A context never seen in the table of one: uniform."""
+    text = (*TEXT, 4, 2)
+    params = SamplingParams(0.5)
+    drafts = drafter("trigram", prompt=text, params=params)
+    drafts.propose(text, 1)
+    squares = smoothed({3: 2, 0: 2, 4: 1}) ** 2
+    assert drafts.distributions()[0] == pytest.approx(squares / squares.sum())
+    trusting = drafter("trigram", prompt=text, params=params, min_context_count=1)
+    trusting.propose(text, 1)
+    squares = smoothed({0: 1}) ** 2
+    assert trusting.distributions()[0] == pytest.approx(squares / squares.sum())
+    alone = drafter("trigram", prompt=(4,))
+    alone.propose((4,), 1)
+    assert alone.distributions()[0] == pytest.approx(np.full(SMALL, 0.2))
+
+
+def test_smoothing_is_an_option() -> None:
+    drafts = drafter("bigram", smoothing_percent=25)
+    drafts.propose(TEXT, 1)
+    assert drafts.distributions()[0] == pytest.approx(smoothed({3: 2, 0: 2}, added=0.25))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_dense_and_sparse_tables_are_the_same_rows(name: str) -> None:
+    """Also while the text grows, and with a corpus below."""
+    corpus = NGramCounts()
+    corpus.extend_apart([[4, 4, 1, 2, 2], [1, 2]])
+    small, large = (drafter(name, vocab, corpus=corpus, smoothing_percent=1) for vocab in (SMALL, LARGE))
+    context = list(TEXT)
+    for said in (2, 4, 1, 2, 3, 0, 2, 4):
+        rows = []
+        for drafts in (small, large):
+            drafts.propose(context, 1)
+            row = drafts.distributions()[0, :SMALL]
+            rows.append(row / row.sum())
+            tree = TokenTree.chain(context[-1])
+            drafts.observe(tree, step_verdict(tree, [said]))
+        assert rows[0] == pytest.approx(rows[1])
+        context.append(said)
+    assert corpus.row((1, 2)) == {2: 1}
+
+
+def test_the_resampled_token_rolls_the_context_and_the_counts() -> None:
+    drafts = drafter("trigram", smoothing_percent=1)
+    tree = drafts.propose(TEXT, 3)
+    said = next(token for token in range(SMALL) if token != tree.tokens[1])
+    verdict = step_verdict(tree, [said] * len(tree))
+    assert verdict.accepted == 0
+    drafts.observe(tree, verdict)
+    drafts.propose((*TEXT, said), 1)
+    counts = NGramCounts()
+    counts.extend((*TEXT, said))
+    context = (2, said) if counts.total((2, said)) >= 2 else (said,)
+    assert drafts.distributions()[0] == pytest.approx(smoothed(counts.row(context), added=0.01))
+
+
+def test_dense_counts_are_arrays_of_every_pair_and_triple() -> None:
+    corpus = NGramCounts()
+    corpus.extend_apart([[0, 1], [1, 0, 1]])
+    counts = NGramCounts(below=corpus)
+    counts.extend([1, 0])
+    dense = DenseCounts(3, counts)
+    dense.extend([1, 2])
+    assert dense.bigrams.tolist() == [[0, 3, 0], [2, 0, 1], [0, 0, 0]]
+    assert dense.trigrams.sum() == 3 and dense.trigrams[1, 0, 1] == 2 and dense.trigrams[0, 1, 2] == 1
+    assert dense.row((1, 0)).tolist() == [0, 2, 0] and counts.row((0,)) == {1: 2}
+
+
+def test_small_vocabularies_are_dense() -> None:
+    random = np.random.default_rng(0)
+    for size, kept in ((LARGEST_VOCABULARY, True), (LARGE, False)):
+        rows = SampledRows(NGramCounts(), size, 1.0, SamplingParams(1.0), random)
+        assert (rows._dense is not None) == kept
+
+
+def test_another_seed_draws_otherwise() -> None:
+    assert len({drafter("bigram", seed=seed).propose(TEXT, 8).tokens for seed in range(6)}) > 3
+    assert drafter("bigram", seed=2).propose(TEXT, 8) == drafter("bigram", seed=2).propose(TEXT, 8)
+
+
+def test_methods_say_whether_they_can_sample() -> None:
+    assert [name for name, method in METHODS.items() if method.samples] == ["bigram", "trigram", "draft-model"]

@@ -1,0 +1,110 @@
+"""`generate` hands on all that it is given, and a lane's result is judged over what both lanes said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from specrace.core.events import Finished, Step
+from specrace.core.metrics import LaneMetrics
+from specrace.core.sampling_params import SamplingParams
+from specrace.drafters.vanilla import VanillaDrafter
+from specrace.engine.lane import Lane
+from specrace.engine.race import RaceSpec, RaceTarget, generate, race, result
+from specrace.model.target import Target
+from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.suffix_index import SuffixIndex
+from tests.parts import VOCAB, function_lane, material, tiny_target
+
+PROMPT = (2, 3, 4, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return tiny_target("llama")
+
+
+def text(target: Target, method: str = "vanilla", **values: Any) -> list[int]:
+    return [token for step in generate(target, method, PROMPT, **values) for token in step.emitted]
+
+
+def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: Target) -> None:
+    explicit = {"max_new_tokens": 128, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0}
+    prompts = [(token, 5, 6) for token in range(8, 24)]
+    outputs = [[token for step in generate(target, "vanilla", prompt) for token in step.emitted] for prompt in prompts]
+    assert max(map(len, outputs)) == 128
+    assert text(target) == text(target, **explicit)
+    assert text(target, temperature=5.0) == text(target, **(explicit | {"temperature": 5.0}))
+    assert text(target, temperature=5.0) != text(target, temperature=5.0, seed=1)
+
+
+def test_sizes_rules_and_documents_reach_the_drafter(target: Target) -> None:
+    steps = list(generate(target, "trie", (2, 3, 4, 5, 2, 3, 4, 5, 2), max_new_tokens=20, num_draft=2))
+    assert max(step.tree.num_draft for step in steps) == 2
+    drawn = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
+    assert all(step.checks is not None for step in drawn)
+    corpus = NGramCounts()
+    corpus.extend_apart([[9, 7]])
+    assert next(generate(target, "bigram", (9,), corpus=corpus, max_new_tokens=5)).tree.tokens[:2] == (9, 7)
+    index = SuffixIndex([(9, 8, 7, 6)])
+    assert next(generate(target, "rest", (9, 8), corpus_index=index, max_new_tokens=5)).tree.tokens == (8, 7, 6)
+    past = ((9, 8, 7, 6),)
+    assert next(generate(target, "suffix", (9, 8), past=past, max_new_tokens=5)).tree.tokens == (8, 7, 6)
+
+
+def test_a_result_has_the_figures_of_the_steps(target: Target) -> None:
+    events = list(race(target, PROMPT, RaceSpec(("trie",), max_new_tokens=30)))
+    metrics = LaneMetrics()
+    for event in events:
+        if isinstance(event, Step) and event.lane == "trie":
+            metrics.add(event)
+    finished = cast(Finished, events[-1]).lanes[1]
+    assert metrics.drafted
+    assert (finished.drafted_per_step, finished.acceptance_rate) == (metrics.drafted_per_step, metrics.acceptance_rate)
+    assert (finished.tokens, finished.steps, finished.tau) == (metrics.tokens, metrics.steps, metrics.tau)
+
+
+class Explaining:
+    """As much of a target as explaining a difference needs."""
+
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        return (tokens[-1], 0), 0.5
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(tokens[0])
+
+
+def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
+    """A lane that counts on from the prompt, after some steps."""
+    lane = function_lane(
+        PROMPT, VanillaDrafter(material(PROMPT)), lambda tokens: (tokens[-1] + 1) % VOCAB, max_new_tokens=max_new_tokens
+    )
+    lane.name = name
+    for _ in range(steps):
+        lane.step()
+    return lane
+
+
+@pytest.mark.parametrize(
+    ("vanilla", "lane", "identical", "position"),
+    [
+        ((6, 6), (6, 6), True, None),
+        ((6, 2), (6, 6), True, None),  # vanilla was stopped
+        ((6, 6), (6, 2), True, None),  # the lane was
+        ((6, 2), (6, 0), None, None),  # before it said anything
+        ((6, 6), (4, 4), False, 4),  # both came to an end, and one said more
+    ],
+)
+def test_lanes_are_compared_as_far_as_both_got(
+    vanilla: tuple[int, int], lane: tuple[int, int], identical: bool | None, position: int | None
+) -> None:
+    base, other = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
+    metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
+    found = result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingParams())
+    assert found.identical is identical
+    assert (found.first_difference and found.first_difference.position) == position
+    assert found.end == (other.end or "stopped")
+    if found.first_difference is not None:
+        assert (found.first_difference.best, found.first_difference.gap) == (("7", "0"), 0.5)

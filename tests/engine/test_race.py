@@ -1,0 +1,425 @@
+"""The race: its clock, its order, its badge, its stop, and the settings that it refuses."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, Started, Step, Timing
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, verify
+from specrace.drafters import METHODS
+from specrace.engine.lane import Lane
+from specrace.engine.race import MAX_NEW_TOKENS, MAX_NUM_DRAFT, RaceSpec, generate, in_race_time, race
+from tests.parts import (
+    VOCAB,
+    CopyingModel,
+    FunctionSession,
+    NextToken,
+    continuation,
+    markov,
+    material,
+    random_prompt,
+    tiny_target,
+)
+
+PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
+ALL = tuple(METHODS)
+
+
+class FunctionTarget:
+    """A target that is a function: what a race needs, without a model. Counts what is asked of it."""
+
+    device_type = "cpu"
+    vocab_size = VOCAB
+    threads = 1
+
+    def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
+        self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
+        self.rules: list[SamplingParams | None] = []
+
+    def use_threads(self, count: int) -> None:
+        assert count == 1
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
+        if prompt_tokens + max_new_tokens + num_draft > self.max_context:
+            raise InputError("too long")
+
+    def prefill(self, prompt: Sequence[int]) -> Any:
+        class Prefix:
+            ms = 1.0
+            tokens = tuple(prompt)
+
+        return Prefix()
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
+    ) -> FunctionSession:
+        self.rules.append(params)
+        return FunctionSession(prefix.tokens, self.next_token)
+
+    def draft_model(self) -> Any:
+        return CopyingModel()
+
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        self.rules.append(params)
+        return (self.next_token(tokens), 0), 0.25
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return " ".join(map(str, tokens))
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": "a function"}
+
+
+def target(**values: Any) -> FunctionTarget:
+    return FunctionTarget(markov(1, vocab=8), **values)
+
+
+def steps_of(events: list[Event]) -> list[Step]:
+    return [event for event in events if isinstance(event, Step)]
+
+
+def finished_of(events: list[Event]) -> Finished:
+    assert isinstance(events[-1], Finished)
+    return events[-1]
+
+
+def test_events_are_started_steps_finished() -> None:
+    events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=20), about={"question": "?"}))
+    started = events[0]
+    assert isinstance(started, Started) and started.prompt_tokens == len(PROMPT)
+    assert [info.lane for info in started.lanes] == list(ALL)
+    assert started.about["question"] == "?" and started.about["model"] == "a function"
+    assert started.about["settings"]["max_new_tokens"] == 20
+    assert len(steps_of(events)) == len(events) - 2
+    assert not finished_of(events).stopped
+
+
+class Paced:
+    """A lane whose steps take given times; the order in which lanes are stepped goes into `log`."""
+
+    def __init__(self, name: str, durations: list[float], log: list[str]) -> None:
+        self.name, self.durations, self.log = name, durations, log
+        self.at_ms, self.end = 0.0, ""
+
+    def step(self) -> Step:
+        assert not self.end
+        self.log.append(self.name)
+        self.at_ms += self.durations.pop(0)
+        self.end = "" if self.durations else "length"
+        tree = TokenTree.chain(1)
+        timing = Timing(0.0, 0.0, 0.0)
+        return Step(self.name, len(self.log), self.at_ms, tree, verify(tree, Scores((2,))), (2,), timing, self.end)
+
+
+def paced(log: list[str]) -> list[Any]:
+    return [
+        Paced("slow", [10.0, 10.0], log),
+        Paced("quick", [3.0, 3.0, 3.0, 3.0], log),
+        Paced("mixed", [4.0, 9.0], log),
+    ]
+
+
+def test_the_lane_whose_clock_is_behind_steps_next() -> None:
+    log: list[str] = []
+    list(in_race_time(paced(log)))
+    #                slow 0, quick 0, mixed 0, quick 3, mixed 4, quick 6, quick 9, slow 10
+    assert log == ["slow", "quick", "mixed", "quick", "mixed", "quick", "quick", "slow"]
+
+
+def test_events_come_in_the_order_in_which_private_devices_would_show_them() -> None:
+    shown = [(step.at_ms, step.lane) for step in in_race_time(paced([]))]
+    assert shown == [
+        (3.0, "quick"), (4.0, "mixed"), (6.0, "quick"), (9.0, "quick"),
+        (10.0, "slow"), (12.0, "quick"), (13.0, "mixed"), (20.0, "slow"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_stop_loses_no_step_that_was_made(steps: int) -> None:
+    log: list[str] = []
+    shown = list(in_race_time(paced(log), stop=lambda: len(log) >= steps))
+    assert len(log) == steps
+    assert sorted(step.lane for step in shown) == sorted(log)
+    assert [step.at_ms for step in shown] == sorted(step.at_ms for step in shown)
+
+
+def test_a_lanes_clock_counts_its_own_work_only() -> None:
+    """A lane's clock does not move while another one steps, however slow that one is."""
+    events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=40)))
+    for name in ALL:
+        own = [step for step in steps_of(events) if step.lane == name]
+        assert [step.index for step in own] == list(range(len(own)))
+        for before, after in pairwise(own):
+            assert after.at_ms - before.at_ms == pytest.approx(after.timing.total_ms)
+
+
+def test_race_time_never_goes_back() -> None:
+    shown = [step.at_ms for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60))))]
+    assert shown == sorted(shown)
+
+
+def test_vanilla_always_runs_and_runs_first() -> None:
+    assert RaceSpec(("trie",)).lanes == ("vanilla", "trie")
+    assert RaceSpec(()).lanes == ("vanilla",)
+    assert RaceSpec(("trie", "vanilla", "trie", "bigram")).lanes == ("vanilla", "trie", "bigram")
+    lanes = finished_of(list(race(target(), PROMPT, RaceSpec(("trie",), max_new_tokens=5)))).lanes
+    assert [lane.lane for lane in lanes] == ["vanilla", "trie"]
+
+
+def test_figures_follow_from_the_steps() -> None:
+    events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=50)))
+    started, results = events[0], {lane.lane: lane for lane in finished_of(events).lanes}
+    assert isinstance(started, Started)
+    for info in started.lanes:
+        own, lane = [step for step in steps_of(events) if step.lane == info.lane], results[info.lane]
+        assert lane.tokens == sum(len(step.emitted) for step in own) == 50
+        assert lane.steps == len(own) and lane.tau == lane.tokens / lane.steps
+        assert lane.decode_ms == pytest.approx(info.build_ms + sum(step.timing.total_ms for step in own))
+        assert lane.decode_ms == pytest.approx(own[-1].at_ms)
+        assert lane.tokens_per_s == pytest.approx(1000 * lane.tokens / lane.decode_ms)
+        assert lane.speedup == pytest.approx(lane.tokens_per_s / results["vanilla"].tokens_per_s)
+        assert lane.identical is True and lane.first_difference is None and lane.end == "length"
+    assert results["vanilla"].tau == 1.0 and results["vanilla"].speedup == 1.0
+    assert max(lane.tau for lane in results.values()) > 1.5
+
+
+def test_a_loop_is_told() -> None:
+    lanes = finished_of(list(race(FunctionTarget(lambda _: 7), PROMPT, RaceSpec(("trie",), max_new_tokens=50))))
+    assert [lane.loop_tokens for lane in lanes.lanes] == [50, 50]
+
+
+def test_an_end_of_text_ends_every_lane_alike() -> None:
+    expected = continuation(PROMPT, markov(1, vocab=8), 60)
+    end = expected[20]
+    events = list(race(target(eos_ids=frozenset({end})), PROMPT, RaceSpec(ALL, max_new_tokens=60)))
+    for lane in finished_of(events).lanes:
+        assert (lane.end, lane.identical, lane.tokens) == ("eos", True, expected.index(end) + 1)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 23])
+def test_stop_ends_the_race_and_says_so(after: int) -> None:
+    seen: list[Event] = []
+    for event in race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60), stop=lambda: len(steps_of(seen)) >= after):
+        seen.append(event)
+    # Steps that were made when it was asked are shown too.
+    assert after <= len(steps_of(seen)) <= after + len(ALL)
+    finished = finished_of(seen)
+    assert finished.stopped and len(finished.lanes) == len(ALL)
+    for lane in finished.lanes:
+        assert lane.end == "stopped" and lane.first_difference is None and lane.identical is not False
+        assert lane.tokens == sum(len(step.emitted) for step in steps_of(seen) if step.lane == lane.lane)
+        assert math.isfinite(lane.speedup)
+
+
+def test_a_lane_that_said_nothing_is_not_called_identical() -> None:
+    """Nothing was compared, so nothing is proved."""
+    lanes = finished_of(list(race(target(), PROMPT, RaceSpec(ALL), stop=lambda: True))).lanes
+    assert {lane.identical for lane in lanes if lane.lane != "vanilla"} == {None}
+
+
+def test_a_stop_after_the_end_changes_nothing() -> None:
+    seen: list[Event] = []
+    for event in race(target(), PROMPT, RaceSpec(max_new_tokens=5), stop=lambda: all_ended(seen)):
+        seen.append(event)
+    assert not finished_of(seen).stopped
+
+
+def all_ended(events: list[Event]) -> bool:
+    return sum(bool(step.end) for step in steps_of(events)) == 4
+
+
+def test_a_race_that_is_left_alone_can_be_closed() -> None:
+    events = race(target(), PROMPT, RaceSpec(max_new_tokens=50))
+    assert isinstance(next(events), Started) and isinstance(next(events), Step)
+    events.close()  # type: ignore[attr-defined]
+
+
+class Forgetful(FunctionTarget):
+    """A target whose sessions after the first few answer otherwise from a certain token on: a lane gone wrong."""
+
+    def __init__(self, good_sessions: int, wrong_from: int) -> None:
+        super().__init__(markov(1, vocab=8))
+        # The lanes come last: before them the race opens one for its probe and one for warming up.
+        self.good_sessions, self.wrong_from, self.made = 2 + good_sessions, wrong_from, 0
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
+    ) -> FunctionSession:
+        self.made += 1
+        if self.made <= self.good_sessions:
+            return super().session(prefix, room, params)
+
+        def wrong(tokens: Sequence[int]) -> int:
+            right = self.next_token(tokens)
+            return right if len(tokens) < len(PROMPT) + self.wrong_from else (right + 1) % 8
+
+        return FunctionSession(prefix.tokens, wrong)
+
+
+@pytest.mark.parametrize("position", [0, 1, 9])
+def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
+    lanes = finished_of(list(race(Forgetful(1, position), PROMPT, RaceSpec(("trie",), max_new_tokens=20)))).lanes
+    right = markov(1, vocab=8)
+    told = lanes[1].first_difference
+    assert lanes[0].identical is True and lanes[1].identical is False and told is not None
+    assert (told.position, told.gap) == (position, 0.25)
+    expected = continuation(PROMPT, right, position + 1)
+    assert told.best == (str(expected[position]), "0")
+
+
+def test_a_difference_is_explained_by_the_rule_that_chose() -> None:
+    wrong = Forgetful(1, 3)
+    list(race(wrong, PROMPT, RaceSpec(("trie",), max_new_tokens=20, temperature=0.7, seed=8)))
+    assert wrong.rules[-1] == SamplingParams(0.7, seed=8)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a model, for a lane that is said to go wrong at some place."""
+    model = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
+    prompt, differing = random_prompt(random.Random(0)), 0
+    for place in range(8):
+        monkeypatch.setattr(sys.modules["specrace.engine.race"], "first_difference", lambda *_, place=place: place)
+        events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
+        said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference
+        assert told is not None and told.position == place and told.best[0] == str(said[place])
+        differing += said[place] != model.top_two([*prompt, *said[:place]], SamplingParams())[0][0]
+    assert (differing > 0) == (temperature > 0), "else the noise chose what greedy does"
+
+
+def test_the_rule_reaches_every_lane() -> None:
+    used = target()
+    list(race(used, PROMPT, RaceSpec(ALL, max_new_tokens=3, temperature=0.7, top_p=0.9, top_k=5, seed=8)))
+    # The probe has none; whatever warms up has it, too.
+    given = [params for params in used.rules if params]
+    assert set(given) == {SamplingParams(0.7, 0.9, 5, 8)} and len(given) > len(ALL)
+
+
+def test_in_race_time_steps_no_lane_that_has_ended() -> None:
+    done = Lane("done", METHODS["vanilla"].build(material(PROMPT)), FunctionSession(PROMPT, markov(1)), PROMPT,
+                max_new_tokens=0, num_draft=0)  # fmt: skip
+    assert list(in_race_time([done])) == [] and done.end == "length"
+
+
+# Budgets.
+
+
+def test_num_draft_is_for_drafters_only_and_zero_is_a_number() -> None:
+    spec = RaceSpec(ALL, num_draft=0)
+    assert {spec.lane_budget(name, "cpu") for name in ALL} == {0}
+    assert RaceSpec(ALL, num_draft=7).lane_budget("vanilla", "cpu") == 0
+    assert RaceSpec(ALL, num_draft=7).lane_budget("lookahead", "cpu") == 7
+    assert RaceSpec(ALL).lane_budget("trie", "cuda") == 32
+    for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, num_draft=3, max_new_tokens=30)))):
+        assert step.tree.num_draft <= 3
+
+
+def test_options_reach_their_lane_and_decide_its_budget() -> None:
+    spec = RaceSpec(
+        ("lookahead", "trie"), options={"lookahead": {"n": "4", "window": 2, "guesses": 1}, "trie": {"n": 5}}
+    )
+    assert spec.lane_options("lookahead", "cpu")["n"] == 4
+    assert spec.lane_options("lookahead", "cuda")["window"] == 2
+    assert spec.lane_budget("lookahead", "cpu") == (4 - 1) * (2 + 1) - 1
+    events = list(race(target(), PROMPT, spec))
+    started = events[0]
+    assert isinstance(started, Started)
+    infos = {info.lane: info for info in started.lanes}
+    assert infos["trie"].options == {"n": 5, "prefix": 3, "static": False}
+    assert infos["lookahead"].num_draft == 8
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"lanes": ("medusa",)},
+        {"lanes": "trie"},
+        {"lanes": ("",)},
+        {"num_draft": -1},
+        {"num_draft": MAX_NUM_DRAFT + 1},
+        {"temperature": math.nan},
+        {"temperature": math.inf},
+        {"temperature": -math.inf},
+        {"temperature": -0.5},
+        {"temperature": 11.0},
+        {"top_p": 0.0},
+        {"top_p": math.nan},
+        {"top_p": 1.5},
+        {"top_k": -1},
+        {"seed": -1},
+        {"seed": 2**64},
+        {"max_new_tokens": 0},
+        {"max_new_tokens": -3},
+        {"max_new_tokens": MAX_NEW_TOKENS + 1},
+        {"options": {"trie": {"depth": 4}}},
+        {"options": {"trie": {"n": 1}}},
+        {"options": {"trie": {"n": "many"}}},
+        {"options": {"medusa": {}}},
+        {"options": {"vanilla": {"n": 3}}},
+    ],
+    ids=str,
+)
+def test_a_spec_out_of_bounds_is_refused_in_one_sentence(values: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as refused:
+        RaceSpec(**values)
+    message = str(refused.value)
+    assert message.endswith(".") and "\n" not in message and len(message) < 300
+
+
+def test_generate_refuses_the_same() -> None:
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("medusa", {}),
+        ("trie", {"n": 1}),
+        ("trie", {"depth": 2}),
+        ("trie", {"temperature": -1}),
+    )
+    for method, options in cases:
+        with pytest.raises(InputError):
+            list(generate(target(), method, PROMPT, **options))
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_shown() -> None:
+    events = race(target(max_context=80), PROMPT, RaceSpec(ALL, max_new_tokens=70))
+    with pytest.raises(InputError):
+        next(events)
+
+
+def test_generate_gives_steps_whose_tokens_are_the_text() -> None:
+    for method in ALL:
+        steps = list(generate(target(), method, PROMPT, max_new_tokens=33))
+        assert [token for step in steps for token in step.emitted] == continuation(PROMPT, markov(1, vocab=8), 33)
+
+
+@pytest.mark.parametrize("prompt", [(5,), PROMPT])
+def test_a_race_on_a_real_model_with_extreme_settings(prompt: tuple[int, ...]) -> None:
+    model = tiny_target("qwen3")
+    extremes: list[dict[str, Any]] = [
+        {"max_new_tokens": 1},
+        {"max_new_tokens": 2, "num_draft": 300},
+        {"num_draft": 0},
+        {"num_draft": 1},
+        {"temperature": 1e-6},
+        {"temperature": 10.0, "seed": 2**63 - 1},
+        {"temperature": 1.0, "top_p": 1e-9},
+        {"temperature": 1.0, "top_k": 10**9},
+    ]
+    for values in extremes:
+        lanes = finished_of(list(race(model, prompt, RaceSpec(ALL, **{"max_new_tokens": 12, **values})))).lanes
+        assert all(lane.identical for lane in lanes), values
+
+
+def test_no_prompt_is_refused() -> None:
+    model = tiny_target("llama")
+    for run in (lambda: race(model, (), RaceSpec()), lambda: generate(model, "trie", ())):
+        with pytest.raises(InputError, match="empty"):
+            next(iter(run()))

@@ -1,0 +1,198 @@
+"""The bench: what is counted and compared, on a target whose clock is known, and on real small models with peers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.core.events import Difference
+from specrace.core.metrics import LaneMetrics
+from specrace.core.sampling_params import SamplingParams
+from specrace.engine.race import RaceSpec, gather
+from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
+from specrace.lab.figures import summarise
+from specrace.lab.peers import PeerRun, make_peers
+from tests.parts import random_prompt, tiny_target
+
+
+def prompts(count: int) -> list[BenchPrompt]:
+    return [BenchPrompt(f"p{number}", random_prompt(random.Random(number))) for number in range(count)]
+
+
+def words(tokens: Any) -> str:
+    return " ".join(map(str, tokens))
+
+
+def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
+    target = tiny_target("llama")
+    spec = RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30)
+    peers = make_peers(["transformers", "transformers-pld"], target, spec.sampling_params(), 10)
+    told: list[str] = []
+    results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), told.append)
+    assert len(told) == 3 * (1 + 2 * 6)
+    for each in results:
+        assert set(each.runs) == {"vanilla", "trie", "prompt-lookup"} and set(each.peer_runs) == {
+            "transformers",
+            "transformers-pld",
+        }
+        assert all(len(runs) == 2 for runs in (*each.runs.values(), *each.peer_runs.values()))
+        outputs = {run.tokens for runs in (*each.runs.values(), *each.peer_runs.values()) for run in runs}
+        assert len(outputs) == 1, "float32: one text, whoever decodes"
+        for runs in each.runs.values():
+            for run in runs:
+                assert run.run_ms >= run.metrics.decode_ms + run.prefill_ms
+                assert run.peak_memory is None or run.peak_memory > 1 << 20
+        for runs in each.peer_runs.values():
+            for run in runs:
+                assert 0 < run.first_ms < run.run_ms and 1 <= run.first_tokens <= len(run.tokens)
+    found = summarise(results, words)
+    assert [lane["identical"] for lane in found["lanes"]] == [True] * 3
+    assert [peer["identical"] for peer in found["peers"]] == [True] * 2
+    assert {(each["lane"], each["peer"]) for each in found["comparisons"]} == {
+        ("vanilla", "transformers"),
+        ("prompt-lookup", "transformers-pld"),
+    }
+    assert found["lanes"][0]["tau"] == 1.0 and found["lanes"][0]["speedup"] == pytest.approx(1.0)
+
+
+def test_contestants_take_turns_and_another_begins_each_time() -> None:
+    target = tiny_target("llama")
+    told: list[str] = []
+    Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=2).run(prompts(2), told.append)
+    order = [line.partition(": ")[2] for line in told]
+    assert order == [
+        "warming up", "vanilla", "trie", "all lanes, step by step", "trie", "vanilla", "all lanes, step by step",
+        "warming up", "trie", "vanilla", "all lanes, step by step", "vanilla", "trie", "all lanes, step by step",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every lane and repetition, by itself and step by step, whatever the order; never one of the same prompt."""
+    seen: dict[str, list[list[tuple[int, ...]]]] = {}
+    names = {"one": 1, "other": 2, "one again": 1, "last": 3}
+    given = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
+    bench = Bench(
+        tiny_target("llama"), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep
+    )
+    now = iter(given)
+
+    def remember(*values: Any) -> Any:
+        seen[current[0].id].append(list(values[-1]))
+        return gather(*values)
+
+    def told(what: str) -> None:
+        if what.endswith("warming up"):
+            current[:] = [next(now)]
+            seen[current[0].id] = []
+
+    current: list[BenchPrompt] = []
+    monkeypatch.setattr("specrace.lab.bench.gather", remember)
+    said = {each.prompt.id: each.runs["vanilla"][0].tokens for each in bench.run(given, told)}
+    expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
+    for name, pasts in seen.items():
+        assert len(pasts) >= 2 * 2 * 3
+        assert all(past == [said[each] for each in expected[name] if keep] for past in pasts)
+
+
+def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:
+    """A run that took `ms`, an eighth of it the drafter's."""
+    metrics = LaneMetrics(len(tokens), steps, 4 * steps, len(tokens) - steps, ms / 8, ms * 6 / 8, ms / 8)
+    return LaneRun(tuple(tokens), metrics, 5.0, ms + 10, 1000, 0.3)
+
+
+def result_of(name: str, tokens: list[int], vanilla: list[float], trie: list[float], race: float) -> PromptResult:
+    return PromptResult(
+        BenchPrompt(name, (1, 2)),
+        {
+            "vanilla": [run_of(tokens, len(tokens), ms) for ms in vanilla],
+            "trie": [run_of(tokens, len(tokens) // 4, ms) for ms in trie],
+        },
+        {"vanilla": [vanilla[0]] * 3, "trie": [race] * 3},
+        {"transformers": [PeerRun(tuple(tokens), 130.0, 10.0, 1), PeerRun(tuple(tokens), 150.0, 10.0, 1)]},
+        {"vanilla": None, "trie": None, "transformers": Difference(3, ("a", "b"), 0.01)},
+    )
+
+
+def test_figures_are_sums_of_medians_and_loops_are_left_out() -> None:
+    straight = result_of("one", list(range(40)), [80, 100, 1000], [40, 50, 60], 50.0)
+    looping = result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)
+    found = summarise([straight, looping], words)
+    vanilla, trie = found["lanes"]
+    assert (vanilla["tokens"], vanilla["decode_ms"], vanilla["tokens_per_s"]) == (40, 100, pytest.approx(400))
+    assert (trie["steps"], trie["tau"], trie["speedup"]) == (10, 4.0, pytest.approx(2.0))
+    assert trie["drafted_per_step"] == 4.0 and trie["acceptance_rate"] == pytest.approx(0.75)
+    assert trie["spread"] == pytest.approx(20 / 50) and trie["run_tokens_per_s"] == pytest.approx(1000 * 40 / 60)
+    assert trie["host_share"] == pytest.approx(0.25) and trie["host_ms_per_step"] == pytest.approx(50 / 4 / 10)
+    assert trie["roofline"]["of_limit"] == pytest.approx(0.3 / (50 * 6 / 8 / 10)) and trie["fastest_on"] == 1
+    assert found["counted_prompts"] == 1 and found["loops"] == [{"id": "two", "loop_tokens": 100}]
+    peer = found["peers"][0]
+    assert (peer["decode_tokens"], peer["decode_ms"]) == (39, 130) and peer["run_ms"] == 140
+    assert peer["identical"] is False and peer["first_difference"]["prompt"] == "one"
+    ratio = found["comparisons"][0]
+    assert ratio["decode"] == pytest.approx(400 / 300) and ratio["run"] == pytest.approx((40 / 110) / (40 / 140))
+    assert [row["id"] for row in found["prompts"]] == ["one", "two"] and found["prompts"][0]["fastest"] == "trie"
+
+
+def test_clocks_that_disagree_are_named() -> None:
+    tokens = list(range(40))
+    fair = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 51.0)], words)
+    assert fair["warnings"] == []
+    found = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 60.0)], words)
+    assert len(found["warnings"]) == 1 and "trie" in found["warnings"][0] and "-17 %" in found["warnings"][0]
+
+
+def test_when_all_loop_the_figures_say_so() -> None:
+    found = summarise([result_of("two", [7, 8] * 50, [10, 10, 10], [1, 1, 1], 1.0)], words)
+    assert "loops" in found["warnings"][-1] and found["lanes"][0]["tokens"] == 100
+
+
+def test_a_prompt_that_does_not_fit_is_named_before_anything_runs() -> None:
+    target = tiny_target("gpt2", max_position_embeddings=64)
+    told: list[str] = []
+    long = BenchPrompt("the long one", tuple([3] * 60))
+    with pytest.raises(InputError, match="the long one"):
+        Bench(target, RaceSpec(("trie",), max_new_tokens=20)).run([*prompts(1), long], told.append)
+    assert not told
+
+
+@pytest.mark.parametrize("repetitions", [0, -1, 10**6])
+def test_repetitions_have_bounds(repetitions: int) -> None:
+    with pytest.raises(InputError, match="repetitions"):
+        Bench(tiny_target("llama"), RaceSpec(), repetitions=repetitions)
+
+
+def test_an_unknown_peer_is_refused() -> None:
+    with pytest.raises(InputError, match="transformers-pld"):
+        make_peers(["vllm"], tiny_target("llama"), SamplingParams(), 10)
+
+
+def test_a_sampling_peer_is_not_compared() -> None:
+    target = tiny_target("llama")
+    spec = RaceSpec(("trie",), max_new_tokens=12, temperature=0.8)
+    peers = make_peers(["transformers"], target, spec.sampling_params(), 10)
+    results = Bench(target, spec, peers=peers, repetitions=1).run(prompts(1))
+    assert "transformers" not in results[0].differences and results[0].differences["trie"] is None
+    assert summarise(results, words)["peers"][0]["identical"] is None
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_difference_is_explained_by_the_rule_that_chose(temperature: float) -> None:
+    target = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
+    bench = Bench(target, RaceSpec((), max_new_tokens=12, temperature=temperature, seed=4), repetitions=1)
+    found = bench.run(prompts(1))[0]
+    said = found.runs["vanilla"][0].tokens
+    told = [bench._explain(found.prompt, said, place).best[0] for place in range(12)]
+    assert told == [str(token) for token in said]
+
+
+def test_a_prompt_may_have_its_own_length() -> None:
+    prompt = replace(prompts(1)[0], max_new_tokens=7)
+    results = Bench(tiny_target("llama", eos_token_id=None), RaceSpec((), max_new_tokens=30), repetitions=1).run(
+        [prompt]
+    )
+    assert len(results[0].runs["vanilla"][0].tokens) == 7

@@ -1,0 +1,303 @@
+"""Cost curves: reading between the points, the draft size that pays, the file in the cache, and `calibrate` itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specrace.cli.main import main
+from specrace.core.cost_curve import ContextCost, CostCurve, best_budget, pad_rows
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores
+from specrace.drafters import METHODS
+from specrace.engine.race import RaceSpec, race
+from specrace.lab import calibrate as calibrating
+from specrace.lab.calibrate import cache_file, calibrate, load_cached, measure
+from specrace.model.target import Session, Target
+from specrace.workbench import Workbench
+from tests.parts import Scripted, continuation, function_lane, markov
+
+ROWS = calibrating.ROWS
+FLAT = CostCurve(ROWS, tuple(1.0 + 0.001 * rows for rows in ROWS))
+STEEP = CostCurve(ROWS, tuple(0.6 + 0.4 * rows for rows in ROWS))
+# Two rows, three and five cost more than four, as in fp32 on a CPU.
+CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4, 7.0))
+
+
+def small_target(longest: int = 512) -> Target:
+    """A random model of two layers, of a size at which a test is quick."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=longest,
+    )
+    return Target(LlamaForCausalLM(config), name="small")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's cache folder, for this test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "specrace"
+
+
+def test_between_the_points_the_curve_is_straight() -> None:
+    curve = CostCurve((1, 2, 4), (2.0, 3.0, 6.0))
+    assert [curve.at(rows) for rows in (1, 2, 3, 4, 6)] == [1.0, 1.5, 2.25, 3.0, 4.5]
+
+
+def test_after_the_last_point_a_falling_line_is_not_believed() -> None:
+    assert CostCurve((1, 8, 16), (1.0, 2.0, 1.8)).at(100) == 1.8
+
+
+@pytest.mark.parametrize(
+    ("rows", "ratio"),
+    [
+        ((), ()),
+        ((2, 3), (1.0, 2.0)),
+        ((1, 3, 2), (1.0,) * 3),
+        ((1, 2), (1.0,)),
+        ((1, 2), (1.0, 0.0)),
+        ((1,), (math.nan,)),
+    ],
+)
+def test_what_is_no_curve_is_refused(rows: tuple[int, ...], ratio: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="cost curve"):
+        CostCurve(rows, ratio)
+
+
+def test_near_takes_the_context_that_is_nearest() -> None:
+    short, long = ContextCost(256, 3.0, (1.0, 2.0)), ContextCost(1024, 6.0, (1.0, 1.5))
+    curve = CostCurve((1, 2), (1.0, 1.75), (short, long))
+    assert [curve.near(context).at(2) for context in (1, 639, 641, 9999)] == [2.0, 2.0, 1.5, 1.5]
+    assert CLIFF.near(77) is CLIFF
+
+
+def test_a_curve_survives_its_file(tmp_path: Path) -> None:
+    about = {"model": "größer", "dtype": "bfloat16", "versions": {"torch": "2"}}
+    curve = CostCurve((1, 2), (1.0, 1 / 3), (ContextCost(256, 0.1, (1.0, 1 / 3)),), about)
+    curve.save(tmp_path / "below" / "curve.json")
+    assert CostCurve.load(tmp_path / "below" / "curve.json") == curve
+    assert [each.name for each in (tmp_path / "below").iterdir()] == ["curve.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[1]", '{"rows": [1]}', '{"rows": 1, "ratio": [1]}', '{"rows": [1, 2], "ratio": [1, "x"]}',
+     '{"rows": [1], "ratio": [1], "contexts": [{"context": 1, "row_ms": 1, "ratio": [1, 2]}]}', "[" * 9999,
+     '{"rows": [1e999], "ratio": [1]}', '{"rows": [1], "ratio": [1], "contexts": 5}'],
+)  # fmt: skip
+def test_a_file_that_is_no_curve_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "curve.json").write_text(text)
+    with pytest.raises(InputError, match="cost curve"):
+        CostCurve.load(tmp_path / "curve.json")
+
+
+@pytest.mark.parametrize("method", ["trie", "prompt-lookup", "trigram"])
+def test_a_flat_curve_asks_for_many_drafts_and_a_steep_one_for_few(method: str) -> None:
+    gains = METHODS[method].profile.gains(63)
+    flat, steep = best_budget(FLAT, gains), best_budget(STEEP, gains)
+    assert flat >= 8 > 4 >= steep
+    assert flat >= 20 or method == "trigram"
+
+
+def test_a_cliff_is_jumped_over() -> None:
+    """With gains that fall, two rows are never chosen; where few nodes bring anything, it is four rows, not five."""
+    assert best_budget(CLIFF, METHODS["trie"].profile.gains(63)) in (3, 7, 8, 9)
+    assert best_budget(CLIFF, (0.5, 0.4, 0.3, 0.1, 0.05)) == 3
+    assert best_budget(CLIFF, (0.5, 0.1, 0.0, 0.0)) == 3
+
+
+def test_the_budget_is_the_best_of_all() -> None:
+    gains = (0.7, 0.1, 0.6, 0.2, 0.0, 0.3, 0.0)
+    for curve in (FLAT, STEEP, CLIFF):
+        value = {k: (1 + sum(gains[:k])) / curve.at(1 + k) for k in range(len(gains) + 1)}
+        assert value[best_budget(curve, gains)] == pytest.approx(max(value.values()))
+        assert best_budget(curve, gains, least=2) >= 2
+
+
+def test_where_nothing_pays_there_is_no_draft_unless_one_is_asked_for() -> None:
+    assert best_budget(STEEP, (0.01, 0.01)) == 0
+    assert best_budget(STEEP, (0.01, 0.01), least=1) == 1
+    assert best_budget(FLAT, ()) == 0
+    assert best_budget(CostCurve((1,), (1.0,)), (0.0, 0.0)) == 0
+
+
+def test_rows_are_padded_to_the_cheapest_number_above() -> None:
+    assert [pad_rows(CLIFF, rows) for rows in (1, 2, 3, 4, 5, 64, 70)] == [1, 4, 4, 4, 5, 64, 70]
+    assert all(pad_rows(FLAT, rows) == rows for rows in ROWS)
+
+
+def test_a_lane_fills_up_over_the_cliff_and_forgets_what_it_filled_with() -> None:
+    """Two and three rows become four where the lane may draft three; the step's tree and what is learned stay as is."""
+    prompt = (2, 3, 4, 5, 2, 3, 9, 2)
+    drafter = Scripted(lambda context, _: TokenTree.chain(context[-1], context[-1:] * (len(context) % 5)))
+    texts, sizes = [], []
+    for curve in (None, CLIFF):
+        lane = function_lane(prompt, drafter, markov(3), num_draft=3, max_new_tokens=20)
+        lane.curve = curve
+        asked = []
+        score = lane.session.score
+        lane.session.score = lambda tree, score=score, asked=asked: asked.append(len(tree)) or score(tree)  # type: ignore
+        steps = []
+        while not lane.end:
+            steps.append(lane.step())
+        assert all(len(step.verdict.scores.targets) == len(step.tree) <= 4 for step in steps)
+        texts.append(lane.tokens)
+        sizes.append((set(asked), {len(step.tree) for step in steps}))
+    assert texts[0] == texts[1] == continuation(prompt, markov(3), 20)
+    assert sizes == [({1, 2, 3, 4}, {1, 2, 3, 4}), ({1, 4}, {1, 2, 3, 4})]
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(0.8, seed=2)])
+def test_filled_trees_change_nothing_on_a_model(params: SamplingParams) -> None:
+    target = small_target()
+    for name in ("trie", "recycling", "trigram", "suffix"):
+        spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
+        *_, plain = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
+        *_, filled = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
+        assert isinstance(plain, Finished) and isinstance(filled, Finished)
+        assert filled.lanes[1].identical
+        assert (filled.lanes[1].steps, filled.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
+
+
+def test_a_race_drafts_what_its_curve_allows() -> None:
+    target = small_target()
+    lanes = ("trie", "prompt-lookup", "lookahead")
+    spec = RaceSpec(lanes, max_new_tokens=4)
+
+    def budgets(spec: RaceSpec, curve: CostCurve | None) -> tuple[dict[str, int], dict[str, Any]]:
+        started = next(iter(race(target, range(2, 12), spec, curve=curve)))
+        assert isinstance(started, Started)
+        return {info.lane: info.num_draft for info in started.lanes}, started.about
+
+    plain, about = budgets(spec, None)
+    assert about["cost_curve"] is None
+    assert plain == {name: METHODS[name].budget("cpu", METHODS[name].defaults("cpu")) for name in ("vanilla", *lanes)}
+    few, about = budgets(spec, STEEP)
+    assert about["cost_curve"]["ratio"] == list(STEEP.ratio)
+    assert 1 <= few["trie"] <= 4 and 1 <= few["prompt-lookup"] <= 4
+    # Its own options decide how large lookahead's window is, and vanilla has no draft on any machine.
+    assert few["lookahead"] == plain["lookahead"] and few["vanilla"] == 0
+    assert budgets(spec, FLAT)[0]["trie"] > plain["trie"]
+    assert set(budgets(RaceSpec(lanes, max_new_tokens=4, num_draft=5), STEEP)[0].values()) == {0, 5}
+
+
+def test_measuring_fits_the_models_context() -> None:
+    curve = measure(small_target(100), rounds=1)
+    assert curve.rows == tuple(rows for rows in ROWS if rows <= 50)
+    assert [each.context for each in curve.contexts] == [32, 100 - 48]
+    assert all(ratio > 0 for ratio in curve.ratio) and curve.ratio[0] == 1.0
+    both = measure(small_target(512), rows=(1, 4), rounds=3)
+    assert [each.context for each in both.contexts] == [32, 256, 508]
+    assert both.about["model"] == "small" and both.about["rounds"] == 3
+    assert {"dtype", "device", "threads", "versions", "date"} <= set(both.about)
+
+
+def test_what_is_measured_is_what_rows_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: k rows take 3 + k ms, another number of rows than before 7 ms more."""
+    now, before, score = 0.0, 0, Session.score
+
+    def timed(session: Session, tree: TokenTree) -> Scores:
+        nonlocal now, before
+        now += 0.001 * (3 + len(tree) + 7 * (len(tree) != before))
+        before = len(tree)
+        return score(session, tree)
+
+    monkeypatch.setattr(Session, "score", timed)
+    monkeypatch.setattr(calibrating, "time", SimpleNamespace(perf_counter=lambda: now))
+    curve = measure(small_target(), rows=(1, 9, 64), contexts=(256,), rounds=2)
+    assert curve.ratio == pytest.approx((1.0, 12 / 4, 67 / 4)) and curve.contexts[0].row_ms == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("rounds", [0, calibrating.MAX_ROUNDS + 1])
+def test_rounds_out_of_bounds_are_refused(rounds: int) -> None:
+    with pytest.raises(InputError, match="rounds"):
+        measure(small_target(), rounds=rounds)
+
+
+def test_a_curve_is_measured_once_and_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = small_target(100)
+    assert load_cached(target.describe()) is None
+    first = calibrate(target, rounds=1)
+    (file,) = folder.iterdir()
+    assert file == cache_file(target.describe()) and file.name.startswith("cost-")
+    assert calibrate(target, rounds=1) == first == load_cached(target.describe())
+    assert calibrate(target, rounds=1, refresh=True) != first
+    file.write_text(file.read_text()[:-20])
+    assert load_cached(target.describe()) is None
+    again = calibrate(target, rounds=1)
+    assert load_cached(target.describe()) == again
+    monkeypatch.setattr(calibrating, "user_cache_folder", lambda: Path("/proc/nothing"))
+    assert calibrate(target, rounds=1).rows == first.rows
+
+
+@pytest.mark.parametrize("name", ["model", "parameters", "dtype", "device", "threads", "versions"])
+def test_another_machine_or_model_has_another_file(name: str) -> None:
+    about = small_target(100).describe()
+    assert cache_file(about | {name: {"torch": "0"}}) != cache_file(about) == cache_file(dict(about))
+
+
+def test_another_engine_has_another_file_but_not_another_reason() -> None:
+    about = small_target(100).describe()
+    files = [cache_file(about | {"engine": each}) for each in ("eager", "eager (not traced: X)", "TorchScript")]
+    assert files[0] == files[1] != files[2]
+
+
+def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The bundled model, end to end: JSON alone on standard output, a file for `score`, and the cache for a race."""
+    out = tmp_path / "out.json"
+    assert main(["calibrate", "--rounds", "1", "--json", "--out", str(out)]) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert result["rows"] == list(ROWS) and [each["context"] for each in result["contexts"]] == [32, 256, 1024]
+    assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == dict.fromkeys(
+        ("32", "256", "1024"), 0
+    )
+    (file,) = folder.glob("cost-*.json")
+    assert result["file"] == str(file)
+    curve = CostCurve.load(out)
+    assert curve == CostCurve.load(file) and curve.ratio == tuple(result["ratio"])
+    line = json.dumps({"id": 1, "category": "c", "prompt_ids": [1, 2, 3], "output_ids": [1, 2, 3]})
+    (tmp_path / "t.jsonl").write_text(line + "\n")
+    assert main(["score", str(tmp_path / "t.jsonl"), "--lanes", "trie", "--cost-curve", str(out), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["groups"][0]["expected_speedup"] > 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text("# Note\nThe trie is built from the prompt.\n")
+    assert bundled.curve is None
+    file = cache_file(bundled.target.describe())
+    assert file is not None
+    STEEP.save(file)
+    bench = Workbench.open(documents=[tmp_path / "note.md"])
+    assert bench.curve == STEEP and bench.on(bench.documents).curve == STEEP
+    started = next(iter(bench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
+    assert isinstance(started, Started)
+    assert started.lanes[1].num_draft <= 4
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--rounds", "0"], "--rounds"), (["--out", "/nowhere/x.json"], "/nowhere"), (["--model", "./nothing"], "model")],
+)
+def test_bad_arguments_are_one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    assert main(["calibrate", *arguments]) == 2
+    said = capsys.readouterr()
+    assert words in said.err and said.out == "" and len(said.err.strip().splitlines()) == 1

@@ -1,0 +1,370 @@
+"""Forced decoding: steps worked out by hand, the engine's own steps, and a decoder that tries every path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError
+from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.core.verify import Scores, Verdict
+from specrace.drafters import METHODS, Material, Method
+from specrace.engine.lane import Lane
+from specrace.lab.score import (
+    UNKNOWN,
+    Scoreboard,
+    ScoredLane,
+    forced_steps,
+    longest_loop,
+    scorable_lanes,
+    score_output,
+)
+from tests.lab.parts import transcript
+
+PROMPT, OUTPUT = (1, 2, 3, 4, 5, 9, 1, 2), (3, 4, 5, 9, 7, 3, 4, 8)
+
+
+def steps(
+    name: str, prompt: Sequence[int], output: Sequence[int], num_draft: int | None = None, **given: Any
+) -> list[tuple[int, tuple[int, ...]]]:
+    """(draft tokens, emitted tokens) of each step of a lane."""
+    lane = ScoredLane.of(name, given, num_draft)
+    text = transcript(prompt, output)
+    drafter = lane.build(Material(text.prompt, text.vocab_size), **lane.options)
+    return [(step.tree.num_draft, step.emitted) for step in forced_steps(drafter, prompt, output, lane.num_draft)]
+
+
+def test_vanilla_takes_one_token_a_step_whatever_the_number_of_drafts() -> None:
+    expected = [(0, (token,)) for token in OUTPUT]
+    assert steps("vanilla", PROMPT, OUTPUT) == expected == steps("vanilla", PROMPT, OUTPUT, 8)
+
+
+def test_prompt_lookup_by_hand() -> None:
+    assert steps("prompt-lookup", PROMPT, OUTPUT, 3) == [
+        (3, (3, 4, 5, 9)),  # 1 2 stood first: 3 4 5 are right, 9 is the bonus
+        (3, (7,)),  # 4 5 9 was followed by 1 2 3
+        (0, (3,)),  # 7 is new
+        (3, (4, 8)),  # 3 was followed by 4 5 9
+    ]
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_the_trie_by_hand(static: bool) -> None:
+    drafts = steps("trie", (9, 1, 2, 9), (1, 2, 7, 1, 2, 7, 9), 4, n=4, prefix=1, static=static)
+    assert drafts[:2] == [
+        (3, (1, 2, 7)),  # 9 was followed by 1 2 9
+        (0, (1,)),  # 7 is new
+    ]
+    # The prompt goes on 1 2 9 only; with the output it also has 1 2 7, and the fourth node is what followed 1 2 9.
+    assert drafts[2:] == ([(2, (2, 7)), (0, (9,))] if static else [(4, (2, 7, 9))])
+
+
+def test_the_bigram_by_hand() -> None:
+    assert steps("bigram", (1, 2, 1, 3, 1), (2, 1, 2, 5), 2) == [
+        (2, (2, 1, 2)),  # 1 -> 2 and 1 -> 3 stand once each, 2 came first; then 2 -> 1
+        (2, (5,)),  # 2 -> 1 -> 2
+    ]
+
+
+def test_the_trigram_by_hand() -> None:
+    prompt = (7, 1, 5, 7, 1, 5, 3, 1, 2, 4, 1, 2, 6, 1, 2, 7)
+    # After 7 1 came 5, twice, so the trigram is believed; after 1 alone 2 came oftener.
+    assert steps("trigram", prompt, (1, 5, 8), 1) == [(1, (1, 5)), (1, (8,))]
+    assert steps("bigram", prompt, (1, 5, 8), 1) == [(1, (1, 5)), (1, (8,))]
+    assert steps("trigram", prompt, (1, 5, 8), 2)[0] == (2, (1, 5, 8))
+    assert steps("bigram", prompt, (1, 5, 8), 2)[0] == (2, (1, 5))
+
+
+def test_lookaheads_pool_by_hand() -> None:
+    prompt = (1, 2, 3, 1, 2, 4, 1)
+    # n = 3: after 1 stood 2 3 and 2 4, merged at 2; the window is not drafted.
+    assert steps("lookahead", prompt, (2, 4, 9, 9), n=3) == [(3, (2, 4, 9)), (0, (9,))]
+
+
+def test_the_walk_is_cut_where_the_output_ends() -> None:
+    assert steps("prompt-lookup", (1, 2, 3, 4, 1), (2, 3), 10) == [(4, (2, 3))]
+    tally = score_output(ScoredLane.of("prompt-lookup", {}), transcript((1, 2, 3, 4, 1), (2, 3)))
+    assert (tally.metrics.tokens, tally.metrics.steps, tally.metrics.accepted) == (2, 1, 2)
+
+
+@pytest.mark.parametrize("name", scorable_lanes())
+def test_every_lane_gets_through_one_token_after_one_token(name: str) -> None:
+    assert [emitted for _, emitted in steps(name, (0,), (0,))] == [(0,)]
+
+
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
+
+
+@pytest.mark.parametrize("name", scorable_lanes())
+@given(prompt=TEXTS, output=TEXTS, num_draft=st.integers(0, 12))
+def test_a_lane_takes_the_longest_of_all_paths(name: str, prompt: list[int], output: list[int], num_draft: int) -> None:
+    lane = ScoredLane.of(name, {}, num_draft)
+    drafter = lane.build(Material(tuple(prompt), 4), **lane.options)
+    text, end, done = [*prompt], len(prompt) + len(output), []
+    whole = [*prompt, *output]
+    while len(text) < end:
+        tree = drafter.propose(text, lane.num_draft).cut(lane.num_draft)
+        paths = [tree.path_to(node) for node in range(len(tree))]
+        right = [path for path in paths if [tree.tokens[node] for node in path[1:]] == next_tokens(whole, text, path)]
+        best = max(right, key=len)
+        taken = whole[len(text) : len(text) + len(best)]
+        targets = [UNKNOWN] * len(tree)
+        for node, token in zip(best, taken, strict=False):
+            targets[node] = token
+        if len(text) + len(taken) < end:
+            drafter.observe(tree, Verdict(best, taken[-1], Scores(tuple(targets))))
+        text += taken
+        done.append((tree.num_draft, tuple(taken)))
+    assert steps(name, prompt, output, num_draft) == done
+
+
+def next_tokens(whole: list[int], text: list[int], path: tuple[int, ...]) -> list[int]:
+    """As many tokens after `text` as `path` drafts; fewer, which no path equals, where the text ends."""
+    return whole[len(text) : len(text) + len(path) - 1]
+
+
+@given(TEXTS, TEXTS, st.integers(0, 6))
+def test_prompt_lookup_equals_its_rule_on_a_bare_list(prompt: list[int], output: list[int], num_draft: int) -> None:
+    whole, at, sizes = [*prompt, *output], len(prompt), []
+    while at < len(whole):
+        draft = lookup(whole[:at], num_draft)
+        taken = 1
+        while taken <= len(draft) and at + taken < len(whole) and draft[:taken] == whole[at : at + taken]:
+            taken += 1
+        sizes.append((len(draft), taken))
+        at += taken
+    assert [(drafted, len(emitted)) for drafted, emitted in steps("prompt-lookup", prompt, output, num_draft)] == sizes
+
+
+def lookup(text: list[int], num_draft: int) -> list[int]:
+    """What followed the first earlier place of the last 3, 2 or 1 tokens."""
+    for length in (3, 2, 1):
+        for start in range(len(text) - length):
+            if text[start : start + length] == text[-length:]:
+                return text[start + length : start + length + num_draft]
+    return []
+
+
+class Forced:
+    """A session whose target says the transcript's tokens on its path and a token that is nobody's elsewhere."""
+
+    def __init__(self, output: Sequence[int]) -> None:
+        self.rest = [*output]
+
+    def score(self, tree: TokenTree) -> Scores:
+        targets = [UNKNOWN] * len(tree)
+        node: int | None = 0
+        for token in self.rest:
+            if node is None:
+                break
+            targets[node] = token
+            node = tree.children[node].get(token)
+        return Scores(tuple(targets))
+
+    def keep(self, path: Sequence[int]) -> None:
+        del self.rest[: len(path)]
+
+
+@pytest.mark.parametrize("name", scorable_lanes())
+@given(prompt=TEXTS, output=TEXTS)
+def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: list[int], output: list[int]) -> None:
+    """Nobody knows beforehand where it ends. A race that is as long as it may be drafts nothing past its limit."""
+    lane, text, output = ScoredLane.of(name, {}), Material(tuple(prompt), 6), [*output, 5]
+    forced = list(forced_steps(lane.build(text, **lane.options), prompt, output, lane.num_draft))
+    for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
+        engine = Lane(
+            name,
+            lane.build(text, **lane.options),
+            Forced(output),
+            prompt,
+            max_new_tokens=limit,
+            num_draft=lane.num_draft,
+            eos_ids=ends,
+        )
+        while not engine.end:
+            left, step = engine.remaining, engine.step()
+            expected = forced[step.index]
+            assert step.emitted == expected.emitted or name == "fusion"
+            if limit == 1000:
+                assert (step.tree, step.verdict.path) == (expected.tree, expected.path)
+            elif name != "fusion":
+                assert step.tree.tokens == expected.tree.pruned(left - 1).tokens
+        assert engine.tokens == output
+
+
+@pytest.mark.parametrize("name", ["bigram", "trigram", "trie", "prompt-lookup"])
+@given(prompt=TEXTS, output=TEXTS)
+def test_steps_are_those_of_a_race_with_that_output(name: str, prompt: list[int], output: list[int]) -> None:
+    lane = ScoredLane.of(name, {})
+    drafter = lane.build(Material(tuple(prompt), 4), **lane.options)
+    engine = Lane(name, drafter, Forced(output), prompt, max_new_tokens=len(output), num_draft=lane.num_draft)
+    emitted = []
+    while not engine.end:
+        emitted.append(engine.step().emitted)
+    assert [tokens for _, tokens in steps(name, prompt, output)] == emitted
+
+
+class Recorder:
+    """Drafts one right token with a wrong sibling, and keeps what it is told."""
+
+    def __init__(self, material: Material) -> None:
+        self.seen: list[Verdict] = []
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        builder = TreeBuilder(context[-1])
+        right = builder.add(0, context[-1] + 1)
+        builder.add(0, 99)
+        builder.add(right, 99)
+        return builder.build()
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        self.seen.append(verdict)
+
+
+def test_a_drafter_is_told_the_accepted_path_and_nothing_of_what_was_rejected() -> None:
+    drafter = Recorder(Material((1,), 100))
+    list(forced_steps(drafter, (1,), (2, 3, 4, 5), 3))
+    assert drafter.seen == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
+
+
+def test_a_method_that_is_registered_scores_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "recorder", Method("recorder", "Recorder", "a test's", Recorder, 3))
+    assert "recorder" in scorable_lanes()
+    board = Scoreboard([ScoredLane.of(name, {}) for name in scorable_lanes()])
+    board.add(transcript((1,), (2, 3, 4, 5)))
+    row = next(row for row in board.groups() if row["lane"] == "recorder")
+    assert (row["tokens"], row["steps"], row["tau"], row["drafted_per_step"]) == (4, 2, 2.0, 3.0)
+    assert row["acceptance_rate"] == 2 / 6
+
+
+def test_a_method_may_say_that_it_cannot_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Needy(Recorder):
+        needs_target_outputs = "it lives on rejected tokens"
+
+    monkeypatch.setitem(METHODS, "needy", Method("needy", "Needy", "a test's", Needy, 3))
+    assert "needy" not in scorable_lanes()
+    with pytest.raises(InputError, match=r"The lane needy cannot be scored .*: it lives on rejected tokens"):
+        ScoredLane.of("needy", {})
+
+
+def test_jacobi_cannot_be_scored() -> None:
+    assert "jacobi" not in scorable_lanes()
+    with pytest.raises(InputError, match="jacobi cannot be scored"):
+        ScoredLane.of("jacobi", {})
+
+
+def test_lookahead_is_scored_as_its_pool_and_says_so() -> None:
+    lane = ScoredLane.of("lookahead", {"n": "4"})
+    assert lane.part == "pool from the prompt only" and lane.options["pool_from_prompt"] is True
+    with pytest.raises(InputError, match="pool_from_prompt"):
+        ScoredLane.of("lookahead", {"pool_from_prompt": "false"})
+
+
+def test_budgets_are_a_gpus_unless_given() -> None:
+    assert {name: ScoredLane.of(name, {}).num_draft for name in ("trie", "prompt-lookup", "vanilla")} == {
+        "trie": 32,
+        "prompt-lookup": 10,
+        "vanilla": 0,
+    }
+    assert [ScoredLane.of(name, {}, 7).num_draft for name in ("trie", "vanilla")] == [7, 0]
+
+
+LOOP = [5, 6, 7] * 13
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([1, 2, *LOOP], 39),
+        ([1, 2, *LOOP, 2], 39),  # an end-of-text token behind it
+        ([*LOOP, 1, 2, 3], 39),
+        ([8] * 36, 36),
+        ([8] * 35, 0),
+        ([*range(24)] * 2, 0),
+        ([*range(24)] * 3, 72),
+        ([*range(25)] * 4, 0),  # a period too long to be one
+        ([4], 0),
+        ([*range(200)], 0),
+    ],
+)
+def test_loops_are_found_anywhere(tokens: list[int], expected: int) -> None:
+    assert longest_loop(tokens) == expected
+
+
+def test_looping_outputs_stand_apart_as_well() -> None:
+    board = Scoreboard([ScoredLane.of("prompt-lookup", {})], by_category=True)
+    board.add(transcript((1, 2, 3), (1, 2, 9)))
+    board.add(transcript((1, 2, 3), [7] * 40))
+    rows = {row["category"]: row for row in board.groups()}
+    assert list(rows) == ["all", "none", "looping"]
+    assert rows["all"] | {"category": "none"} == rows["none"]
+    assert (rows["all"]["outputs"], rows["all"]["looping"], rows["looping"]["outputs"]) == (2, 1, 1)
+    assert rows["all"]["tau"] == 43 / (rows["looping"]["steps"] + 2)
+    assert rows["all"]["tau_without_looping"] == 3 / 2
+    assert rows["looping"]["tau_without_looping"] is None
+    assert rows["looping"]["tau"] > 4
+
+
+def test_tau_is_the_sum_of_tokens_over_the_sum_of_steps() -> None:
+    board = Scoreboard([ScoredLane.of("prompt-lookup", {}, 3)], by_category=True)
+    board.add(transcript(PROMPT, OUTPUT))
+    board.add(transcript((1, 2, 3), (4, 5, 6, 7, 8)))
+    row = board.groups()[0]
+    assert (row["tokens"], row["steps"], row["tau"]) == (13, 9, 13 / 9)
+    assert row["drafted_per_step"] == 9 / 9 and row["acceptance_rate"] == 4 / 9
+
+
+def test_outputs_are_kept_if_asked_and_never_for_their_own_prompt() -> None:
+    """All three outputs are one text, of which no prompt has anything; the first two prompts are the same."""
+    first, second = transcript((1, 2, 3), range(10, 26)), transcript((1, 2, 4), range(10, 26))
+    taken = {}
+    for keep in (False, True):
+        board, counts = Scoreboard([ScoredLane.of("fusion", {})], keep_outputs=keep), [0]
+        for each in (first, first, second):
+            board.add(each)
+            counts.append(board.groups()[0]["steps"])
+        taken[keep] = [after - before for before, after in pairwise(counts)]
+    assert taken[False] == [16, 16, 16] and taken[True][:2] == [16, 16]
+    assert taken[True][2] < 8
+
+
+@pytest.mark.parametrize("name", ["all", "looping"])
+def test_a_category_with_a_name_of_ours_is_kept_apart(name: str) -> None:
+    board = Scoreboard([ScoredLane.of("vanilla", {})], by_category=True)
+    text = transcript((1,), (2,))
+    board.add(type(text)("", name, text.prompt, text.output, 3))
+    assert [row["category"] for row in board.groups()] == ["all", f"{name} (category)"]
+
+
+def test_a_cost_curve_runs_straight_between_and_beyond_what_was_measured() -> None:
+    curve = CostCurve((1, 2, 4), (1.0, 1.5, 2.0))
+    assert [curve.at(rows) for rows in (1, 2, 3, 4, 8)] == [1.0, 1.5, 1.75, 2.0, 3.0]
+    assert CostCurve((1,), (1.0,)).at(50) == 1.0
+    assert CostCurve((1, 2), (2.0, 1.0)).at(5) == 0.5
+
+
+def test_the_expected_speedup_is_tokens_over_the_cost_of_the_steps() -> None:
+    board = Scoreboard([ScoredLane.of("prompt-lookup", {}, 3)])
+    board.add(transcript(PROMPT, OUTPUT))
+    row = board.groups(CostCurve((1, 4), (1.0, 1.6)))[0]
+    assert row["expected_speedup"] == pytest.approx(8 / (3 * 1.6 + 1.0))
+
+
+@pytest.mark.parametrize(
+    "given", [((), ()), ((2, 3), (1.0, 1.1)), ((1, 2), (1.0,)), ((1, 3, 2), (1.0, 1.0, 1.0)), ((1, 2), (1.0, 0.0))]
+)
+def test_a_curve_that_is_none_is_refused(given: tuple[Any, Any]) -> None:
+    with pytest.raises(InputError, match="cost curve"):
+        CostCurve(*given)
+
+
+def test_options_are_checked() -> None:
+    options: Mapping[str, Any] = {"n": "1"}
+    with pytest.raises(InputError, match=r"trie\.n is 1"):
+        ScoredLane.of("trie", options)

@@ -1,0 +1,67 @@
+"""What torchrun runs in the test of tensor parallelism: `split_race.py FOLDER`, in every process.
+
+The first one races the model in FOLDER, writes what came of it there as JSON, and fails in the middle of a forward,
+when the other processes wait for its part.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Step
+from specrace.drafters import METHODS
+from specrace.engine.race import RaceSpec, race
+from specrace.model import tensor_parallel
+from specrace.model.loading import load_target
+from specrace.model.target import Target
+from specrace.model.tensor_parallel import Followers
+
+# Longer than an order's first message.
+PROMPT = tuple((7 * place * place + 3) % 1000 for place in range(400))
+LANES = tuple(name for name in METHODS if name != "draft-model")
+
+
+def raced(target: Target, temperature: float) -> dict[str, Any]:
+    """Every lane's output and badge."""
+    spec = RaceSpec(LANES, max_new_tokens=10, temperature=temperature, seed=5)
+    *events, finished = race(target, PROMPT, spec)
+    assert isinstance(finished, Finished)
+    steps = [event for event in events if isinstance(event, Step)]
+    texts = {name: [token for step in steps if step.lane == name for token in step.emitted] for name in LANES}
+    return {"texts": texts, "identical": {lane.lane: lane.identical for lane in finished.lanes}}
+
+
+def refusal(folder: Path, followers: Followers) -> str:
+    """The sentence with which the model in `folder` is refused."""
+    try:
+        load_target(folder, followers=followers)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def lead(folder: Path, followers: Followers) -> int:
+    """The first process's part."""
+    found: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "cut")]}
+    target = load_target(folder / "model", followers=followers)
+    found["races"] = [raced(target, temperature) for temperature in (0.0, 0.8)]
+    store = target.prefill(PROMPT).store
+    assert store.data is not None
+    found |= {"shape": store.data.shape, "roofline": target.roofline.as_json(100), "about": target.describe()}
+    (folder / "found.json").write_text(json.dumps(found))
+    target.model.get_output_embeddings().register_forward_pre_hook(fail)
+    target.prefill(PROMPT)
+    return 0
+
+
+def fail(*_: Any) -> None:
+    """Raise where the other processes go on."""
+    raise KeyError("nothing was wrong")
+
+
+if __name__ == "__main__":
+    sys.exit(tensor_parallel.run(lambda followers: lead(Path(sys.argv[1]), followers)))

@@ -1,0 +1,213 @@
+"""Models on disk: wrong weights are refused by name, what is tied or computed is not; a model's own code never runs."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from specrace.cli.main import main
+from specrace.core.errors import InputError
+from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
+from specrace.model.loading import load_draft_model, load_target
+from tests.parts import ARCHITECTURES, change_config, tiny_model
+from tests.views.test_detokenize import byte_tokenizer
+
+NORM = "model.norm.weight"
+HEADS = {"gpt-neox": "embed_out.weight"}
+MASKS = {
+    "gpt2": ("transformer.h.0.attn.bias", "transformer.h.0.attn.masked_bias"),
+    "gpt-neox": ("gpt_neox.layers.0.attention.bias", "gpt_neox.layers.0.attention.masked_bias"),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return byte_tokenizer()
+
+
+def saved(folder: Path, tokenizer: Any, name: str = "llama", **changes: Any) -> Path:
+    tiny_model(name, vocab_size=len(tokenizer), **changes).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def change_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as refused:
+        load_target(folder, graphs=False)
+    message = str(refused.value)
+    assert str(folder) in message and message.endswith(".") and "\n" not in message and "give a folder" in message
+    return message
+
+
+def test_a_missing_tensor_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    found = weights(saved(tmp_path, tokenizer))
+    del found[NORM]
+    change_weights(tmp_path, found)
+    assert f"1 missing ({NORM})" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(("layers", "said"), [(3, "9 missing (model.layers.2."), (1, "9 not in the config (model.la")])
+def test_more_or_fewer_layers_than_the_config_has_are_refused(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layers: int, said: str
+) -> None:
+    change_config(saved(tmp_path, tokenizer), num_hidden_layers=layers)
+    message = refusal(tmp_path)
+    assert said in message and "and 8 more" in message
+
+
+def test_a_tensor_of_another_shape_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    found = weights(saved(tmp_path, tokenizer))
+    change_weights(tmp_path, found | {NORM: torch.ones(31)})
+    assert f"1 of another shape ({NORM}: 31 instead of 32)" in refusal(tmp_path)
+
+
+def test_a_tensor_that_the_model_does_not_have_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    found = weights(saved(tmp_path, tokenizer))
+    change_weights(tmp_path, found | {"model.layers.0.self_attn.q_proj.lora": torch.ones(3)})
+    assert "1 not in the config (model.layers.0.self_attn.q_proj.lora)" in refusal(tmp_path)
+
+
+def test_an_incomplete_draft_model_is_refused(tmp_path: Path, bundled: Any) -> None:
+    for file in BUNDLED_DRAFT_MODEL.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    found = weights(tmp_path)
+    del found[NORM]
+    change_weights(tmp_path, found)
+    with pytest.raises(InputError, match="1 missing"):
+        load_draft_model(tmp_path, bundled.target)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_loads_with_what_older_versions_saved_beside_its_weights(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, name: str, *, tied: bool
+) -> None:
+    """Tied heads that are there or not; buffers that are computed."""
+    found = weights(saved(tmp_path, tokenizer, name, tie_word_embeddings=tied))
+    load_target(tmp_path, graphs=False)
+    extra = MASKS.get(name, ("model.layers.0.self_attn.rotary_emb.inv_freq",))
+    if tied and name not in HEADS:
+        assert "lm_head.weight" not in found
+        embedded = "transformer.wte.weight" if name == "gpt2" else "model.embed_tokens.weight"
+        found["lm_head.weight"] = found[embedded].clone()
+    change_weights(tmp_path, found | {key: torch.ones(4) for key in extra})
+    load_target(tmp_path, graphs=False)
+
+
+def test_an_untied_model_without_its_head_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    found = weights(saved(tmp_path, tokenizer, tie_word_embeddings=False))
+    del found["lm_head.weight"]
+    change_weights(tmp_path, found)
+    assert "1 missing (lm_head.weight)" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("folder", [BUNDLED_MODEL, BUNDLED_DRAFT_MODEL, BUNDLED_MODEL.parent / "characters"])
+def test_the_models_that_ship_load(folder: Path) -> None:
+    assert load_target(folder, graphs=False).name == folder.name
+
+
+def test_a_race_with_missing_weights_ends_with_one_sentence(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_config(saved(tmp_path, tokenizer), num_hidden_layers=5)
+    capsys.readouterr()
+    assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and "27 missing" in said.err
+
+
+# A model's own Python.
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADERS = {"AutoConfig", "AutoTokenizer", "AutoModelForCausalLM"}
+
+
+def with_own_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
+    """A model whose `file` names a class in a module beside it, which leaves a mark where it is run."""
+    mark = folder / "ran"
+    (folder / "own.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Own: pass\n")
+    path = folder / file
+    named = ["own.Own", None] if key == "AutoTokenizer" else "own.Own"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {key: named}} | changes))
+    return mark
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("config.json", "AutoConfig"),
+        ("config.json", "AutoModelForCausalLM"),
+        ("tokenizer_config.json", "AutoTokenizer"),
+    ],
+)
+def test_a_models_own_code_is_refused_and_no_question_is_asked(
+    tmp_path: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    key: str,
+    *,
+    known: bool,
+) -> None:
+    """Whether transformers knows its type or not; the answer would be yes."""
+    saved(tmp_path, tokenizer)
+    kind = "model_type" if file == "config.json" else "tokenizer_class"
+    mark = with_own_code(tmp_path, file, key, **({} if known else {kind: "Own"}))
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    capsys.readouterr()
+    assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert str(tmp_path) in said.err and f"auto_map in its {file}" in said.err and said.err.endswith(".\n")
+    assert answers.tell() == 0 and not mark.exists()
+
+
+def test_a_tokenizers_own_code_is_refused_by_score(
+    tmp_path: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved(tmp_path, tokenizer)
+    mark = with_own_code(tmp_path, "tokenizer_config.json", "AutoTokenizer", tokenizer_class="Own")
+    (tmp_path / "log.jsonl").write_text(json.dumps({"prompt": "the cat", "output": "sat"}))
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    assert main(["score", str(tmp_path / "log.jsonl"), "--tokenizer", str(tmp_path)]) == 2
+    assert "auto_map in its tokenizer_config.json" in capsys.readouterr().err
+    assert answers.tell() == 0 and not mark.exists()
+
+
+def test_every_loader_is_told_not_to_run_a_models_code() -> None:
+    calls = 0
+    for file in (ROOT / "specrace").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            if called in {f"{name}.from_pretrained" for name in LOADERS} | {"SentenceTransformer"}:
+                given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+                assert given.get("trust_remote_code") == "False", f"{file}, line {node.lineno}: {called}"
+                calls += 1
+    assert calls >= 6

@@ -1,0 +1,238 @@
+"""Models on several devices: where everything lies, that nothing else changes, and how "auto" chooses."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+
+from specrace import workbench
+from specrace.cli import main as cli
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Step
+from specrace.core.sampling_params import SamplingParams
+from specrace.drafters import METHODS
+from specrace.engine.race import RaceSpec, generate, race
+from specrace.hf import custom_generate
+from specrace.model import device_map, loading
+from specrace.model.draft_model import DraftModel
+from specrace.model.kv import KVStore
+from specrace.model.loading import load_target, record
+from specrace.model.target import Target
+from tests.model.placed import FIRST, SECOND, TwoDevices, spread_model
+from tests.parts import ARCHITECTURES, CopyingModel, random_prompt, random_tree, tiny_model, tiny_target
+
+
+def spread_target(name: str) -> Target:
+    """A small target of which only the first layer is on the first device."""
+    with TwoDevices():
+        target = Target(spread_model(tiny_model(name, num_hidden_layers=3)), name=name)
+    target.drafting = CopyingModel()  # type: ignore[assignment]
+    return target
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_trees_are_scored_and_kept_as_on_one_device(name: str) -> None:
+    """Random trees, kept paths, step after step: the very logits, and every layer's cache on the layer's device."""
+    target, plain = spread_target(name), tiny_target(name, num_hidden_layers=3)
+    assert target.layer_devices == (FIRST, SECOND, SECOND) and target.devices == (FIRST, SECOND)
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    with TwoDevices(), torch.inference_mode():
+        store, expected = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+        for step in range(10):
+            tree = random_tree(chance, text[-1], (0, 1, 6, 2, 15)[step % 5])
+            found = target.logits(store, tree)
+            assert found.device == SECOND and torch.equal(found.cpu(), plain.logits(expected, tree))
+            path = tree.path_to(chance.randrange(len(tree)))
+            store.keep(path)
+            expected.keep(path)
+            assert [block.device for block in store.blocks] == [FIRST, SECOND]
+            assert [len(block) for block in store.blocks] == [1, 2] and store.data is None
+            together = torch.cat([block.cpu() for block in store.blocks])
+            assert expected.data is not None
+            assert torch.equal(together[..., : store.length, :], expected.data[..., : store.length, :])
+            text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(32)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: float) -> None:
+    """Both architectures on a prompt of one token and on a longer one."""
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=12, temperature=temperature, seed=5)
+    prompt = (7,) if (name == "llama") == (temperature > 0) else random_prompt(random.Random(3))
+    outputs = []
+    for target, devices in (
+        (spread_target(name), TwoDevices()),
+        (tiny_target(name, num_hidden_layers=3), nullcontext()),
+    ):
+        with devices:
+            *events, finished = race(target, prompt, spec)
+        assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
+        steps = [event for event in events if isinstance(event, Step)]
+        outputs.append({lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in METHODS})
+    assert outputs[0] == outputs[1]
+
+
+def test_inside_generate_a_spread_model_says_what_it_says_on_one_device() -> None:
+    ids = torch.tensor([random_prompt(random.Random(1))])
+    with TwoDevices():
+        spread, plain = spread_model(tiny_model("llama")), tiny_model("llama")
+        found = [
+            model.generate(ids, custom_generate=custom_generate, method="trie", max_new_tokens=12, do_sample=False)
+            for model in (spread, plain)
+        ]
+    assert torch.equal(*found)
+
+
+def test_a_draft_model_of_several_devices_reads_and_guesses() -> None:
+    targets = (spread_target("llama"), tiny_target("llama", num_hidden_layers=3))
+    with TwoDevices():
+        sessions = [DraftModel(target).after([3, 4, 5, 6]).session(SamplingParams()) for target in targets]
+        found = [[session.likeliest([token]) for token in (7, 8, 9)] for session in sessions]
+    assert found[0] == found[1]
+
+
+def test_nothing_is_recorded_and_the_description_says_why() -> None:
+    target = spread_target("llama")
+    with TwoDevices():
+        record(target)
+    about = target.describe()
+    assert target.traced is None and target.graphs is None and about["graphs"] is False
+    assert about["engine"] == "eager (on several devices)" and about["device"] == "2 x cpu"
+
+
+def test_a_layer_that_writes_elsewhere_is_refused() -> None:
+    store = KVStore(2, 8, (FIRST, SECOND))
+    keys = torch.zeros(1, 2, 3, 4)
+    with TwoDevices():
+        store.write(0, keys, keys)
+        with pytest.raises(ValueError, match="each on its own device"):
+            store.write(1, keys, keys)
+        store.write(1, keys.to(SECOND), keys.to(SECOND))
+
+
+def test_every_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = spread_target("llama")
+    seen: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", seen.append)
+    target.synchronize()
+    monkeypatch.setattr(target, "_on_gpu", True)
+    target.synchronize()
+    assert seen == [FIRST, SECOND]
+
+
+def test_a_model_whose_layers_are_not_found_is_refused() -> None:
+    with TwoDevices():
+        model = spread_model(tiny_model("llama"))
+    model.config.num_hidden_layers = 7
+    with pytest.raises(InputError, match="layers were not found"):
+        Target(model)
+
+
+# The choice.
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [
+        ("auto", 0, ("cpu", None)),
+        ("auto", 1, ("cuda", None)),
+        ("auto", 2, ("cuda", "auto")),
+        ("cpu", 2, ("cpu", None)),
+        ("cuda", 2, ("cuda", None)),
+        ("cuda:1", 2, ("cuda:1", None)),
+    ],
+)
+def test_auto_takes_what_there_is(
+    device: str, gpus: int, expected: tuple[str, str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_map, "count_accelerators", lambda: gpus)
+    assert (device_map.one_device(device), device_map.spread(device)) == expected
+
+
+@pytest.mark.parametrize(("available", "found"), [(True, 3), (False, 0)])
+def test_accelerators_are_those_that_torch_can_use(
+    available: bool, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert device_map.count_accelerators() == found
+
+
+def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_map, "count_accelerators", lambda: 0)
+    target = load_target(device="auto")
+    assert target.device.type == "cpu" and target.dtype == torch.float32 and target.engine.startswith("TorchScript")
+
+
+def test_another_model_is_loaded_on_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def load(_: Any, *, device: str, **__: Any) -> Target:
+        asked.append(device)
+        return tiny_target("llama")
+
+    monkeypatch.setattr(workbench, "load_target", load)
+    bench = workbench.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
+    bench.with_model("other").with_model("another")
+    assert asked == ["auto", "auto"]
+
+
+def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
+    monkeypatch.setattr(device_map, "find_spec", dict.fromkeys(["accelerate"]).get)
+    assert cli.main(["race", "Why?", "--device", "auto"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("To spread a model over 2 GPUs") and "pip install accelerate" in said and said.endswith(".")
+
+
+def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of transformers; that it does it is its own affair."""
+    asked: list[dict[str, Any]] = []
+
+    def load(_: Any, **given: Any) -> Any:
+        asked.append(given)
+        told = {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
+        return spread_model(tiny_model("llama", vocab_size=4160)), told
+
+    monkeypatch.setattr(device_map, "count_accelerators", lambda: 2)
+    monkeypatch.setattr(device_map, "find_spec", str)
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", load)
+    with TwoDevices():
+        target = load_target(device="auto")
+    assert asked[0]["device_map"] == "auto" and asked[0]["dtype"] == torch.bfloat16
+    assert target.engine == "eager (on several devices)"
+
+
+@pytest.mark.parametrize("elsewhere", ["cpu", "disk"])
+def test_a_model_that_does_not_fit_the_gpus_is_refused(elsewhere: str) -> None:
+    model = tiny_model("llama")
+    model.hf_device_map = {"model": 0, "lm_head": elsewhere}
+    with pytest.raises(InputError, match="does not fit the memory"):
+        device_map.settle_map(model, "large")
+    model.hf_device_map = {"": elsewhere}
+    device_map.settle_map(model, "large")
+
+
+def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With accelerate's own hooks: two names of one memory, which is all that a CPU has."""
+    pytest.importorskip("accelerate", reason="device maps need accelerate, which the app does without")
+    monkeypatch.setattr("accelerate.utils.modeling.check_device_same", lambda one, other: one.type == other.type)
+    places = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
+    places |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}
+    target, plain = load_target(device_map=places), load_target(graphs=False)
+    assert target.model.hf_device_map == places and target.engine == "eager (on several devices)"
+    assert target.model._hf_hook.io_same_device is False and target.layer_devices == (FIRST,) * 3
+    prompt = plain.tokenizer("What is the trie built from?")["input_ids"]
+    for method in ("vanilla", "trie", "lookahead"):
+        outputs = [
+            [token for step in generate(each, method, prompt, max_new_tokens=24) for token in step.emitted]
+            for each in (target, plain)
+        ]
+        assert outputs[0] == outputs[1]

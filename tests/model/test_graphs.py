@@ -1,0 +1,329 @@
+"""Recorded forwards, with the recording replaced by a double that runs the function again: buckets, padding, reuse."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specrace.core.cost_curve import assumed_curve, row_counts
+from specrace.core.events import Finished
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS, Material
+from specrace.drafters.draft_model import DraftModelDrafter
+from specrace.engine.race import RaceSpec, gather, make_lane, race
+from specrace.lab.bench import Bench, BenchPrompt
+from specrace.model.draft_model import DraftModel
+from specrace.model.graphs import COLUMN_STEP
+from specrace.model.kv import KVStore
+from specrace.model.loading import record_graphs
+from specrace.model.target import GraphedSession, Target
+from specrace.model.tree_inputs import TreeInputs
+from specrace.ngrams.suffix_index import SuffixIndex
+from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
+
+
+class Double:
+    """Records nothing: a replay runs the Python function on the same buffers, as a graph would run its kernels."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+        self.replayed = 0
+
+    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        self.recorded += 1
+        output = work().clone()
+
+        def replay() -> Tensor:
+            self.replayed += 1
+            return output.copy_(work())
+
+        return replay
+
+
+def graphed(name: str, **changes: object) -> tuple[Target, Double]:
+    """A small target whose sessions replay."""
+    target, double = tiny_target(name, **changes), Double()
+    record_graphs(target, double)
+    assert target.graphs is not None and target.describe()["graphs"]
+    return target, double
+
+
+def session_of(
+    target: Target, prompt: list[int], room: int = 200, rows: tuple[int, ...] = row_counts(65)
+) -> GraphedSession:
+    session = target.session(target.prefill(prompt), room, rows=rows)
+    assert isinstance(session, GraphedSession)
+    return session
+
+
+class OnGpu(Target):
+    """Says that it is on a GPU, and writes down the rows of each forward, and whether it was an eager one."""
+
+    device_type = "cuda"
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.forwards: list[tuple[int, bool]] = []
+        self._eager = False
+
+    def run(self, store: KVStore, tree: TokenTree) -> Tensor:
+        self._eager = True
+        try:
+            return super().run(store, tree)
+        finally:
+            self._eager = False
+
+    def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
+        self.forwards.append((inputs.rows, self._eager))
+        return super().forward(store, inputs, end)
+
+
+def on_gpu(name: str, seed: int = 0) -> tuple[OnGpu, Double]:
+    model = tiny_model(name, seed=seed, eos_token_id=None, max_position_embeddings=2048)
+    target, double = OnGpu(model), Double()
+    record_graphs(target, double)
+    assert target.graphs is not None
+    return target, double
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 8, 9, 10, 17, 33, 65, 81, 120, 1025])
+def test_row_counts_are_one_above_the_powers_of_two_and_the_most(most: int) -> None:
+    """So that a full draft of 8, 16 or 32 guesses runs no padding, nor does any lane's fullest tree."""
+    counts = row_counts(most)
+    assert counts[0] == 1 and counts[-1] == most and list(counts) == sorted(set(counts))
+    assert set(counts) - {1, most} == {each for each in (9, 17, 33, 65, 129, 257, 513) if each < most}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temperature: float) -> None:
+    """The draft model's own forwards too; no graph has more rows than the next bucket, a full tree none too many."""
+    (target, _), (small, _) = on_gpu("llama"), on_gpu("gpt2", seed=1)
+    target.drafting = DraftModel(small, VOCAB)
+    prompt, chance = (2, 3, 4, 5, 6) * 8, random.Random(1)
+    index = SuffixIndex([[*prompt, *(chance.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
+    spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
+    material = gather(target, prompt, spec, assumed_curve("cuda"), None, index, ())
+    lane, most = make_lane(target, name, target.prefill(prompt), material, spec), 0
+    buckets = row_counts(spec.lane_budget(name, "cuda") + 1)
+    small.forwards.clear()
+    while not lane.end:
+        target.forwards.clear()
+        size = len(lane.step().tree)
+        expected = min(rows for rows in buckets if rows >= size)
+        assert target.forwards == [(expected, False)] and expected < max(2 * size, 10)
+        most = max(most, size)
+    if not temperature and name in (largest := {"lookahead": 120, "recycling": 81, "draft-model": 9, "jacobi": 17}):
+        # Some of lookahead's guesses share their nodes.
+        assert buckets[-1] == largest[name] and most > (buckets[-2] if name == "lookahead" else buckets[-1] - 1)
+    assert {eager for _, eager in small.forwards} <= {False} and {rows for rows, _ in small.forwards} <= {1, 2}
+    assert (len(small.forwards) > 30) == (name == "draft-model")
+
+
+def test_no_graph_is_recorded_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft model's session is opened by its drafter, whose making is on its lane's clock."""
+    (target, double), (small, its) = on_gpu("llama"), on_gpu("gpt2", seed=1)
+    target.drafting = DraftModel(small, VOCAB)
+    made: list[tuple[int, int]] = []
+
+    class Watched(DraftModelDrafter):
+        def __init__(self, material: Material, *, sampled: bool = False) -> None:
+            before = its.recorded
+            super().__init__(material, sampled=sampled)
+            made.append((before, its.recorded))
+
+    monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=Watched))
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=40)
+    events = race(target, (3, 4, 5) * 9, spec)
+    next(events)
+    before, after = made[-1]
+    recorded = double.recorded
+    assert 0 < before == after
+    list(events)
+    assert (double.recorded, its.recorded) == (recorded, after)
+    bench = Bench(target, replace(spec, lanes=("draft-model",)), repetitions=1)
+    prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
+    for _ in bench.run(prompts):
+        assert made[-1][0] == made[-1][1]
+    assert its.recorded > after and sum(after > before for before, after in made) == 2
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_replayed_trees_are_scored_as_eager_ones(name: str) -> None:
+    """Random trees of any size, kept paths, step after step: the same logits but for rounding, the same tokens."""
+    target, double = graphed(name)
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    session, store = session_of(target, text), target.prefill(text).store.clone(300)
+    before = (double.recorded, double.replayed)
+    for step in range(12):
+        tree = random_tree(chance, text[-1], (0, 1, 6, 7, 8, 15, 20, 40)[step % 8])
+        replayed, eager = session.logits(tree), target.logits(store, tree)
+        assert replayed.shape == eager.shape == (len(tree), target.vocab_size)
+        torch.testing.assert_close(replayed, eager, rtol=1e-4, atol=1e-3)
+        assert torch.equal(replayed.argmax(-1), eager.argmax(-1))
+        path = tree.path_to(chance.randrange(len(tree)))
+        session.keep(path)
+        store.keep(path)
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(32)]
+    assert (double.recorded, double.replayed) == (before[0], before[1] + 12)
+
+
+def test_what_stands_in_padding_and_behind_it_changes_nothing() -> None:
+    """Rows that the tree does not fill, and columns that it does not reach, may hold anything."""
+    target, _ = graphed("llama")
+    prompt = [3, 4, 5, 6]
+    tree = TokenTree((6, 7, 8), (-1, 0, 0))
+    expected = session_of(target, prompt).logits(tree).clone()
+    inputs = TreeInputs(8, target.device, target.dtype)
+    store = target.prefill(prompt).store.clone(COLUMN_STEP)
+    assert store.data is not None
+    store.data[..., store.length :, :] = 1000.0
+    with torch.inference_mode():
+        inputs.fill(random_tree(random.Random(0), 9, 7), store.length)
+        inputs.fill(tree, store.length)
+        inputs.ids[0, 3:] = 31
+        found = target.forward(store, inputs, COLUMN_STEP)[:3]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_a_tree_takes_the_next_bucket_and_a_larger_one_runs_eagerly() -> None:
+    target, double = graphed("llama")
+    session = session_of(target, [3, 4, 5])
+    for size in (1, 2, 8, 9, 16, 17, 33, 34, 65):
+        before = double.replayed
+        session.score(TokenTree.chain(5, [7] * (size - 1)))
+        assert double.replayed == before + 1
+    assert {rows for rows, _ in session._lent.buckets} == {1, 9, 17, 33, 65}
+    before = double.replayed
+    assert len(session.score(TokenTree.chain(5, [7] * 65)).targets) == 66
+    assert double.replayed == before
+
+
+def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
+    target, double = graphed("llama")
+    first = session_of(target, [3, 4, 5], rows=(1, 5))
+    recorded = double.recorded
+    assert {(1, COLUMN_STEP), (5, COLUMN_STEP)} <= set(first._lent.buckets)
+    del first
+    second = session_of(target, [3, 4, 5], rows=(1, 81))
+    assert target.graphs is not None and target.graphs.num_stores == 1
+    assert double.recorded == recorded + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._lent.buckets)
+    # Of 5 rows it has a graph, but not by this wish: what a step takes must not hang on who was there before.
+    before = double.replayed
+    inputs = target.graphs.inputs(81)
+    inputs.fill(TokenTree.chain(9), 0)
+    second.score(TokenTree.chain(5, [6, 7]))
+    assert double.replayed == before + 1 and inputs.tensors.ids[0, :3].tolist() == [5, 6, 7]
+
+
+def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_lent() -> None:
+    target, double = graphed("llama", max_position_embeddings=4096)
+    wanted = ((1, 33), (1, 81), (1, 121))
+    sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in wanted]
+    recorded, stores = double.recorded, [each.store for each in sessions]
+    del sessions
+    for number in (1, 0, 2, 1):
+        assert session_of(target, [6, 7], rows=wanted[number]).store is stores[number]
+    longer = session_of(target, [3] * (COLUMN_STEP - 50), room=200, rows=(1, 33))
+    assert longer.store not in stores and double.recorded == recorded + 4
+
+
+def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
+    target, _ = graphed("llama", max_position_embeddings=4096)
+    rows = (1, 9, 17, 33)
+    session = session_of(target, [3] * (COLUMN_STEP - 100), room=200, rows=rows)
+    found = {each: sorted(end for other, end in session._lent.buckets if other == each) for each in rows}
+    assert found == {each: [COLUMN_STEP, 2 * COLUMN_STEP] for each in rows}
+    store = session.store
+    while store.length < COLUMN_STEP + 50:
+        assert session._lent.logits(TokenTree.chain(3, [4] * 7)) is not None
+        session.keep(tuple(range(8)))
+
+
+def test_stores_and_their_graphs_are_lent_again_and_never_made_anew() -> None:
+    target, double = graphed("llama")
+    first = session_of(target, [3, 4, 5])
+    data, recorded = first.store.data, double.recorded
+    assert data is not None and recorded > 0
+    address = data.data_ptr()
+    first.score(TokenTree.chain(5, [6, 7]))
+    first.keep((0, 1, 2))
+    del first
+    gc.collect()
+    # The check at load had lent it, too: a store is ever recorded once.
+    assert target.graphs is not None and target.graphs.num_stores == 1
+    second = session_of(target, [8, 9, 10, 11])
+    assert second.store.data is not None and second.store.data.data_ptr() == address
+    assert second.store.length == 3 and double.recorded == recorded
+    tree = TokenTree.chain(11, [12, 13])
+    plain = target.logits(target.prefill([8, 9, 10, 11]).store.clone(20), tree)
+    torch.testing.assert_close(second.logits(tree), plain, rtol=1e-4, atol=1e-3)
+    third = session_of(target, [8, 9, 10, 11])
+    assert target.graphs.num_stores == 2
+    assert third.store is not second.store and double.recorded == 2 * recorded
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_race_on_graphs_prints_what_an_eager_one_prints(temperature: float) -> None:
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=24, temperature=temperature, seed=5)
+    target, double = graphed("llama")
+    eager = tiny_target("llama")
+    for number in range(2):
+        prompt = random_prompt(random.Random(number))
+        outcomes = []
+        for each in (target, eager):
+            steps: dict[str, list[int]] = {name: [] for name in METHODS}
+            for event in race(each, prompt, spec):
+                if isinstance(event, Finished):
+                    assert all(lane.identical for lane in event.lanes)
+                elif hasattr(event, "emitted"):
+                    steps[event.lane] += event.emitted
+            outcomes.append(steps)
+        assert outcomes[0] == outcomes[1]
+    assert double.replayed > 100
+
+
+def test_no_graph_is_recorded_once_the_race_has_started() -> None:
+    target, double = graphed("llama")
+    events = race(target, (3, 4, 5, 3, 4, 5), RaceSpec(("trie", "lookahead"), max_new_tokens=60))
+    next(events)
+    recorded = double.recorded
+    list(events)
+    assert double.recorded == recorded
+
+
+def test_a_write_may_be_aimed() -> None:
+    store = KVStore(1, 8)
+    block = torch.arange(3.0)[None, None, :, None].expand(1, 2, 3, 4)
+    store.set_slots(torch.tensor([5, 1, 2]), 6)
+    keys, values = store.write(0, block, block + 10)
+    assert keys.shape == values.shape == (1, 2, 6, 4)
+    assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 0, 0, 0] and values[0, 1, 5, 3] == 10
+    store.set_slots(None)
+    assert store.end_of(2) == 2
+
+
+def test_a_model_that_cannot_be_recorded_stays_eager() -> None:
+    class Refusing(Double):
+        def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    class Wrong(Double):
+        def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+            replay = super().record(work)
+            return lambda: -replay()
+
+    for double in (Refusing(), Wrong()):
+        target = tiny_target("llama")
+        record_graphs(target, double)
+        assert target.graphs is None and target.describe()["graphs"] is False
+        assert target.engine.startswith("eager (no graphs: ")
+        assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2

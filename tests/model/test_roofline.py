@@ -1,0 +1,57 @@
+"""The least time of a step: its bytes, counted on real models, over a bandwidth that was measured."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from specrace.model import roofline
+from specrace.model.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
+from tests.parts import ARCHITECTURES, tiny_target
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_bytes_of_a_cached_token_are_those_of_the_cache(name: str) -> None:
+    target = tiny_target(name)
+    data = target.prefill(list(range(2, 12))).store.data
+    assert data is not None
+    assert 9 * token_bytes(target.config, 4) == data.numel() * data.element_size()
+
+
+def test_an_embedding_is_read_whole_only_where_it_is_the_output_too() -> None:
+    loose, tied = tiny_target("llama", tie_word_embeddings=False), tiny_target("llama", tie_word_embeddings=True)
+    table = 4 * 32 * 32
+    whole = [4 * sum(p.numel() for p in each.model.parameters()) for each in (loose, tied)]
+    assert weight_bytes(loose.model) == whole[0] - table and weight_bytes(tied.model) == whole[1] == whole[0] - table
+
+
+def test_the_limit_is_bytes_over_bandwidth() -> None:
+    line = Roofline(weight_bytes=1_000_000, token_bytes=1_000, bandwidth=1e9)
+    assert line.limit_ms(columns=0, rows=0) == pytest.approx(1.0)
+    assert line.limit_ms(columns=990, rows=10) == pytest.approx(2.0)
+    told = line.as_json(999)
+    assert told["limit_tokens_per_s"] == pytest.approx(500) and told["copy_gb_per_s"] == pytest.approx(1.0)
+
+
+def test_bandwidth_is_bytes_read_and_written_over_the_least_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of copies that take 2 to 14 hundredths of a second by the clock, the shortest counts."""
+    ends = [sum(range(2, 2 * copy + 1, 2)) / 100 for copy in range(1, 8)]
+    readings = iter([0.0, *(time for end in ends[:-1] for time in (end, end)), ends[-1]])
+    monkeypatch.setattr(roofline, "time", SimpleNamespace(perf_counter=readings.__next__))
+    monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1000)
+    assert copy_bandwidth(torch.device("cpu")) == pytest.approx(2 * 1000 / 0.02)
+
+
+def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:
+    target = tiny_target("llama")
+    assert target.roofline is target.roofline
+    assert 0 < target.step_limit_ms(10, 1) < target.step_limit_ms(100_000, 1)
+    target.reset_peak_memory()
+    before = target.peak_memory()
+    if before is None:
+        pytest.skip("this system tells no peak")
+    block = torch.ones(1 << 24)
+    after = target.peak_memory()
+    assert after is not None and after - before > block.numel() * 4 * 0.8

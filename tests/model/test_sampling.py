@@ -1,0 +1,165 @@
+"""Choosing tokens: exact frequencies, transformers' own warpers, and noise that belongs to a position alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import MAX_SEED, SamplingParams
+from specrace.model.sampling import Sampler, warp
+
+
+def draw(logits: Tensor, positions: list[int], **params: float) -> list[int]:
+    """Tokens of a fresh sampler."""
+    tokens: list[int] = Sampler(SamplingParams(**params)).choose(logits, positions).tolist()  # type: ignore[arg-type]
+    return tokens
+
+
+def random_logits(rows: int, vocab: int, seed: int = 0) -> Tensor:
+    return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
+
+
+def total_variation(params: SamplingParams, logits: Tensor, count: int) -> float:
+    """Distance between the frequencies of `count` positions and the warped softmax."""
+    tokens: list[int] = []
+    sampler = Sampler(params)
+    for first in range(0, count, 1000):
+        tokens += sampler.choose(logits.expand(1000, -1), range(first, first + 1000)).tolist()
+    found = torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / count
+    return float((found - warp(logits[None], params).softmax(dim=-1)[0]).abs().sum() / 2)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(1.0),
+        SamplingParams(0.6, seed=9),
+        SamplingParams(1.5, top_k=4),
+        SamplingParams(0.9, top_p=0.8, seed=MAX_SEED),
+    ],
+)
+def test_frequencies_are_those_of_the_softmax(params: SamplingParams) -> None:
+    # With 20,000 draws of 12 tokens the distance is about 0.007; another distribution is ten times as far.
+    assert total_variation(params, random_logits(1, 12)[0] / 2, 20_000) < 0.02
+
+
+def test_neighbouring_positions_and_seeds_are_independent() -> None:
+    logits = torch.zeros(20_000, 4)
+    first = torch.tensor(draw(logits, list(range(20_000)), temperature=1.0, seed=0))
+    second = torch.tensor(draw(logits, list(range(20_000)), temperature=1.0, seed=1))
+    for one, other in ((first[:-1], first[1:]), (first, second), (first[:-1], second[1:])):
+        pairs = torch.bincount(4 * one + other, minlength=16) / len(one)
+        assert (pairs - 1 / 16).abs().sum() / 2 < 0.02
+
+
+@given(st.integers(0, MAX_SEED), st.lists(st.integers(0, 5000), min_size=1, max_size=80))
+def test_a_position_draws_the_same_whatever_the_batch(seed: int, positions: list[int]) -> None:
+    logits = torch.zeros(1, 50)
+    sampler = Sampler(SamplingParams(1.0, seed=seed))
+    together = sampler.choose(logits.expand(len(positions), -1), positions).tolist()
+    apart = [draw(logits, [position], temperature=1.0, seed=seed)[0] for position in positions]
+    assert together == apart == [sampler.choose(logits, [position]).item() for position in positions]
+
+
+def test_noise_survives_more_positions_than_are_remembered() -> None:
+    logits = random_logits(1, 40)
+    sampler = Sampler(SamplingParams(1.0, seed=3))
+    first = [sampler.choose(logits, [position]).item() for position in range(300)]
+    assert [sampler.choose(logits, [position]).item() for position in range(300)] == first
+
+
+def test_seeds_differ() -> None:
+    logits = torch.zeros(64, 1000)
+    outputs = {tuple(draw(logits, list(range(64)), temperature=1.0, seed=seed)) for seed in (0, 1, 2, 2**32, MAX_SEED)}
+    assert len(outputs) == 5
+
+
+@pytest.mark.parametrize("bit", range(63))
+def test_every_bit_of_the_seed_counts(bit: int) -> None:
+    logits = torch.zeros(8, 1000)
+    assert draw(logits, list(range(8)), temperature=1.0) != draw(logits, list(range(8)), temperature=1.0, seed=1 << bit)
+
+
+def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own generator for a CPU takes 32 bits of a seed: there these are all one."""
+    monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
+    logits = torch.zeros(1, 100_000)
+    assert len({draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}) > 12
+
+
+def test_noise_is_gumbels() -> None:
+    """Its distribution function is exp(-exp(-x)); nothing is infinite."""
+    sampler = Sampler(SamplingParams(1.0))
+    noise = sampler.compared(torch.zeros(1, 50_000).expand(20, -1), range(20))
+    assert noise.isfinite().all() and noise.dtype == torch.float32
+    for place in (-1.5, -0.5, 0.5, 2.0, 6.0):
+        assert (noise < place).double().mean() == pytest.approx(math.exp(-math.exp(-place)), abs=0.002)
+
+
+def test_rows_of_one_position_share_their_noise_not_their_logits() -> None:
+    logits = torch.stack([torch.tensor([0.0, 100.0]), torch.tensor([100.0, 0.0])])
+    assert draw(logits, [7, 7], temperature=1.0) == [1, 0]
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("top_k", [0, 1, 5, 1000])
+@pytest.mark.parametrize("top_p", [1e-9, 0.1, 0.5, 0.95, 1.0])
+def test_warping_equals_transformers_warpers(temperature: float, top_k: int, top_p: float) -> None:
+    logits = random_logits(20, 60)
+    expected = TemperatureLogitsWarper(temperature)(None, logits)
+    if top_k:
+        expected = TopKLogitsWarper(top_k)(None, expected)
+    if top_p < 1.0:
+        expected = TopPLogitsWarper(top_p)(None, expected)
+    assert torch.equal(warp(logits, SamplingParams(temperature, top_p, top_k)), expected)
+
+
+def test_the_best_token_always_stays() -> None:
+    logits = random_logits(50, 30)
+    best = logits.argmax(dim=-1).tolist()
+    assert draw(logits, list(range(50)), temperature=5.0, top_p=1e-12) == best
+    assert draw(logits, list(range(50)), temperature=5.0, top_k=1) == best
+
+
+def test_temperature_zero_is_greedy_and_needs_no_noise() -> None:
+    logits = random_logits(9, 30)
+    assert draw(logits, list(range(9)), seed=5) == logits.argmax(dim=-1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-6, 1e-12, 1e-38, 1e-42, 5e-324])
+def test_a_temperature_next_to_zero_is_greedy(temperature: float) -> None:
+    logits = random_logits(200, 100)
+    assert draw(logits, list(range(200)), temperature=temperature) == logits.argmax(dim=-1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_drawn_in_full(dtype: torch.dtype) -> None:
+    logits = random_logits(100, 50).to(dtype)
+    assert draw(logits, list(range(100)), temperature=0.7) == draw(logits.float(), list(range(100)), temperature=0.7)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.8}, {"temperature": 0.8, "top_p": 0.5, "top_k": 3}])
+def test_logits_that_are_no_numbers_still_give_a_token(bad: float, params: dict[str, float]) -> None:
+    """A model that overflows must not bring a race down."""
+    logits = random_logits(3, 20)
+    logits[0, 4], logits[1] = bad, bad
+    assert all(0 <= token < 20 for token in draw(logits, [1, 2, 3], **params))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("temperature", value) for value in (-0.1, math.nan, math.inf, -math.inf, 1e9)]
+    + [("top_p", value) for value in (0.0, -1.0, 1.1, math.nan)]
+    + [("top_k", -1), ("seed", -1), ("seed", MAX_SEED + 1), ("seed", 10**30)],
+)
+def test_values_out_of_bounds_are_refused(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=name.replace("_", "-")):
+        SamplingParams(**{name: value})  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""Contexts of 1k to 32k tokens: a step's memory and work grow with what it must read, and no faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.model.kv import KVStore
+from specrace.model.target import Prefix, Session, Target
+from tests.parts import tiny_target
+
+CONTEXTS = (1024, 8192, 32768)
+ROOM = 64
+TREE = TokenTree((3, *range(4, 20)), (-1, 0, 0, 1, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, 12))
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return tiny_target("llama", max_position_embeddings=40_000)
+
+
+def session_behind(target: Target, context: int) -> Session:
+    """A session behind so many tokens, whose keys and values are random: prefill's cost is the model's own."""
+    generator = torch.Generator().manual_seed(0)
+    store = KVStore(target.num_layers, context)
+    store.blocks = [torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)]
+    store.length = context
+    return target.session(Prefix(store, 0.0), ROOM, SamplingParams())
+
+
+class Numbers(TorchDispatchMode):
+    """Counts the numbers that torch's operations give out: their time, but for the machine's part in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = function(*args, **(kwargs or {}))
+        self.count += sum(each.numel() for each in tree_leaves(given) if isinstance(each, torch.Tensor))
+        return given
+
+
+def test_a_steps_work_grows_as_the_context_does(target: Target) -> None:
+    """Each cached token costs a step the same, at 1k as at 32k."""
+    counts = []
+    for context in CONTEXTS:
+        session = session_behind(target, context)
+        session.score(TREE)
+        with Numbers() as numbers:
+            session.score(TREE)
+        counts.append(numbers.count)
+    first, second = ((counts[n + 1] - counts[n]) / (CONTEXTS[n + 1] - CONTEXTS[n]) for n in (0, 1))
+    assert first == second > len(TREE) and counts[2] < 32 * counts[0]
+
+
+def test_the_store_is_the_context_and_a_step_takes_little_beside_it(target: Target) -> None:
+    for context in CONTEXTS:
+        session = session_behind(target, context)
+        data = session.store.data
+        assert data is not None
+        assert data.numel() * data.element_size() == target.roofline.token_bytes * (context + ROOM)
+        target.reset_peak_memory()
+        before = target.peak_memory()
+        session.score(TREE)
+        session.keep((0, 1, 3))
+        after = target.peak_memory()
+        if before is None or after is None:
+            pytest.skip("this system tells no peak")
+        # A mask and its parts, [rows, columns], and grouped keys and values repeated for one layer.
+        assert after - before < 16 * 4 * len(TREE) * (context + ROOM) + (32 << 20)
+
+
+def test_at_32k_a_tree_is_scored_as_its_paths_are(target: Target) -> None:
+    session = session_behind(target, CONTEXTS[-1])
+    logits = target.logits(session.store, TREE)
+    for node in (5, 9, 16):
+        path = TREE.path_to(node)
+        chain = TokenTree.chain(3, [TREE.tokens[each] for each in path[1:]])
+        torch.testing.assert_close(target.logits(session.store, chain)[-1], logits[node], rtol=1e-4, atol=1e-3)

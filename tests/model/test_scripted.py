@@ -1,0 +1,124 @@
+"""A scripted target: forced decoding's counts, at the cost of every forward."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from specrace.cli.bench import unscriptable
+from specrace.core.cost_curve import assumed_curve
+from specrace.core.errors import InputError
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS, Material
+from specrace.engine.race import RaceSpec, generate, race
+from specrace.lab.bench import Bench, BenchPrompt
+from specrace.lab.figures import summarise
+from specrace.lab.score import forced_steps
+from specrace.model.graphs import COLUMN_STEP
+from specrace.model.loading import record_graphs
+from specrace.model.scripted import SHAPES, ScriptedTarget, load_scripted, make_config
+from tests.model.test_graphs import Double
+
+SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+LANES = tuple(name for name in METHODS if not unscriptable(name))
+
+
+def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Prompts, and outputs that copy from them here and there."""
+    found = {}
+    for seed in range(4):
+        chance = random.Random(seed)
+        prompt = [chance.randrange(50) for _ in range(60)]
+        output: list[int] = []
+        while len(output) < 50:
+            start = chance.randrange(50)
+            output += [*prompt[start : start + chance.randint(2, 9)], chance.randrange(50)]
+        found[tuple(prompt)] = tuple(output)
+    return found
+
+
+def small(**changes: Any) -> ScriptedTarget:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(make_config("tiny", 50, **SMALL, **changes))
+    return ScriptedTarget(model, scripts(), "a small one")
+
+
+@pytest.mark.parametrize("method", LANES)
+def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
+    """Step by step: the transcript's tokens, as many a step as `score` counts."""
+    target = small()
+    for prompt, output in scripts().items():
+        options = METHODS[method].defaults("cpu")
+        drafter = METHODS[method].build(Material(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
+        expected = [len(step.emitted) for step in forced_steps(drafter, prompt, output, 8)]
+        steps = list(generate(target, method, prompt, max_new_tokens=len(output), num_draft=8))
+        assert tuple(token for step in steps for token in step.emitted) == output
+        counts = [len(step.emitted) for step in steps]
+        assert counts == expected
+
+
+def test_a_race_on_a_script_is_identical_and_says_that_it_is_scripted() -> None:
+    target = small()
+    prompt, output = next(iter(scripts().items()))
+    started, *_, finished = race(target, prompt, RaceSpec(LANES, max_new_tokens=len(output)))
+    assert "random weights" in started.about["scripted"] and started.about["model"] == "scripted a small one"
+    assert all(lane.identical and lane.tokens == len(output) for lane in finished.lanes)
+
+
+def test_every_forward_is_run() -> None:
+    target, calls = small(), []
+    target.model.register_forward_hook(lambda *_: calls.append(1))
+    prompt, output = next(iter(scripts().items()))
+    steps = list(generate(target, "trie", prompt, max_new_tokens=len(output)))
+    assert len(calls) == 1 + len(steps)
+
+
+def test_beside_the_script_the_weights_speak() -> None:
+    target = small()
+    prompt, output = next(iter(scripts().items()))
+    wrong = (output[0] + 1) % 50
+    tree = TokenTree((prompt[-1], wrong, output[0], output[1]), (-1, 0, 0, 2))
+    scores = target.session(target.prefill(prompt), 10).score(tree)
+    assert (scores.targets[0], scores.targets[2], scores.targets[3]) == (output[0], output[1], output[2])
+    plain = target.logits(target.prefill(prompt).store.clone(100), tree).argmax(-1).tolist()
+    assert scores.targets[1] == plain[1]
+
+
+def test_on_graphs_it_says_the_same() -> None:
+    target, double = small(), Double()
+    record_graphs(target, double)
+    prompt, output = next(iter(scripts().items()))
+    tokens = [t for step in generate(target, "trie", prompt, max_new_tokens=len(output)) for t in step.emitted]
+    assert tuple(tokens) == output and double.replayed > 3
+    assert target.graphs is not None and target.graphs.num_stores == 1 and len(prompt) < COLUMN_STEP
+
+
+def test_the_bench_takes_one() -> None:
+    target = small()
+    prompts = [BenchPrompt(str(n), p, max_new_tokens=len(o)) for n, (p, o) in enumerate(scripts().items())]
+    found = summarise(Bench(target, RaceSpec(("trie",)), repetitions=1).run(prompts), target.decode)
+    assert [lane["identical"] for lane in found["lanes"]] == [True, True]
+    assert found["lanes"][1]["tau"] > 1.5 and found["lanes"][0]["tokens"] == sum(map(len, scripts().values()))
+
+
+def test_shapes_are_those_that_were_published() -> None:
+    with torch.device("meta"):
+        sizes = {
+            name: sum(p.numel() for p in AutoModelForCausalLM.from_config(make_config(name, 0)).parameters())
+            for name in SHAPES
+        }
+    assert sizes["0.5b"] == 494_032_768 and sizes["7b"] == 6_738_415_616 and sizes["8b"] == 8_030_261_248
+    assert make_config("7b", 40_000).vocab_size == 40_000
+    with pytest.raises(InputError, match="70b"):
+        make_config("70b", 0)
+
+
+def test_a_script_cannot_be_sampled() -> None:
+    target = load_scripted("tiny", {(1, 2): (3, 4)})
+    with pytest.raises(InputError, match="temperature"):
+        list(generate(target, "vanilla", (1, 2), max_new_tokens=2, temperature=0.5))
+    assert [t for s in generate(target, "vanilla", (1, 2), max_new_tokens=2) for t in s.emitted] == [3, 4]

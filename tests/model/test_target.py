@@ -1,0 +1,388 @@
+"""Targets: what is loaded, what is refused and in which words, and logits that nothing but the path decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedTokenizerFast
+
+from specrace.core.errors import InputError
+from specrace.core.events import Finished
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS
+from specrace.engine.race import RaceSpec, generate, race
+from specrace.model.loading import check_trees, load_target, refuse_unsupported
+from specrace.model.sampling import Sampler
+from specrace.model.target import Target
+from tests.parts import EOS, VOCAB, material, run_lane, tiny_model, tiny_target
+from tests.views.test_detokenize import byte_tokenizer
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 32,
+    "max_position_embeddings": 128,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return byte_tokenizer()
+
+
+def saved(folder: Path, model: Any, tokenizer: Any) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def one_sentence(refused: pytest.ExceptionInfo[InputError]) -> str:
+    message = str(refused.value)
+    assert message.endswith(".") and "\n" not in message and "Traceback" not in message
+    return message
+
+
+def test_a_saved_model_loads_and_decodes(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    target = load_target(tmp_path)
+    assert (target.name, target.dtype, target.device.type) == (tmp_path.name, torch.float32, "cpu")
+    prompt = tokenizer.encode("the cat sat on the mat")
+    tokens = [token for step in generate(target, "trie", prompt, max_new_tokens=8) for token in step.emitted]
+    assert tokens and target.decode(prompt) == "the cat sat on the mat"
+    about = target.describe()
+    assert about["model"] == tmp_path.name and about["dtype"] == "float32" and about["parameters"] > 1000
+    assert about["versions"]["transformers"] == transformers.__version__
+
+
+@pytest.mark.parametrize("name", ["/no/such/model", "./missing", "../missing", "a/b/c"])
+def test_a_missing_folder_is_refused_without_asking_a_hub(name: str) -> None:
+    with pytest.raises(InputError, match="no model at") as refused:
+        load_target(name)
+    assert name in one_sentence(refused)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        load_target(tmp_path)
+    one_sentence(refused)
+    (tmp_path / "config.json").write_text("{not json")
+    with pytest.raises(InputError) as refused:
+        load_target(tmp_path)
+    one_sentence(refused)
+
+
+def test_a_model_without_weights_or_tokenizer_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    model = tiny_model("llama")
+    model.config.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="could not be loaded") as refused:
+        load_target(tmp_path)
+    one_sentence(refused)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="could not be loaded") as refused:
+        load_target(tmp_path)
+    one_sentence(refused)
+
+
+@pytest.mark.parametrize(("values", "named"), [({"dtype": "int4"}, "int4"), ({"device": "cuda"}, "CUDA")])
+def test_an_unknown_dtype_or_device_is_refused(
+    values: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Also where there is a GPU: what is refused is a device that is not there.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=named) as refused:
+        load_target("/any", **values)
+    one_sentence(refused)
+
+
+@pytest.mark.parametrize("device", ["tpu", "cuda:x", ""])
+def test_a_device_that_is_none_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast, device: str) -> None:
+    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    with pytest.raises(InputError) as refused:
+        load_target(tmp_path, device=device)
+    one_sentence(refused)
+
+
+# Models that cannot follow branches.
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "named"),
+    [
+        ("Qwen3NextConfig", {}, "linear_attention"),
+        ("Llama4TextConfig", {}, "chunked_attention"),
+        ("T5Config", {}, "an encoder and a decoder"),
+        ("BartConfig", {}, "an encoder and a decoder"),
+        ("Lfm2Config", {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}, "conv"),
+    ],
+)
+def test_hybrids_and_encoders_are_refused_by_their_config(config: str, values: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named) as refused:
+        refuse_unsupported(getattr(transformers, config)(**values), "this model")
+    one_sentence(refused)
+
+
+def test_full_attention_is_not_refused() -> None:
+    for config in (
+        "LlamaConfig",
+        "Qwen2Config",
+        "Qwen3Config",
+        "MistralConfig",
+        "GPT2Config",
+        "GPTNeoXConfig",
+        "PhiConfig",
+    ):
+        refuse_unsupported(getattr(transformers, config)(), config)
+
+
+@pytest.mark.parametrize("prefix", ["Mamba", "Bloom", "BertLMHead", "DeepseekV3", "FalconMamba"])
+def test_models_that_score_trees_otherwise_are_refused_by_trying(prefix: str) -> None:
+    if prefix == "BertLMHead":
+        model = transformers.BertLMHeadModel(transformers.BertConfig(**SMALL))
+    elif prefix == "DeepseekV3":
+        ranks = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 16}
+        experts = {
+            "n_routed_experts": 4,
+            "n_group": 1,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
+            "first_k_dense_replace": 2,
+        }
+        model = transformers.DeepseekV3ForCausalLM(transformers.DeepseekV3Config(**SMALL, **ranks, **experts))
+    else:
+        config = getattr(transformers, f"{prefix}Config")(**SMALL)
+        model = getattr(transformers, f"{prefix}ForCausalLM")(config)
+    with pytest.raises(InputError, match=r"score|cannot be") as refused:
+        check_trees(Target(model, name=prefix))
+    one_sentence(refused)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["Phi", "Phi3", "Gemma", "StableLm", "Olmo2", "Cohere", "Granite", "SmolLM3", "Starcoder2", "Glm", "Falcon"],
+)
+def test_others_with_full_attention_are_scored_right(prefix: str) -> None:
+    torch.manual_seed(0)
+    extra = {"alibi": False, "new_decoder_architecture": True, "num_kv_heads": 2} if prefix == "Falcon" else {}
+    config = getattr(transformers, f"{prefix}Config")(**{**SMALL, "initializer_range": 0.4}, **extra)
+    target = Target(getattr(transformers, f"{prefix}ForCausalLM")(config), name=prefix)
+    check_trees(target)
+    prompt = tuple(range(5, 15)) * 2
+    texts = [
+        run_lane(
+            target, target.prefill(prompt), prompt, METHODS[name].build(material(prompt)), eos_ids=frozenset()
+        ).tokens
+        for name in ("vanilla", "trie", "lookahead")
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gpt-neox", "qwen3"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_good_model_passes_the_check_in_any_precision(name: str, dtype: torch.dtype) -> None:
+    check_trees(Target(tiny_model(name).to(dtype), name=name))
+    check_trees(Target(tiny_model(name, attention="eager").to(dtype), name=name))
+
+
+def test_a_model_too_short_for_the_check_is_refused() -> None:
+    with pytest.raises(InputError) as refused:
+        check_trees(tiny_target("gpt2", max_position_embeddings=4))
+    one_sentence(refused)
+
+
+def local_attention(window: int) -> Any:
+    """GPT-Neo: every other layer sees the last `window` places of the cache, wherever they stand in the tree."""
+    torch.manual_seed(0)
+    config = transformers.GPTNeoConfig(
+        vocab_size=VOCAB, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
+        window_size=window, max_position_embeddings=256, initializer_range=0.4, bos_token_id=0, eos_token_id=EOS,
+    )  # fmt: skip
+    return transformers.GPTNeoForCausalLM(config)
+
+
+def test_local_attention_is_refused_or_bounded_by_its_window() -> None:
+    """Beyond its window such a model sees fewer of a branch's own tokens than of vanilla's: texts would differ."""
+    target = Target(local_attention(20), name="neo")
+    try:
+        check_trees(target)
+    except InputError:
+        return
+    assert target.max_context <= 20
+
+
+@pytest.mark.parametrize("method", ["trie", "jacobi", "lookahead"])
+def test_up_to_what_is_allowed_local_attention_is_lossless(method: str) -> None:
+    target, prompt = Target(local_attention(20), name="neo"), (3, 4, 5, 3)
+    room = min(target.max_context, 150) - len(prompt) - 8
+    events = list(race(target, prompt, RaceSpec((method,), max_new_tokens=room, num_draft=8)))
+    assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope", "yarn", "llama3", "linear"])
+def test_rope_that_changes_with_length_is_lossless_up_to_what_is_allowed(kind: str) -> None:
+    """Dynamic and long RoPE turn every key another way once a draft reaches past the model's first length."""
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": 16.0, "rope_theta": 10000.0}
+    longest = 32 if kind == "dynamic" else 512
+    if kind not in ("dynamic", "linear"):
+        scaling["original_max_position_embeddings"] = 32
+    if kind == "longrope":
+        scaling |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    if kind == "llama3":
+        scaling |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    values = {**SMALL, "vocab_size": VOCAB, "max_position_embeddings": longest, "initializer_range": 0.6}
+    torch.manual_seed(0)
+    target = Target(
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**values, rope_parameters=scaling)), name=kind
+    )
+    assert target.max_context == (32 if kind in ("dynamic", "longrope") else 512)
+    prompt = tuple(range(3, 13))
+    room = min(target.max_context, 90) - len(prompt) - 8
+    spec = RaceSpec(("trie", "jacobi", "lookahead", "prompt-lookup"), max_new_tokens=room, num_draft=8)
+    events = list(race(target, prompt, spec))
+    assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+# The context.
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "longest"),
+    [
+        ("llama", {}, 512),
+        ("gpt2", {"max_position_embeddings": 100}, 100),
+        ("mistral", {"sliding_window": 24}, 24),
+        ("mistral", {"sliding_window": None}, 512),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}, 24),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 24}, 512),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 0}, 24),
+    ],
+)
+def test_a_sliding_window_is_the_limit_of_the_context(name: str, values: dict[str, Any], longest: int) -> None:
+    target = tiny_target(name, **values)
+    assert target.max_context == longest
+    target.check_length(longest - 10, 6, 4)
+    with pytest.raises(InputError, match=rf"{longest - 9} tokens.* takes {longest}") as refused:
+        target.check_length(longest - 9, 6, 4)
+    one_sentence(refused)
+
+
+def test_up_to_the_limit_a_sliding_window_is_lossless() -> None:
+    target = tiny_target("mistral", sliding_window=40)
+    prompt = tuple(range(3, 13)) * 2
+    events = list(race(target, prompt, RaceSpec(("trie", "jacobi"), max_new_tokens=12, num_draft=8)))
+    assert [lane.identical for lane in events[-1].lanes] == [True] * 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_prompt_that_just_fits_is_decoded_to_its_end(method: str) -> None:
+    target = tiny_target("gpt2", max_position_embeddings=64)
+    prompt = (tuple(range(3, 13)) * 5)[:40]
+    num_draft = 0 if method == "vanilla" else 8
+    tokens = [
+        t for step in generate(target, method, prompt, max_new_tokens=24 - num_draft, num_draft=8) for t in step.emitted
+    ]
+    assert tokens
+    with pytest.raises(InputError, match="use fewer or shorter documents"):
+        list(generate(target, method, prompt, max_new_tokens=25 - num_draft, num_draft=8))
+
+
+# Tokens.
+
+
+@pytest.mark.parametrize("token", [VOCAB, 10**6, 2**40, -1])
+def test_a_prompt_of_tokens_that_the_model_does_not_have_is_refused(token: int) -> None:
+    target = tiny_target("llama")
+    with pytest.raises(InputError) as refused:
+        list(generate(target, "trie", (3, token, 4)))
+    one_sentence(refused)
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    saved(tmp_path, tiny_model("llama", vocab_size=20), tokenizer)
+    with pytest.raises(InputError) as refused:
+        list(generate(load_target(tmp_path), "trie", tokenizer.encode("the cat")))
+    one_sentence(refused)
+
+
+def test_a_model_from_a_folder_is_called_by_the_folders_name() -> None:
+    model = tiny_model("llama")
+    for path, name in (("/home/somebody/models/small", "small"), ("org/small", "org/small"), ("", "LlamaForCausalLM")):
+        model.config._name_or_path = path
+        assert Target(model).name == Target(model).describe()["model"] == name
+
+
+def test_ends_are_those_of_config_generation_config_and_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
+    model = tiny_model("llama", eos_token_id=[3, 4])
+    assert Target(model).eos_ids == {3, 4}
+    model.generation_config.eos_token_id = 9
+    assert 9 in Target(model).eos_ids
+    model = tiny_model("llama", eos_token_id=None)
+    model.generation_config.eos_token_id = None
+    assert Target(model).eos_ids == frozenset()
+    assert Target(model, tokenizer).eos_ids == {tokenizer.eos_token_id}
+
+
+def test_the_two_best_are_those_of_a_plain_forward() -> None:
+    target = tiny_target("qwen3")
+    for tokens in ([5], [5, 6], list(range(2, 30))):
+        (best, second), gap = target.top_two(tokens)
+        with torch.inference_mode():
+            logits = target.model(input_ids=torch.tensor([tokens])).logits[0, -1]
+        values, ids = logits.topk(2)
+        assert [best, second] == ids.tolist()
+        assert gap == pytest.approx(float(values[0] - values[1]), abs=1e-3)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, top_k=9, seed=2**40)])
+def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(params: SamplingParams) -> None:
+    """The first is what is drawn there; the second is drawn once the first is gone, or is so much likelier."""
+    target, chosen = tiny_target("qwen3", initializer_range=0.3), []
+    for count in range(1, 25):
+        tokens = list(range(2, 2 + count))
+        (best, second), gap = target.top_two(tokens, params)
+        with torch.inference_mode():
+            logits = target.model(input_ids=torch.tensor([tokens])).logits[:, -1]
+
+        def drawn(changes: dict[int, float], logits: torch.Tensor = logits, place: int = count) -> int:
+            changed = logits.clone()
+            for token, more in changes.items():
+                changed[0, token] += more
+            return int(Sampler(params).choose(changed, [place]))
+
+        assert drawn({}) == best and gap > 0
+        if not params.top_k:  # else what remains after a cut is another set
+            assert drawn({best: -1000.0}) == second
+            enough = gap * params.temperature
+            assert drawn({second: 1.01 * enough + 1e-3}) == second and drawn({second: 0.99 * enough - 1e-3}) == best
+        chosen.append((best, second) == target.top_two(tokens)[0])
+    assert not all(chosen), "else it would be the greedy pair"
+
+
+def test_where_a_cut_leaves_one_token_the_two_likeliest_are_told() -> None:
+    target = tiny_target("llama")
+    pair, gap = target.top_two([4, 5, 6])
+    alone, warm = target.top_two([4, 5, 6], SamplingParams(0.5, top_k=1))
+    assert alone == pair and warm == pytest.approx(2 * gap, rel=1e-4)
+
+
+def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
+    target = tiny_target("llama")
+    prefix = target.prefill([3, 4, 5])
+    tree = TokenTree((5, 6, 7), (-1, 0, 0))
+    scores = target.session(prefix, 10, num_top=3).score(tree)
+    assert scores.top is not None and [len(each) for each in scores.top] == [3, 3, 3]
+    assert scores.targets == tuple(each[0] for each in scores.top) == target.session(prefix, 10).score(tree).targets
+
+
+def test_without_a_tokenizer_text_is_numbers() -> None:
+    assert tiny_target("llama").decode([3, 4]) == "3 4"

@@ -1,0 +1,273 @@
+"""Forwards replayed as TorchScript, with plain and with packed weights: what they say is what the eager model says."""
+
+from __future__ import annotations
+
+import logging
+import random
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaForCausalLM
+
+from specrace.core.events import Finished
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS
+from specrace.engine.race import RaceSpec, race
+from specrace.lab.peers import make_peers
+from specrace.model import packed
+from specrace.model.loading import load_target, trace_forwards
+from specrace.model.packed import PackedLinear, pack_linears
+from specrace.model.target import Target
+from specrace.model.traced import twin
+from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
+
+PACKED = [False, True]
+
+
+def traced(name: str, *, packed: bool = False, **changes: Any) -> Target:
+    """A small target whose forwards are replayed."""
+    target = tiny_target(name, **changes)
+    trace_forwards(target, packed=packed)
+    assert target.describe()["engine"] == ("TorchScript, packed weights" if packed else "TorchScript")
+    return target
+
+
+# For those who change nothing about it: a recording takes longer than what is done with it.
+shared = cache(traced)
+
+
+@pytest.mark.parametrize(("attention", "packed"), [("sdpa", False), ("sdpa", True), ("eager", True)])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_replayed_trees_are_scored_as_eager_ones(name: str, attention: str, packed: bool) -> None:
+    """Random trees of any size, kept paths, step after step: the same logits but for rounding, and the same cache."""
+    target, eager = shared(name, packed=packed, attention=attention), tiny_target(name, attention=attention)
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    store, plain = target.prefill(text).store.clone(400), eager.prefill(text).store.clone(400)
+    for step in range(14):
+        tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
+        found, expected = target.logits(store, tree), eager.logits(plain, tree)
+        assert found.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+        assert torch.equal(found.argmax(-1), expected.argmax(-1))
+        path = tree.path_to(chance.randrange(len(tree)))
+        store.keep(path)
+        plain.keep(path)
+        assert store.data is not None and plain.data is not None
+        caches = (store.data[..., : store.length, :], plain.data[..., : store.length, :])
+        torch.testing.assert_close(*caches, rtol=1e-4, atol=1e-3)
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2", "gpt-neox"])
+def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature: float) -> None:
+    spec = RaceSpec(tuple(METHODS), max_new_tokens=20, temperature=temperature, seed=5)
+    prompt = random_prompt(random.Random(3))
+    texts = []
+    for target in (tiny_target(name), *(shared(name, packed=each, attention="sdpa") for each in PACKED)):
+        events = list(race(target, prompt, spec))
+        assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+        texts.append([event.emitted for event in events[1:-1] if event.lane == "vanilla"])  # type: ignore[union-attr]
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_16_bits_plain_weights_are_replayed_to_the_bit(dtype: torch.dtype) -> None:
+    eager, replayed = (Target(tiny_model("llama").to(dtype), name="llama") for _ in range(2))
+    trace_forwards(replayed, packed=False)
+    assert replayed.traced is not None
+    prompt = [3, 4, 5, 6, 7]
+    for size in (1, 2, 9):
+        tree = TokenTree.chain(7, [8] * (size - 1))
+        logits = [each.logits(each.prefill(prompt).store.clone(40), tree) for each in (eager, replayed)]
+        assert torch.equal(*logits)
+
+
+def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
+    target, eager = traced("llama"), tiny_target("llama")
+    sessions = [each.session(each.prefill([5]), 10) for each in (target, eager)]
+    for tree in (TokenTree.chain(5, [6]), TokenTree.chain(7), TokenTree((8, 9, 2), (-1, 0, 0))):
+        found = [session.score(tree).targets for session in sessions]
+        assert found[0] == found[1]
+        for session in sessions:
+            session.keep((0,))
+
+
+# What cannot be replayed stays eager.
+
+
+class _Moody(LlamaForCausalLM):
+    """Looks at its tokens: an even first one turns its logits around."""
+
+    def forward(self, input_ids: Any = None, **given: Any) -> Any:
+        output = super().forward(input_ids=input_ids, **given)
+        if int(input_ids[0, 0]) % 2:
+            output.logits = -output.logits
+        return output
+
+
+class _Counting(LlamaForCausalLM):
+    """Makes a Python number of its positions, which a recording would keep."""
+
+    def forward(self, position_ids: Any = None, **given: Any) -> Any:
+        output = super().forward(position_ids=position_ids, **given)
+        output.logits[..., 5] += 0.0 if position_ids is None else float(position_ids.max())
+        return output
+
+
+class _Refusing(LlamaForCausalLM):
+    """Cannot be traced."""
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        if torch.jit.is_tracing():
+            raise KeyError("no tracing here")
+        return super().forward(*given, **named)
+
+
+class _Broken(LlamaForCausalLM):
+    """Says nothing that is a number."""
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        output = super().forward(*given, **named)
+        output.logits = output.logits * float("nan")
+        return output
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (_Moody, "what the model does depends on its tokens"),
+        (_Counting, "a replay differs from the eager forward by"),
+        (_Refusing, "not traced: KeyError: 'no tracing here'"),
+        (_Broken, "a replay differs from the eager forward by nan"),
+    ],
+)
+def test_a_model_that_a_recording_would_not_follow_stays_eager(kind: Any, reason: str) -> None:
+    model = tiny_model("llama")
+    target = Target(kind(model.config).eval(), name="odd")
+    trace_forwards(target)
+    engine = target.describe()["engine"]
+    assert target.traced is None and engine.startswith("eager (not traced: ") and reason in engine
+    assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2
+
+
+def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
+    assert load_target().engine.startswith("TorchScript")
+    assert load_target(graphs=False).engine == "eager"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("TorchScript is gone\nand will not come back"), "RuntimeError: TorchScript is gone"),
+        (AttributeError(), "AttributeError"),
+        (TypeError("x" * 300), "TypeError: " + "x" * 68 + "…"),
+    ],
+)
+def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
+    error: Exception,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def gone(*_: Any, **__: Any) -> Any:
+        warnings.warn(
+            "`torch.jit.trace` is not supported in Python 3.14+ and may break.", DeprecationWarning, stacklevel=2
+        )
+        raise error
+
+    monkeypatch.setattr(torch.jit, "trace", gone)
+    caplog.set_level(logging.INFO, "specrace")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        target = load_target(graphs=False)
+        capfd.readouterr()  # the library's own bar
+        trace_forwards(target)
+    assert target.engine == f"eager (not traced: {told})"
+    assert not warned and capfd.readouterr() == ("", "")
+    assert {record.levelname for record in caplog.records} == {"INFO"} and told in caplog.text
+    events = list(race(target, [3, 4, 5, 3, 4], RaceSpec(("trie",), max_new_tokens=6)))
+    assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
+
+
+def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = torch.jit.CompilationUnit
+
+    def warning(source: str) -> Any:
+        warnings.warn("TorchScript is going", FutureWarning, stacklevel=2)
+        return made(source)
+
+    monkeypatch.setattr(torch.jit, "CompilationUnit", warning)
+    packed._kernel.cache_clear()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trace_forwards(target := tiny_target("llama"), packed=True)
+    assert not warned and target.engine == "TorchScript, packed weights"
+
+
+# Packed weights.
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_packed_layer_is_the_layer(dtype: torch.dtype, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(48, 80, bias=bias).to(dtype)
+    with torch.inference_mode():
+        own = PackedLinear(layer)
+        for rows in (1, 2, 3, 16, 33, 70):
+            inputs = torch.randn(1, rows, 48).to(dtype)
+            torch.testing.assert_close(
+                own(inputs), layer(inputs), rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5
+            )
+
+
+def test_packing_leaves_the_model_as_it_was() -> None:
+    model = tiny_model("llama", tie_word_embeddings=True)
+    modules, weights = list(model.modules()), [each.data_ptr() for each in model.parameters()]
+    own = twin(model)
+    assert sum(each.numel() for each in own.parameters()) == sum(each.numel() for each in model.parameters())
+    assert [each.data_ptr() for each in own.parameters()] == weights
+    assert len(pack_linears(own)) == sum(type(each) is nn.Linear for each in modules)
+    assert not any(type(each) is nn.Linear for each in own.modules())
+    assert list(model.modules()) == modules and [each.data_ptr() for each in model.parameters()] == weights
+    assert all(each.requires_grad for each in model.parameters())
+
+
+def test_peers_run_the_model_as_it_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = traced("llama", packed=True)
+    monkeypatch.setattr(target, "traced", None)
+    (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
+    ran: list[Any] = []
+    target.model.lm_head.register_forward_hook(lambda module, *_: ran.append(module))
+    assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(each) is nn.Linear for each in ran)
+
+
+def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = []
+    for kilobytes in (10**7, 10):
+        told = tmp_path / "meminfo"
+        told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
+        monkeypatch.setattr(packed, "_MEMORY", told)
+        target = tiny_target("llama")
+        trace_forwards(target)
+        engines.append(target.engine)
+    assert engines == ["TorchScript, packed weights", "TorchScript"]
+
+
+def test_where_there_is_no_kernel_weights_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Any:
+        raise RuntimeError("mkldnn: no such kernel")
+
+    monkeypatch.setattr(packed, "PackedLinear", missing)
+    target = tiny_target("llama")
+    trace_forwards(target)
+    assert target.engine == "TorchScript"

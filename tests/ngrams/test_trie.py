@@ -1,0 +1,224 @@
+"""The n-gram trie against a brute-force count of all windows, and the paper's terms worked out by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specrace.core.tree import TokenTree
+from specrace.ngrams.trie import NGramTrie
+
+Path = tuple[int, ...]
+
+
+class BruteForce:
+    """Every prefix of every window, counted in a dictionary of tuples."""
+
+    def __init__(self, n: int, text: list[int]) -> None:
+        self.n = n
+        self.counts: Counter[Path] = Counter()
+        self.first: dict[Path, int] = {}
+        for start in range(len(text)):
+            for end in range(start + 1, min(start + n, len(text)) + 1):
+                path = tuple(text[start:end])
+                self.counts[path] += 1
+                self.first.setdefault(path, start)
+
+    def match(self, suffix: list[int]) -> Path | None:
+        for cut in range(len(suffix)):
+            path = tuple(suffix[cut:])
+            if any(len(other) == len(path) + 1 and other[:-1] == path for other in self.counts):
+                return path
+        return None
+
+    def best(self, match: Path, num_draft: int) -> list[Path]:
+        """The first of all nodes below `match`, by frequency, then depth, then place; a parent never sorts after."""
+        below = [path for path in self.counts if len(path) > len(match) and path[: len(match)] == match]
+        below.sort(key=lambda path: (-self.counts[path], len(path), self.first[path]))
+        return below[:num_draft]
+
+
+TEXTS = st.lists(st.integers(0, 2), max_size=40) | st.lists(st.integers(0, 6), max_size=40)
+DEPTHS = st.integers(1, 8)
+
+
+@given(TEXTS, DEPTHS)
+def test_counts_and_size_are_those_of_all_windows(text: list[int], n: int) -> None:
+    trie, brute = NGramTrie(n, text), BruteForce(n, text)
+    assert trie.size() == len(brute.counts)
+    assert all(trie.count(path) == count for path, count in brute.counts.items())
+
+
+@given(TEXTS, DEPTHS)
+def test_places_weigh_what_their_windows_count_and_lead_one_token_further(text: list[int], n: int) -> None:
+    trie, brute = NGramTrie(n, text), BruteForce(n, text)
+    for path, count in brute.counts.items():
+        place = trie.find(path)
+        assert place is not None and trie.weight(place) == count
+        following = {other[-1] for other in brute.counts if other[:-1] == path}
+        assert set(trie.children(place)) == following
+        assert all(child == trie.find((*path, token)) for token, child in trie.children(place).items())
+
+
+@given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20))
+def test_copies_count_the_sub_prefixes_of_what_it_was_built_from(
+    text: list[int], n: int, copies: int, added: list[int]
+) -> None:
+    counts: Counter[Path] = Counter()
+    for start in range(len(text)):
+        window = text[start : start + n]
+        for skipped in range(min(copies, len(window))):
+            counts.update(tuple(window[skipped:end]) for end in range(skipped + 1, len(window) + 1))
+    whole = BruteForce(n, text + added).counts
+    counts.update(whole - BruteForce(n, text).counts)
+    trie = NGramTrie(n, text, copies)
+    trie.extend(added)
+    assert trie.size() == len(whole) and all(trie.count(path) == counts[path] for path in whole)
+
+
+@given(TEXTS, DEPTHS, st.lists(st.integers(0, 7), min_size=1, max_size=10))
+def test_what_is_no_ngram_of_the_text_has_no_count(text: list[int], n: int, path: list[int]) -> None:
+    assert NGramTrie(n, text).count(path) == BruteForce(n, text).counts[tuple(path)]
+
+
+@given(TEXTS, DEPTHS, st.lists(st.integers(1, 9), max_size=8))
+def test_a_trie_that_grew_equals_one_built_at_once(text: list[int], n: int, sizes: list[int]) -> None:
+    grown, rest = NGramTrie(n), text
+    for size in (*sizes, len(text)):
+        grown.extend(rest[:size])
+        rest = rest[size:]
+        so_far = BruteForce(n, grown.tokens)
+        assert grown.size() == len(so_far.counts)
+        assert all(grown.count(path) == count for path, count in so_far.counts.items())
+    assert grown.tokens == text
+
+
+@given(TEXTS, DEPTHS, st.lists(st.integers(0, 3), max_size=6))
+def test_the_match_is_the_longest_end_that_goes_on(text: list[int], n: int, suffix: list[int]) -> None:
+    match, expected = NGramTrie(n, text).match(suffix), BruteForce(n, text).match(suffix)
+    assert (match is None) == (expected is None)
+    if match is not None and expected is not None:
+        assert match.length == len(expected)
+
+
+def paths_of(tree: TokenTree) -> list[Path]:
+    return [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+
+
+@given(TEXTS, DEPTHS, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 40))
+def test_the_draft_is_the_brute_force_choice_in_its_order(
+    text: list[int], n: int, suffix: list[int], num_draft: int, cut: int
+) -> None:
+    trie, brute = NGramTrie(n, text[:cut]), BruteForce(n, text)
+    trie.extend(text[cut:])
+    match, expected = trie.match(suffix), brute.match(suffix)
+    if match is None or expected is None:
+        return
+    tree = trie.best(match, 99, num_draft)
+    assert tree.tokens[0] == 99
+    assert [(*expected, *path) for path in paths_of(tree)] == brute.best(expected, num_draft)
+
+
+@given(TEXTS, DEPTHS, st.integers(0, 3), st.integers(1, 40))
+def test_every_node_knows_the_first_place_of_its_path(text: list[int], n: int, last: int, num_draft: int) -> None:
+    trie, brute = NGramTrie(n, text), BruteForce(n, text)
+    match = trie.match([last])
+    if match is None:
+        return
+    tree = trie.best(match, last, num_draft)
+    assert tree.positions is not None and tree.probs is not None and tree.positions[0] == -1
+    for node, path in enumerate(paths_of(tree), 1):
+        assert text[tree.positions[node]] == tree.tokens[node]
+        assert tree.positions[node] == brute.first[last, *path] + len(path)
+        siblings = sum(count for other, count in brute.counts.items() if other[:-1] == (last, *path[:-1]))
+        assert tree.probs[node] == pytest.approx(brute.counts[last, *path] / siblings)
+
+
+# The paper's terms, by hand, n = 6 and L_p = 3:
+#     the cat sat on the mat .  the cat ran
+#      1   2   3  4   1   5  6   1   2   7
+WORKED = [1, 2, 3, 4, 1, 5, 6, 1, 2, 7]
+
+
+def test_worked_example_counts() -> None:
+    trie = NGramTrie(6, WORKED)
+    assert (trie.count([1]), trie.count([1, 2]), trie.count([1, 2, 3]), trie.count([2])) == (3, 2, 1, 2)
+    assert trie.count([1, 2, 3, 4, 1, 5]) == 1  # depth 6
+    assert trie.count([1, 2, 3, 4, 1, 5, 6]) == 0  # depth 7 is none
+    assert trie.count([1, 2, 7]) == trie.count([7]) == 1  # windows that the end cuts short are there
+    # Ten windows, lengths 6 6 6 6 6 5 4 3 2 1, and what they share counted once: "the" twice, "the cat", "cat".
+    assert trie.size() == 45 - 2 - 1 - 1
+
+
+def test_worked_example_match_of_three() -> None:
+    trie = NGramTrie(6, WORKED)
+    match = trie.match([6, 1, 2])  # ". the cat" is there once, followed by "ran"
+    assert match is not None and match.length == 3
+    assert trie.best(match, 2, 8).tokens == (2, 7)
+
+
+def test_worked_example_match_shortened_to_two() -> None:
+    trie = NGramTrie(6, WORKED)
+    match = trie.match([5, 1, 2])  # "mat the cat" is not there, "the cat" is
+    assert match is not None and match.length == 2
+    tree = trie.best(match, 2, 8)
+    # sat and ran tie and are level: the earlier first; then down "sat on the mat" to depth 6.
+    assert tree.tokens == (2, 3, 7, 4, 1, 5)
+    assert tree.parents == (-1, 0, 0, 1, 3, 4)
+    assert tree.positions == (-1, 2, 9, 3, 4, 5)
+    assert tree.probs == (1.0, 0.5, 0.5, 1.0, 1.0, 1.0)
+
+
+def test_worked_example_match_of_one_and_a_budget() -> None:
+    trie = NGramTrie(6, WORKED)
+    match = trie.match([9, 9, 1])
+    assert match is not None and match.length == 1
+    tree = trie.best(match, 1, 5)
+    # cat (twice), mat (once, shallow), then the level below by place: sat at 2, "." at 6, ran at 9.
+    assert tree.tokens == (1, 2, 5, 3, 6, 7)
+    assert tree.parents == (-1, 0, 0, 1, 2, 1)
+    assert tree.positions == (-1, 1, 5, 2, 6, 9)
+
+
+def test_a_match_at_the_very_end_is_shortened_until_it_goes_on() -> None:
+    trie = NGramTrie(6, [4, 5, 6, 9, 6])
+    assert trie.match([9, 6]) is not None
+    match = trie.match([6, 9, 6])
+    # "6 9 6" and "9 6" end the text; "6" alone goes on with 9.
+    assert match is not None and match.length == 1
+    assert trie.best(match, 6, 3).tokens == (6, 9, 6)
+    assert NGramTrie(6, [1, 2]).match([2]) is None
+
+
+def test_the_deepest_node_does_not_go_on() -> None:
+    trie = NGramTrie(3, [1, 2, 3, 4])
+    assert trie.count([1, 2, 3]) == 1
+    match = trie.match([1, 2, 3])
+    assert match is not None and match.length == 2
+
+
+def test_an_empty_text_matches_nothing() -> None:
+    trie = NGramTrie(4)
+    assert trie.match([1]) is None and trie.match([]) is None and trie.size() == 0 and trie.count([1]) == 0
+
+
+@given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20), st.integers(1, 40))
+def test_the_draft_goes_by_the_weights_of_copies(
+    text: list[int], n: int, copies: int, added: list[int], num_draft: int
+) -> None:
+    brute, trie = BruteForce(n, text + added), NGramTrie(n, text, copies)
+    trie.extend(added)
+    brute.counts = Counter({path: trie.count(path) for path in brute.counts})
+    for path, weight in brute.counts.items():
+        match = trie.find(path)
+        assert match is not None and trie.weight(match) == weight
+        tree = trie.best(match, 99, num_draft)
+        paths = [(*path, *below) for below in paths_of(tree)]
+        assert paths == brute.best(path, num_draft)
+        assert tree.probs is not None
+        for each, prob in zip(paths, tree.probs[1:], strict=True):
+            siblings = sum(count for other, count in brute.counts.items() if other[:-1] == each[:-1])
+            assert prob == pytest.approx(brute.counts[each] / siblings)

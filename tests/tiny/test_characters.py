@@ -1,0 +1,101 @@
+"""The character-level example: its tokenizer, its training in small, and the model that ships."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from specrace.core.events import Finished, Started
+from specrace.core.shipped import ASSETS
+from specrace.drafters.sampled_rows import SampledRows
+from specrace.engine.race import RaceSpec
+from specrace.model.loading import load_target
+from specrace.ngrams.dense import LARGEST_VOCABULARY
+from specrace.tiny import characters
+from specrace.tiny.__main__ import main
+from specrace.tiny.characters import END, Recipe, character_model, character_tokenizer, loss_on, train
+from specrace.workbench import Workbench
+
+SHIPPED = ASSETS / "characters"
+QUESTION = "Why does bread rise?"
+
+
+def test_every_character_is_one_token_and_comes_back() -> None:
+    tokenizer = character_tokenizer(["The quick brown fox, 12: don't-stop?\n"])
+    text = "The fox.\nIt's 5 o'clock - no? yes: 0,9"
+    ids = tokenizer(text)["input_ids"]
+    assert len(tokenizer) == 65 and len(ids) == len(text) and tokenizer.decode(ids) == text
+    assert tokenizer(END)["input_ids"] == [tokenizer.eos_token_id] == [64]
+
+
+def test_other_characters_are_folded_and_keep_their_places() -> None:
+    tokenizer = character_tokenizer(["ABCDEFGHIJKLMNOPQRST"])
+    encoded = tokenizer("Zé “x”—[1]\t雪", return_offsets_mapping=True)
+    assert tokenizer.decode(encoded["input_ids"]) == "ze 'x'- 1   "
+    assert encoded["offset_mapping"][-1] == (11, 12)
+
+
+def steps_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a step of a training take so long, on whatever machine."""
+    monkeypatch.setattr(characters, "time", SimpleNamespace(perf_counter=count(0.0, seconds).__next__))
+
+
+def test_training_lowers_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(0)
+    documents = [torch.arange(400) % 7 + torch.randint(0, 2, (400,), generator=random) for _ in range(3)]
+    recipe = Recipe(minutes=0.05, stages=((0.0, 4, 32),), hidden=32, layers=1, heads=2, mlp=32)
+    model = character_model(65, 64, recipe)
+    before = loss_on(model.eval(), documents)
+    # The clock is read once before the first step, and after 96 of these the three seconds are over.
+    steps_take(1 / 32, monkeypatch)
+    figures = train(documents, model, recipe)
+    assert figures["steps"] == 95 and loss_on(model, documents) < before - 2
+
+
+def test_the_command_writes_a_model_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps_take(0.4, monkeypatch)
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.txt").write_text(f"This is document {name}. " * 40)
+    out = tmp_path / "model"
+    assert main(["characters", "--text", str(tmp_path), "--out", str(out), "--minutes", "0.02"]) == 0
+    assert '"symbols": 65' in capsys.readouterr().out
+    assert load_target(out).vocab_size == 65
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "one.txt").write_text("Too little.")
+    assert main(["characters", "--text", str(tmp_path / "few"), "--out", str(out)]) == 2
+
+
+def test_the_model_that_ships_is_small_and_dense() -> None:
+    assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < 2_000_000
+    assert len(AutoTokenizer.from_pretrained(SHIPPED)) == 65 <= LARGEST_VOCABULARY
+
+
+def test_bigram_and_trigram_race_on_it_by_rejection(bundled: Workbench) -> None:
+    bench = bundled.with_model(SHIPPED)
+    spec = RaceSpec(("bigram", "trigram"), 96, temperature=0.8, verifier="rejection")
+    events = list(bench.ask(QUESTION, spec, top=4))
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert 1 <= len(started.about["passages"]) < 4, "as many passages as fit"
+    bigram, trigram = finished.lanes[1:]
+    assert trigram.acceptance_rate > bigram.acceptance_rate > 0.05
+    assert trigram.tau > 1.2 and trigram.text
+
+
+def test_the_models_tables_are_dense() -> None:
+    target = load_target(SHIPPED, graphs=False)
+    spec = RaceSpec(("trigram",), 4, temperature=0.8, verifier="rejection")
+    from specrace.drafters import Material, find_method
+
+    drafter = find_method("trigram").build(
+        Material((1, 2, 3), target.vocab_size, params=spec.sampling_params()), **spec.lane_options("trigram", "cpu")
+    )
+    assert isinstance(drafter.rows, SampledRows) and drafter.rows._dense is not None  # type: ignore[attr-defined]
+    assert drafter.rows._dense.trigrams.shape == (65, 65, 65)  # type: ignore[attr-defined]

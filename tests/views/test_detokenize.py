@@ -1,0 +1,161 @@
+"""Detokenising a token at a time: the shares in a row are the whole text, and no share breaks a character."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from specrace.core.events import Finished, LaneResult, Step
+from specrace.core.tree import TokenTree
+from specrace.engine.lane import Lane
+from specrace.views.detokenize import Detokenizer, Narrator
+from tests.parts import FunctionSession, Scripted, continuation
+
+TEXTS = [
+    "The cat sat on the mat; the cat ran.",
+    "Café, naïve, e\u0301 a\u0308\u0323 — “quoted” …",
+    "你好，世界。模型逐个生成词元。",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇫🇷 and text",
+    "नमस्ते दुनिया  مرحبا   ไทย",
+    "a real \ufffd replacement character \ufffd\ufffd inside",
+]
+
+
+def byte_tokenizer(size: int = 300, texts: list[str] = TEXTS[:1]) -> PreTrainedTokenizerFast:
+    """A byte-level BPE with few merges, so that most characters outside ASCII are split over tokens."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(
+        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+    )
+    core.add_special_tokens([AddedToken("<|end|>", special=True)])
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|end|>", clean_up_tokenization_spaces=False)
+
+
+TOKENIZER = byte_tokenizer()
+
+
+def decode(tokens: list[int]) -> str:
+    text: str = TOKENIZER.decode(tokens, skip_special_tokens=True)
+    return text
+
+
+def shares(tokens: list[int]) -> list[str]:
+    """Each token's share, the last with what was held back."""
+    lane = Detokenizer(decode)
+    return [*lane.feed(tokens), lane.flush()]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_shares_make_the_text_whatever_its_characters(text: str) -> None:
+    tokens = TOKENIZER.encode(text)
+    assert len(tokens) > len(text) or text == TEXTS[0]
+    given_out = shares(tokens)
+    assert "".join(given_out) == text == decode(tokens)
+    assert given_out[-1] == "" or text.endswith("\ufffd")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), st.lists(st.integers(1, 7), max_size=20))
+def test_shares_make_the_text_however_it_is_fed(text: str, sizes: list[int]) -> None:
+    tokens = TOKENIZER.encode(text)
+    lane, said = Detokenizer(decode), []
+    for size in (*sizes, len(tokens)):
+        said += lane.feed(tokens[:size])
+        tokens = tokens[size:]
+    assert "".join([*said, lane.flush()]) == text
+
+
+@given(st.lists(st.integers(0, len(TOKENIZER) - 1), max_size=40))
+def test_shares_make_what_any_tokens_decode_to(tokens: list[int]) -> None:
+    """Also tokens that are no UTF-8 together, as a model with random weights writes them."""
+    assert "".join(shares(tokens)) == decode(tokens)
+
+
+@pytest.mark.parametrize("character", ["é", "你", "👍", "🏽"])
+def test_a_character_comes_with_the_token_that_completes_it(character: str) -> None:
+    tokens = TOKENIZER.encode(character)
+    assert len(tokens) > 1
+    assert shares(tokens) == [*[""] * (len(tokens) - 1), character, ""]
+
+
+def test_an_unfinished_character_is_held_back_and_shown_at_the_end() -> None:
+    tokens = TOKENIZER.encode("ok 👍")[:-1]
+    lane = Detokenizer(decode)
+    assert "".join(lane.feed(tokens)) == "ok "
+    assert lane.flush() == "\ufffd"
+    assert lane.flush() == ""
+
+
+def test_special_tokens_print_nothing_and_hold_nothing_back() -> None:
+    end = TOKENIZER.convert_tokens_to_ids("<|end|>")
+    first, second = TOKENIZER.encode("one"), TOKENIZER.encode("two")
+    said = Detokenizer(decode).feed([*first, end, end, *second])
+    assert "".join(said) == "onetwo"
+    assert said[len(first)] == said[len(first) + 1] == ""
+
+
+def test_sentencepiece_spaces_come_out_once() -> None:
+    core = Tokenizer(models.BPE(byte_fallback=True))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    special = [f"<0x{byte:02X}>" for byte in range(256)]
+    core.train_from_iterator(
+        ["the cat sat on the mat"] * 9, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
+    snowman = [tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in "☃".encode()]
+    tokens = [*tokenizer.encode("the cat"), *snowman, *tokenizer.encode("sat on")]
+    lane = Detokenizer(lambda part: tokenizer.decode(part))
+    assert "".join([*lane.feed(tokens), lane.flush()]) == tokenizer.decode(tokens) == "the cat☃ sat on"
+
+
+def narrate(tokenizer: PreTrainedTokenizerFast, tokens: list[int], end: bool = True) -> list[Step]:
+    """A lane that says `tokens` in drafts of changing length, narrated."""
+    chance = random.Random(1)
+    prompt = (0,)
+    session = FunctionSession(prompt, lambda context: tokens[min(len(context) - 1, len(tokens) - 1)])
+
+    def propose(context: Sequence[int], _budget: int) -> TokenTree:
+        done = len(context) - 1
+        return TokenTree.chain(context[-1], tokens[done : done + chance.randint(0, 3)])
+
+    lane = Lane("tested", Scripted(propose), session, prompt, max_new_tokens=len(tokens) + (not end), num_draft=4)
+    narrator, steps = Narrator(tokenizer), []
+    while len(lane.tokens) < len(tokens):
+        step = narrator(lane.step())
+        assert isinstance(step, Step)
+        steps.append(step)
+    assert lane.tokens[: len(tokens)] == tokens == continuation(prompt, session.next_token, len(tokens))
+    return steps
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_narrated_lane_has_a_text_an_emitted_token_and_a_piece_a_node(text: str) -> None:
+    steps = narrate(TOKENIZER, TOKENIZER.encode(text))
+    assert all(len(step.texts) == len(step.emitted) for step in steps)
+    assert all(len(step.pieces) == len(step.tree) for step in steps)
+    assert "".join(each for step in steps for each in step.texts) == text
+
+
+def test_the_end_flushes_and_lanes_do_not_mix() -> None:
+    tokens = TOKENIZER.encode("hm 👍")[:-1]
+    narrator = Narrator(TOKENIZER)
+    for name in ("first", "second"):
+        for step in narrate(TOKENIZER, tokens):
+            narrator(Step(name, *(getattr(step, field) for field in list(Step.__dataclass_fields__)[1:])))
+    lanes = tuple(
+        LaneResult(name, 1, 1, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, True, None, "length", 0) for name in ("first", "second")
+    )
+    finished = narrator(Finished(lanes))
+    assert isinstance(finished, Finished)
+    assert [lane.text for lane in finished.lanes] == ["hm \ufffd", "hm \ufffd"]

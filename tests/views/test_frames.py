@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
+from specrace.views.frames import (
+    Frame,
+    RaceView,
+    count_sources,
+    describe_curve,
+    describe_draft,
+    final_badge,
+    find_spans,
+    headline,
+    read_origins,
+    rejected_branch,
+    report,
+)
+
+LANES = ("vanilla", "trigram", "trie")
+PASSAGES = [{"title": "t", "document": "d", "text": "0123456789", "score": 0.5} for _ in range(2)]
+
+
+class Reader:
+    """What the page's script does with frames, without a page."""
+
+    def __init__(self) -> None:
+        self.runs: dict[int, list[list[Any]]] = {}
+        self.rest: dict[int, Frame] = {}
+
+    def take(self, frame: Frame) -> None:
+        for lane in json.loads(json.dumps(frame))["lanes"]:
+            runs = self.runs.setdefault(lane["lane"], [])
+            have = sum(run[2] for run in runs)
+            if frame["kind"] == "key":
+                runs[:] = lane["runs"]
+            elif lane["base"] == have:
+                runs += lane["runs"]
+            self.rest[lane["lane"]] = {name: lane[name] for name in lane if name not in ("base", "runs")}
+
+    def state(self) -> Any:
+        """Runs with neighbouring own tokens joined, and what a frame says beside them."""
+        joined: dict[int, list[list[Any]]] = {}
+        for lane, runs in self.runs.items():
+            joined[lane] = []
+            for run in runs:
+                if run[0] == "own" and joined[lane] and joined[lane][-1][0] == "own":
+                    last = joined[lane].pop()
+                    run = ["own", last[1] + run[1], last[2] + run[2]]
+                joined[lane].append(run)
+        return joined, self.rest
+
+
+@st.composite
+def steps(draw: st.DrawFn, lane: str) -> Step:
+    size = 1 if lane == "vanilla" else draw(st.integers(1, 6))
+    parents = [-1, *(draw(st.integers(0, node - 1)) for node in range(1, size))]
+    tree = TokenTree(
+        tuple(draw(st.permutations(range(size)))),
+        tuple(parents),
+        positions=tuple(draw(st.integers(-1, 12)) for _ in range(size)) if lane == "trie" else None,
+    )
+    path = tree.path_to(draw(st.integers(0, size - 1)))
+    bonus = draw(st.integers(0, 9))
+    emitted = (*(tree.tokens[node] for node in path[1:]), bonus)
+    emitted = emitted[: draw(st.integers(1, len(emitted)))]
+    texts = tuple(draw(st.sampled_from(["", "a", " the", "<b>", "${x}"])) for _ in emitted)
+    return Step(
+        lane=lane, index=0, at_ms=draw(st.floats(0, 100)), tree=tree, verdict=Verdict(path, bonus, Scores((0,) * size)),
+        emitted=emitted, timing=Timing(0.1, 1.0, 0.1), texts=texts, pieces=tuple(f"<{n}>" for n in range(size)),
+    )  # fmt: skip
+
+
+def started(lanes: Sequence[str] = LANES, **about: Any) -> Started:
+    infos = tuple(LaneInfo(lane, lane.title(), 4) for lane in lanes)
+    return Started(
+        infos,
+        10,
+        5.0,
+        {"question": "q", "origins": [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]], "passages": PASSAGES, **about},
+    )
+
+
+def result(lane: str, **changes: Any) -> LaneResult:
+    values: dict[str, Any] = {
+        "lane": lane, "tokens": 2, "steps": 1, "tau": 2.0, "drafted_per_step": 4.0, "acceptance_rate": 0.25,
+        "decode_ms": 2.0, "tokens_per_s": 1000.0, "speedup": 1.0, "identical": True, "first_difference": None,
+        "end": "eos", "loop_tokens": 0,
+    }  # fmt: skip
+    return LaneResult(**{**values, **changes})
+
+
+def step(tokens: Sequence[int], accepted: int, *, lane: str = "trie", emitted: int | None = None, **more: Any) -> Step:
+    """A chain drafted after token 0, of which `accepted` are agreed to, then token 9."""
+    tree = TokenTree((0, *tokens), tuple(range(-1, len(tokens))), positions=more.pop("positions", None))
+    said = (*tokens[:accepted], 9)[: emitted or accepted + 1]
+    verdict = Verdict(tuple(range(accepted + 1)), 9, Scores((0,) * len(tree)))
+    return Step(
+        lane, 0, 3.0, tree, verdict, said, Timing(0.5, 1.0, 0.5), more.pop("end", ""),
+        texts=tuple(f" {token}" for token in said), pieces=tuple(f"p{token}" for token in tree.tokens),
+    )  # fmt: skip
+
+
+races = st.lists(st.sampled_from(LANES).flatmap(steps), min_size=1, max_size=25)
+
+
+@settings(max_examples=60, deadline=None)
+@given(races, st.lists(st.floats(0.01, 0.7), min_size=25, max_size=25), st.sets(st.integers(0, 24)))
+def test_deltas_add_up_to_a_keyframe(race: list[Step], pauses: list[float], quiet: set[int]) -> None:
+    view, reader, seen, now = RaceView(), Reader(), [started()], 0.0
+    view.add(seen[0])
+    for number, event in enumerate(race):
+        view.add(event)
+        seen.append(event)
+        now += pauses[number]
+        if number in quiet:
+            continue
+        frame = view.frame(now)
+        assert frame is not None
+        reader.take(frame)
+        assert reader.state() == whole(seen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(races, st.sets(st.integers(0, 24)))
+def test_a_keyframe_heals_lost_frames(race: list[Step], lost: set[int]) -> None:
+    view, reader, seen, now = RaceView(), Reader(), [started()], 0.0
+    view.add(seen[0])
+    for number, event in enumerate(race):
+        view.add(event)
+        seen.append(event)
+        now += 0.3
+        frame = view.frame(now)
+        assert frame is not None
+        if number in lost:
+            continue
+        reader.take(frame)
+        if frame["kind"] == "key":
+            assert reader.state() == whole(seen)
+    reader.take(view.keyframe())
+    assert reader.state() == whole(seen)
+
+
+@settings(max_examples=60, deadline=None)
+@given(races)
+def test_runs_carry_every_token_and_every_text_once(race: list[Step]) -> None:
+    view = RaceView()
+    view.add(started())
+    for event in race:
+        view.add(event)
+    for number, lane in enumerate(LANES):
+        own = [event for event in race if event.lane == lane]
+        runs = view.keyframe()["lanes"][number]["runs"]
+        assert sum(run[2] for run in runs) == sum(len(event.emitted) for event in own)
+        assert "".join(run[1] for run in runs) == "".join("".join(event.texts) for event in own)
+        accepted = sum(min(event.verdict.accepted, len(event.emitted)) for event in own)
+        assert sum(run[2] for run in runs if run[0] == "accepted") == accepted
+
+
+def whole(seen: list[Event]) -> Any:
+    """The state that a reader has after one keyframe of all events."""
+    view, reader = RaceView(), Reader()
+    for event in seen:
+        view.add(event)
+    reader.take(view.keyframe())
+    return reader.state()
+
+
+def test_frames_are_numbered_and_only_sent_when_something_moved() -> None:
+    view = RaceView(race=7)
+    assert view.frame(0.0) is None
+    view.add(started())
+    first = view.frame(0.0)
+    assert first is not None
+    assert (first["race"], first["seq"], first["kind"], first["phase"]) == (7, 0, "key", "running")
+    assert view.frame(0.1) is None
+    view.add(step((1, 2), 1))
+    delta = view.frame(0.2)
+    assert delta is not None and (delta["seq"], delta["kind"]) == (1, "delta")
+    assert [lane["lane"] for lane in delta["lanes"]] == [2]
+    assert "head" not in delta
+
+
+def test_a_keyframe_comes_every_second_and_at_the_end() -> None:
+    view = RaceView()
+    view.add(started())
+    kinds = []
+    for tick in range(25):
+        view.add(step((1,), 0))
+        frame = view.frame(tick / 10)
+        assert frame is not None
+        kinds.append(frame["kind"])
+    assert [tick for tick, kind in enumerate(kinds) if kind == "key"] == [0, 10, 20]
+    view.add(Finished(tuple(map(result, LANES))))
+    last = view.frame(2.45)
+    assert last is not None and last["kind"] == "key" and len(last["results"]) == 3
+
+
+def test_no_draft_and_nothing_accepted_look_different() -> None:
+    assert describe_draft(step((), 0))["drafted"] == 0
+    assert describe_draft(step((1, 2, 3), 0)) == {
+        "step": 0, "drafted": 3, "accepted": 0, "yes": "", "no": ["p1", "p2", "p3"],
+    }  # fmt: skip
+    assert describe_draft(step((1, 2, 3), 2)) | {"step": 0} == {
+        "step": 0, "drafted": 3, "accepted": 2, "yes": "p1p2", "no": ["p3"],
+    }  # fmt: skip
+
+
+def test_an_end_inside_the_accepted_path_cuts_the_run() -> None:
+    view = RaceView()
+    view.add(started(("vanilla", "trie")))
+    view.add(step((1, 2, 3), 3, emitted=2, end="eos"))
+    lane = view.keyframe()["lanes"][1]
+    assert lane["runs"] == [["accepted", " 1 2", 2]]
+    assert (lane["end"], lane["draft"]["accepted"], lane["draft"]["no"]) == ("eos", 2, [])
+
+
+def test_the_rejected_branch_is_the_first_one_below_the_accepted_path() -> None:
+    parents = (-1, 0, 0, 1, 1, 3, 2)
+    assert rejected_branch(parents, 0) == [1, 3, 5]
+    assert rejected_branch(parents, 1) == [3, 5]
+    assert rejected_branch(parents, 5) == []
+    assert len(rejected_branch(tuple(range(-1, 40)), 0)) == 8
+
+
+def test_accepted_tokens_know_their_place_in_the_passages() -> None:
+    origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
+    assert find_spans(step((1, 2, 3, 4), 4, positions=(-1, 1, 2, 3, 77)), origins) == [[0, 0, 5], [1, 7, 9]]
+    assert find_spans(step((1, 2), 2, positions=(-1, 0, -1)), origins) == []
+    assert find_spans(step((1, 2), 0, positions=(-1, 1, 2)), origins) == []
+    assert find_spans(step((1, 2), 2), origins) == []
+
+
+def test_sources_tell_where_the_tokens_came_from() -> None:
+    origins = [None, [0, 0, 3], [0, 3, 5], [1, 7, 9]]
+    assert count_sources(step((1, 2, 3, 4, 5), 5, positions=(-1, 0, 1, 3, 4, -1)), origins) == [1, 1, 1, 1, 1, 1]
+    assert count_sources(step((1, 2), 1, positions=(-1, 2, 1)), origins) == [1, 0, 0, 0, 1]
+    assert count_sources(step((1, 2), 2, emitted=1), origins) == [0, 1, 0, 0]
+    assert count_sources(step((), 0), origins) == [1, 0, 0, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(races)
+def test_every_token_has_one_source(race: list[Step]) -> None:
+    view = RaceView()
+    view.add(started())
+    for event in race:
+        view.add(event)
+    for lane in view.keyframe()["lanes"]:
+        assert sum(lane["sources"]) == lane["meters"]["tokens"]
+        placed = sum(end - start > 0 for run in lane["runs"] for _, start, end in (run[3] if len(run) > 3 else []))
+        assert (placed > 0) == (sum(lane["sources"][4:]) > 0)
+
+
+@pytest.mark.parametrize(
+    "origins", [None, 3, "abc", [[0, 1]], [[0, 5, 2]], [[10**12, 0, 1]], [[0, 0, "1"]], [[-1, 0, 1]]]
+)
+def test_places_that_are_none_are_left_out(origins: Any) -> None:
+    assert set(read_origins({"origins": origins, "passages": PASSAGES})) <= {None}
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        None,
+        3,
+        {},
+        {"rows": [2], "ratio": [1]},
+        {"rows": [1], "ratio": ["x"]},
+        {"rows": [1], "ratio": [1], "contexts": 3},
+    ],
+)
+def test_what_is_no_cost_curve_is_not_shown(curve: Any) -> None:
+    assert describe_curve(curve, 100) is None
+
+
+def test_the_cost_curve_is_that_of_the_nearest_context() -> None:
+    contexts = [{"context": size, "row_ms": 1.0, "ratio": [1.0, ratio]} for size, ratio in ((100, 1.5), (900, 3.0))]
+    curve = {"rows": [1, 4], "ratio": [1.0, 2.0], "contexts": contexts}
+    assert describe_curve(curve, 800) == {"rows": [1, 4], "ratio": [1.0, 3.0], "context": 900}
+
+
+def test_the_live_badge_compares_tokens() -> None:
+    view = RaceView()
+    view.add(started(("vanilla", "trie")))
+    badges = []
+    for event in (step((1,), 1), step((), 0, lane="vanilla"), step((), 0, lane="vanilla")):
+        view.add(event)
+        badges.append(view.keyframe()["lanes"][1]["badge"])
+    assert badges[0] == ("same", "identical so far")
+    assert badges[1] == badges[2] == ("differs", "differs at token 0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "stopped", "badge"),
+    [
+        ({}, False, ("identical", "identical to vanilla")),
+        ({}, True, ("same", "identical so far")),
+        ({"identical": None}, False, ("none", "not compared")),
+        (
+            {"identical": False, "first_difference": Difference(57, ("a", "b"), 0.004)},
+            False,
+            ("differs", "differs at token 57: near tie, gap 0.004"),
+        ),
+        (
+            {"identical": False, "first_difference": Difference(3, ("a", "b"), 2.5)},
+            False,
+            ("differs", "differs at token 3: gap 2.500"),
+        ),
+    ],
+)
+def test_the_final_badge(changes: dict[str, Any], stopped: bool, badge: tuple[str, str]) -> None:
+    assert final_badge(result("trie", **changes), stopped) == badge
+
+
+def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
+    race = started(("vanilla", "trie"))
+    won = Finished((result("vanilla"), result("trie", speedup=2.13)))
+    assert headline(race, won) == (
+        "Trie is fastest: 2.13× vanilla, with 2.0 tokens for each run of the model. Every lane printed the same text."
+    )
+    lost = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
+    assert headline(race, lost) == "No lane was faster than vanilla. Trie differs from vanilla."
+    assert headline(race, Finished(won.lanes, stopped=True)).startswith("Stopped")
+
+
+def test_a_loop_is_said() -> None:
+    view = RaceView()
+    view.add(started(("vanilla", "trie")))
+    view.add(step((9,) * 50, 50))
+    assert view.keyframe()["lanes"][1]["loops"] is True
+
+
+def test_meters_use_each_lanes_own_clock() -> None:
+    view = RaceView()
+    view.add(started(("vanilla", "trie")))
+    view.add(step((), 0, lane="vanilla"))
+    view.add(step((1, 2, 3), 2))
+    meters = view.keyframe()["lanes"][1]["meters"]
+    assert meters == {
+        "speedup": 3.0, "tokens_per_s": 1500.0, "tau": 3.0, "accepted": 2, "drafted": 3, "tokens": 3, "steps": 1,
+        "ms": 2.0,
+    }  # fmt: skip
+
+
+def test_the_report_is_json_without_the_page_s_own_data() -> None:
+    text = json.dumps(report(started(("vanilla",), model="m"), Finished((result("vanilla"),))))
+    data = json.loads(text)
+    assert data["model"] == "m" and "origins" not in data
+    assert data["lanes"][0]["lane"] == "vanilla"

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing, from_json
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
+from specrace.views.frames import RaceView
+from specrace.views.reel import make_reel, reel_json
+
+
+def step(lane: str, index: int, at_ms: float, accepted: int) -> Step:
+    tree = TokenTree.chain(0, [1, 2, 3]) if lane == "trie" else TokenTree.chain(0)
+    verdict = Verdict(tuple(range(accepted + 1)), 9, Scores((0,) * len(tree)))
+    emitted = (*tree.tokens[1 : accepted + 1], 9)
+    texts = tuple(f" {token}" for token in emitted)
+    pieces = tuple(f"p{token}" for token in tree.tokens)
+    return Step(lane, index, at_ms, tree, verdict, emitted, Timing(0.5, 1.0, 0.5), texts=texts, pieces=pieces)
+
+
+def a_race(**about: Any) -> list[Event]:
+    lanes = (LaneInfo("vanilla", "Vanilla", 0), LaneInfo("trie", "N-gram trie", 3))
+    steps = [step("trie", 0, 2.0, 2), step("vanilla", 0, 2.5, 0), step("trie", 1, 4.0, 0), step("vanilla", 1, 5.0, 0)]
+    results = tuple(
+        LaneResult(name, 4, 2, 2.0, 3.0, 0.3, 4.0, 1000.0, 1.0, True, None, "eos", 0) for name in ("vanilla", "trie")
+    )
+    return [Started(lanes, 10, 5.0, {"question": "q", **about}), *steps, Finished(results)]
+
+
+def test_a_reel_has_every_step_once_with_its_time_and_its_event() -> None:
+    events = a_race()
+    reel = json.loads(json.dumps(make_reel(events, race=7)))
+    assert (reel["race"], reel["phase"], len(reel["results"])) == (7, "finished", 2)
+    assert [(each["lane"], each["index"], each["at"]) for each in reel["steps"]] == [
+        (1, 0, 2.0), (0, 0, 2.5), (1, 1, 4.0), (0, 1, 5.0),
+    ]  # fmt: skip
+    rebuilt = [reel["started"], *(each["event"] for each in reel["steps"]), reel["finished"]]
+    assert [from_json(row) for row in rebuilt] == events
+
+
+def test_a_lane_s_frames_add_up_to_its_keyframe() -> None:
+    events, view = a_race(), RaceView()
+    for event in events:
+        view.add(event)
+    for number, lane in enumerate(view.keyframe()["lanes"]):
+        frames = [each["frame"] for each in make_reel(events)["steps"] if each["lane"] == number]
+        tokens = 0
+        for frame in frames:
+            assert frame["base"] == tokens
+            tokens += sum(run[2] for run in frame["runs"])
+        said = "".join(run[1] for frame in frames for run in frame["runs"])
+        assert said == "".join(run[1] for run in lane["runs"]) and tokens == lane["meters"]["tokens"]
+
+
+def test_figures_that_are_no_numbers_are_refused_in_a_sentence() -> None:
+    with pytest.raises(InputError, match="not a finite number"):
+        reel_json(a_race(retrieve_ms=float("nan")))
+    assert json.loads(reel_json(a_race()))["kind"] == "reel"
