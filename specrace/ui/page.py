@@ -7,7 +7,6 @@ import html
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -19,34 +18,23 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
-from specrace.ui.early import EarlyScript
 from specrace.ui.gallery import Answer, Gallery, open_recorded
+from specrace.ui.gradio_private import EarlyHead, slow_queue
 from specrace.ui.models import Models
+from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, watch_route
 from specrace.ui.worker import Run, Worker
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
-STATIC = Path(__file__).resolve().parent / "static"
-SCRIPTS = (
-    "passages.js",
-    "panes.js",
-    "results.js",
-    "inspector.js",
-    "plots.js",
-    "explain.js",
-    "podium.js",
-    "player.js",
-    "gallery.js",
-    "share.js",
-    "stage.js",
-    "tools.js",
-    "keys.js",
-)
 EXAMPLES_SHOWN = 4
 STATUS_PERIOD_S = 0.25
-QUEUE_PERIOD_S = 0.01
+# What the page's scripts do for Gradio's hooks; see main.js.
+DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
+DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
+TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
+FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
@@ -66,7 +54,7 @@ def build_page(
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
-            status = gr.HTML(html_template=_read("status.html"), js_on_load=_read("status.js"), elem_id="status-host")
+            status = gr.HTML(html_template=_read("status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
         stage = _stage(gallery or Gallery())
         start = _starter(worker, benches, models)
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -77,16 +65,15 @@ def build_page(
             fill.then(start, inputs, stage, **free)
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
-        buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
+        buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **quiet)
         # Before the status: one listener of an event waits for the one before, and the status watches the model load.
         linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
-        linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
+        linked.success(None, stage, None, js=FOLLOW_LINK, **quiet)
         page.load(_status_watcher(worker), None, status, **free)
         page.unload(_leaver(worker, benches))
         gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
     page.queue(max_size=20)
-    # Gradio looks a thousand times a second whether an event waits; the race in the same process pays for that.
-    page._queue.sleep_when_free = QUEUE_PERIOD_S
+    slow_queue(page)
     return page
 
 
@@ -113,6 +100,7 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
     )
     # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
     style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
+    scripts, head = serve_scripts()
     return {
         "theme": theme,
         "head": style,
@@ -121,8 +109,8 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
         "max_file_size": uploads.MAX_BYTES,
         "pwa": False,
         "app_kwargs": {
-            "routes": [watch_route(worker)] if worker else [],
-            "middleware": [Middleware(EarlyScript, script=_read("idle.js"))],
+            "routes": [scripts, *([watch_route(worker)] if worker else [])],
+            "middleware": [Middleware(EarlyHead, html=head)],
         },
     }
 
@@ -155,7 +143,7 @@ def _examples(examples: Sequence[str]) -> list[gr.Button]:
 def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
     return gr.HTML(
         html_template=_read("stage.html"),
-        js_on_load="\n".join(map(_read, SCRIPTS)),
+        js_on_load=DRAW_STAGE,
         elem_id="stage-host",
         methods=[_describe_method(number) for number in range(len(METHODS))],
         lanes=list(DEFAULT_LANES),
