@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from specrace.core.note import Note, note_from_json
-from specrace.core.rejection import MATCH, Check
+from specrace.core.rejection import Check
+from specrace.core.settings import MATCH
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 

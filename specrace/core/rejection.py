@@ -19,8 +19,6 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 
 NOTE = "same distribution, not the same text"
-MATCH, REJECTION = "match", "rejection"
-VERIFIERS = (MATCH, REJECTION)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from starlette.middleware import Middleware
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event
-from specrace.core.rejection import MATCH
+from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.engine.race import DEFAULT_LANES
+from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
 from specrace.ui.early import EarlyScript
 from specrace.ui.gallery import Answer, Gallery
@@ -63,6 +63,7 @@ def build_page(
         question, buttons = _top_bar()
         panel = settings.build_panel(list(models.known), models.dtypes)
         inputs = [question, *panel.inputs]
+        linkable = [question, *panel.common]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
@@ -79,7 +80,7 @@ def build_page(
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
         buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
         # Before the status: one listener of an event waits for the one before, and the status watches the model load.
-        linked = page.load(_read_link, None, [*inputs[: len(asking.LINK)], stage], queue=False, **quiet)
+        linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
         linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
         page.load(_status_watcher(worker), None, status, **free)
         panel.files.change(_describer(worker, benches), panel.files, status, **free)
@@ -183,16 +184,14 @@ def _describe_method(number: int) -> dict[str, Any]:
 
 def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., str]:
     def start(
-        question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, verifier: Any,
-        files: list[str] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
-    ) -> str:  # fmt: skip
+        question: Any, files: list[str] | None, model: Any, dtype: Any, request: gr.Request, lanes: Any, *values: Any
+    ) -> str:
         """Where the page can watch the race that it has asked for."""
         session = request.session_hash or ""
         try:
-            options = settings.read_options(values)
-            asked = asking.read_asking(
-                question, lanes, length, heat, top_p, seed, draft, top, verifier, options, model, dtype
-            )
+            given = dict(zip(asking.OFFERED, values, strict=False))
+            options = settings.read_options(values[len(given) :])
+            asked = asking.read_asking(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
             upload = benches.read(session, files or [])
             job = worker.submit(session, _racing(asked, benches, models, session, upload))
@@ -205,7 +204,7 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) ->
 
 
 def _read_link(request: gr.Request) -> list[Any]:
-    """What the page's address sets, in the order of `read_asking`; the rest stays as it is. Last, a note of failure."""
+    """What the page's address sets, in the order of `asking.LINK`; the rest stays as it is. Last, a note of failure."""
     skip = gr.skip()
     try:
         given = asking.read_link(dict(request.query_params))
@@ -224,7 +223,7 @@ def _racing(
 ) -> Run:
     def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
         own = models.bench((yield from benches.open(session, bench, upload)), asked.model, asked.dtype)
-        yield from own.ask(asked.question, asked.spec, top=asked.top, stop=stop)
+        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
 
     return run
 
@@ -283,23 +282,24 @@ def _result_endpoint(worker: Worker, benches: uploads.SessionBenches, models: Mo
         request: gr.Request,
         question: str,
         lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
-        max_new_tokens: int = 160,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 0,
+        max_new_tokens: int = SETTINGS["max_new_tokens"].default,
+        temperature: float = SETTINGS["temperature"].default,
+        top_p: float = SETTINGS["top_p"].default,
+        seed: int = SETTINGS["seed"].default,
         num_draft: str = "auto",
-        passages: int = 4,
-        verifier: str = MATCH,
+        passages: int = SETTINGS["passages"].default,
+        verifier: str = SETTINGS["verifier"].default,
         options: dict[str, Any] | None = None,
         model: str = "",
         dtype: str = "",
     ) -> dict[str, Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
         try:
-            asked = asking.read_asking(
-                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, verifier,
-                options, model, dtype,
-            )  # fmt: skip
+            given = {
+                "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
+                "num_draft": num_draft, "passages": passages, "verifier": verifier,
+            }  # fmt: skip
+            asked = asking.read_asking(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
             session = f"api {request.client.host if request.client else ''}"
             return await outcome(worker.submit(session, _racing(asked, benches, models, session), for_page=False))

@@ -89,7 +89,9 @@ def recording_route(helper: Helper) -> Route:
             if len(content) > MAX_BYTES:
                 return PlainTextResponse(f"This is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.", 413)
         gone = threading.Event()
-        reading = asyncio.create_task(asyncio.to_thread(helper.run, "recording", name, bytes(content), stop=gone.is_set))
+        reading = asyncio.create_task(
+            asyncio.to_thread(helper.run, "recording", name, bytes(content), stop=gone.is_set)
+        )
         while not (await asyncio.wait({reading}, timeout=LEFT_PERIOD_S))[0]:
             if await request.is_disconnected():
                 gone.set()

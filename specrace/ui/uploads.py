@@ -56,9 +56,7 @@ def read_uploads(_: str, files: bytes) -> bytes:
     if not good:
         raise InputError(" ".join(skipped))
     documents = read_documents(good)
-    passages = [
-        (number, each.start, each.end) for number, own in enumerate(documents) for each in split_passages(own)
-    ]
+    passages = [(number, each.start, each.end) for number, own in enumerate(documents) for each in split_passages(own)]
     head = {"num_passages": len(passages), "skipped": skipped}
     content = {"documents": [(each.name, each.title, each.text) for each in documents], "passages": passages}
     return f"{json.dumps(head)}\n{json.dumps(content)}".encode()

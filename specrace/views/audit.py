@@ -13,7 +13,7 @@ from typing import Any
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneResult, Pace, Started, Step
 from specrace.core.metrics import LaneMetrics, first_difference
-from specrace.core.rejection import MATCH
+from specrace.core.settings import MATCH
 from specrace.engine.recording import parse
 
 MAX_BYTES = 16_000_000

@@ -19,7 +19,8 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
 from specrace.core.metrics import LaneMetrics, difference_words, loop_tokens
-from specrace.core.rejection import NOTE, REJECTION
+from specrace.core.rejection import NOTE
+from specrace.core.settings import REJECTION
 
 OWN, ACCEPTED = "own", "accepted"
 KEYFRAME_S = 1.0

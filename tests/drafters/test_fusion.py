@@ -17,7 +17,8 @@ from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.payoff import Calibration, CoolDown, StepCosts
-from specrace.engine.race import RaceSpec, generate, make_lane, race
+from specrace.engine.race import generate, make_lane, race
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NOTHING, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
@@ -302,7 +303,7 @@ def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
 def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None:
     """A race hands the machine's curve over: rows too dear leave the bare root."""
     target, prompt = tiny_target("llama"), [2, 3, 4] * 6
-    assert RaceSpec(("fusion",)).lane_budget("fusion", "cpu", STEEP) == METHODS["fusion"].budget("cpu", {})
+    assert plan_lane(RaceSpec(("fusion",)), "fusion", "cpu", STEEP).num_draft == METHODS["fusion"].budget("cpu", {})
     drafted = {}
     for name, curve in (("free", FREE), ("steep", STEEP)):
         events = list(race(target, prompt, RaceSpec(("fusion",), max_new_tokens=24), curve=curve))

@@ -17,7 +17,8 @@ from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.drafters import METHODS, Drafter
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.model.loading import trace_forwards
 from specrace.model.target import Prefix, Target
 from tests.parts import (

@@ -21,7 +21,8 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.lab import calibrate as calibrating
 from specrace.lab.calibrate import cache_file, calibrate, load_cached, measure
 from specrace.model.target import Session, Target

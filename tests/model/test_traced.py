@@ -18,7 +18,8 @@ from specrace.core.events import Finished
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.lab.peers import make_peers
 from specrace.model import packed
 from specrace.model.loading import load_target, trace_forwards
@@ -222,7 +223,11 @@ def test_a_packed_layer_is_the_layer(dtype: torch.dtype, bias: bool) -> None:
     torch.manual_seed(0)
     layer = nn.Linear(48, 80, bias=bias).to(dtype)
     with torch.inference_mode():
-        own = PackedLinear(layer)
+        try:
+            own = PackedLinear(layer)
+        except RuntimeError as error:  # oneDNN packs bfloat16 on processors with AVX-512 or AMX only
+            assert dtype == torch.bfloat16 and "needs the cpu support" in str(error)
+            pytest.skip(str(error))
         for rows in (1, 2, 3, 16, 33, 70):
             inputs = torch.randn(1, rows, 48).to(dtype)
             torch.testing.assert_close(
