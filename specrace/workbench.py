@@ -27,8 +27,7 @@ from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
-from specrace.retrieval.index import PassageIndex, embedded_text, open_index
-from specrace.retrieval.passages import split_passages
+from specrace.retrieval.index import PassageIndex, open_index
 from specrace.retrieval.prompt import Prompt, build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
@@ -90,15 +89,12 @@ class Workbench:
             target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
         )
 
-    def on(self, documents: list[Document]) -> Workbench:
-        """A workbench with the same models and embedder on other documents, indexed in memory; it has no past."""
-        passages = [passage for document in documents for passage in split_passages(document)]
-        vectors = self.embedder.embed([embedded_text(passage) for passage in passages])
-        retriever = Retriever(PassageIndex(passages, vectors), self.embedder)
+    def on(self, documents: list[Document], index: PassageIndex) -> Workbench:
+        """A workbench with the same models and embedder on other documents; it has no past."""
         return replace(
             self,
             documents=documents,
-            retriever=retriever,
+            retriever=Retriever(index, self.embedder),
             _tokens=None,
             _counts=None,
             _suffixes=None,

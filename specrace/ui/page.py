@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import html
 import json
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,12 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
-from specrace.ui.gallery import Answer, Gallery, open_recorded
+from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_private import EarlyHead, slow_queue
+from specrace.ui.helper import Helper
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
-from specrace.ui.stream import outcome, watch_route
+from specrace.ui.stream import outcome, recording_route, watch_route
 from specrace.ui.worker import Run, Worker
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def build_page(
 
     `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
     """
-    benches, models = uploads.SessionBenches(), models or Models()
+    models, helper = models or Models(), worker.helper
+    benches = uploads.SessionBenches(lambda files: helper.run("uploads", "", files))
     with gr.Blocks(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
         panel = settings.build_panel(list(models.known), models.dtypes)
@@ -70,8 +71,9 @@ def build_page(
         linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
         linked.success(None, stage, None, js=FOLLOW_LINK, **quiet)
         page.load(_status_watcher(worker), None, status, **free)
+        panel.files.change(_describer(worker, benches), panel.files, status, **free)
         page.unload(_leaver(worker, benches))
-        gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
+        gr.api(_result_endpoint(worker, benches, models), api_name="race_result", concurrency_limit=None)
     page.queue(max_size=20)
     slow_queue(page)
     return page
@@ -106,10 +108,15 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
         "head": style,
         "footer_links": ["api"],
         "run_history": False,
-        "max_file_size": uploads.MAX_BYTES,
+        # Far more than is read: what Gradio itself refuses never reaches a race, which would then run without it.
+        "max_file_size": 10 * uploads.MAX_BYTES,
         "pwa": False,
         "app_kwargs": {
-            "routes": [scripts, *([watch_route(worker)] if worker else [])],
+            "routes": [
+                scripts,
+                recording_route(worker.helper if worker else Helper()),
+                *([watch_route(worker)] if worker else []),
+            ],
             "middleware": [Middleware(EarlyHead, html=head)],
         },
     }
@@ -149,7 +156,7 @@ def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
         lanes=list(DEFAULT_LANES),
         gallery=gallery.cards,
         only_replay=only_replay,
-        server_functions=[_player(gallery), open_recorded],
+        server_functions=[_player(gallery)],
     )
 
 
@@ -178,7 +185,8 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) ->
             options = settings.read_options(values[len(given) :])
             asked = asking.read_asking(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
-            job = worker.submit(session, _racing(asked, benches, models, session, files or []))
+            upload = benches.read(session, files or [])
+            job = worker.submit(session, _racing(asked, benches, models, session, upload))
         except InputError as error:
             raise toast(error) from error
         worker.offer(job)
@@ -199,11 +207,15 @@ def _read_link(request: gr.Request) -> list[Any]:
 
 
 def _racing(
-    asked: asking.Asking, benches: uploads.SessionBenches, models: Models, session: str, files: Sequence[str]
+    asked: asking.Asking,
+    benches: uploads.SessionBenches,
+    models: Models,
+    session: str,
+    upload: uploads.Upload | None = None,
 ) -> Run:
-    def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event]:
-        own = models.bench(benches.get(session, bench, files), asked.model, asked.dtype)
-        return own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
+    def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
+        own = models.bench((yield from benches.open(session, bench, upload)), asked.model, asked.dtype)
+        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
 
     return run
 
@@ -223,6 +235,23 @@ def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Req
     return leave
 
 
+def _describer(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., Any]:
+    def describe(files: list[str] | None, request: gr.Request) -> Any:
+        """The status once the visitor's files have changed: how many passages a race chooses from."""
+        try:
+            upload = benches.read(request.session_hash or "", files or [])
+        except InputError as error:
+            raise toast(error) from error
+        for sentence in upload.skipped if upload else ():
+            gr.Warning(html.escape(f"Left out: {sentence}", quote=False))
+        if worker.bench is None:
+            return gr.skip()
+        own = f"; races use your {upload.num_passages:,} passages" if upload else ""
+        return json.dumps({"state": "ready", "text": worker.status + own})
+
+    return describe
+
+
 def _status_watcher(worker: Worker) -> Callable[[], AsyncIterator[str]]:
     async def watch() -> AsyncIterator[str]:
         """The worker's status whenever it changes, until the model is loaded."""
@@ -240,8 +269,9 @@ def _status_watcher(worker: Worker) -> Callable[[], AsyncIterator[str]]:
     return watch
 
 
-def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
+def _result_endpoint(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., Any]:
     async def race_result(
+        request: gr.Request,
         question: str,
         lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
         max_new_tokens: int = SETTINGS["max_new_tokens"].default,
@@ -263,8 +293,8 @@ def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
             }  # fmt: skip
             asked = asking.read_asking(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
-            session = f"api-{uuid.uuid4()}"
-            return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), models, session, [])))
+            session = f"api {request.client.host if request.client else ''}"
+            return await outcome(worker.submit(session, _racing(asked, benches, models, session), for_page=False))
         except InputError as error:
             raise toast(error) from error
 
