@@ -103,6 +103,11 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
     # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
     style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
     scripts, head = serve_scripts()
+    routes = (
+        [scripts, watch_route(worker), recording_route(worker.helper)]
+        if worker
+        else [scripts, recording_route(Helper())]
+    )
     return {
         "theme": theme,
         "head": style,
