@@ -103,11 +103,8 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
     # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
     style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
     scripts, head = serve_scripts()
-    routes = (
-        [scripts, watch_route(worker), recording_route(worker.helper)]
-        if worker
-        else [scripts, recording_route(Helper())]
-    )
+    helper = worker.helper if worker else Helper()
+    watch = [watch_route(worker)] if worker else []
     return {
         "theme": theme,
         "head": style,
@@ -117,11 +114,7 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
         "max_file_size": 10 * uploads.MAX_BYTES,
         "pwa": False,
         "app_kwargs": {
-            "routes": [
-                scripts,
-                recording_route(worker.helper if worker else Helper()),
-                *([watch_route(worker)] if worker else []),
-            ],
+            "routes": [scripts, recording_route(helper), *watch],
             "middleware": [Middleware(EarlyHead, html=head)],
         },
     }
