@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import html
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +17,11 @@ from specrace.core.rejection import MATCH
 from specrace.drafters import METHODS
 from specrace.engine.race import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
+from specrace.ui.blocks import Page, upload_routes
 from specrace.ui.early import EarlyScript
 from specrace.ui.gallery import Answer, Gallery, open_recorded
+from specrace.ui.guard import PagePolicy
+from specrace.ui.limits import Visitors
 from specrace.ui.models import Models
 from specrace.ui.stream import outcome, watch_route
 from specrace.ui.worker import Run, Worker
@@ -45,31 +46,36 @@ SCRIPTS = (
     "keys.js",
 )
 EXAMPLES_SHOWN = 4
-STATUS_PERIOD_S = 0.25
+STATUS_PERIOD_S = 0.5
 QUEUE_PERIOD_S = 0.01
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
 def build_page(
-    worker: Worker, examples: Sequence[str], gallery: Gallery | None = None, models: Models | None = None
+    worker: Worker,
+    examples: Sequence[str],
+    gallery: Gallery | None = None,
+    models: Models | None = None,
+    visitors: Visitors | None = None,
 ) -> gr.Blocks:
     """The page over a worker that need not be ready yet.
 
     `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
     """
-    benches, models = uploads.SessionBenches(), models or Models()
-    with gr.Blocks(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
+    benches, models, visitors = uploads.SessionBenches(), models or Models(), visitors or Visitors()
+    with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
-        panel = settings.build_panel(list(models.known), models.dtypes)
+        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens)
         inputs = [question, *panel.inputs]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=_read("status.js"), elem_id="status-host")
         stage = _stage(gallery or Gallery())
-        start = _starter(worker, benches, models)
+        start = _starter(worker, benches, models, visitors)
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        free: dict[str, Any] = {**quiet, "concurrency_limit": None}
+        # The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
+        free: dict[str, Any] = {**quiet, "concurrency_limit": None, "preprocess": False}
         gr.on([buttons["race"].click, question.submit], start, inputs, stage, **free)
         for chip, text in zip(chips, examples, strict=False):
             fill = chip.click(lambda text=text: text, None, question, queue=False, **quiet)
@@ -77,13 +83,14 @@ def build_page(
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
         buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
-        # Before the status: one listener of an event waits for the one before, and the status watches the model load.
         linked = page.load(_read_link, None, [*inputs[: len(asking.LINK)], stage], queue=False, **quiet)
         linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
-        page.load(_status_watcher(worker), None, status, **free)
+        # Not through the queue, in which each visitor would hold a place for as long as the model loads.
+        clock = gr.Timer(STATUS_PERIOD_S)
+        gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **quiet)
         page.unload(_leaver(worker, benches))
-        gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
-    page.queue(max_size=20)
+        gr.api(_result_endpoint(worker, models, visitors), api_name="race_result", concurrency_limit=None)
+    page.queue(max_size=visitors.limits.queue, api_open=False)
     # Gradio looks a thousand times a second whether an event waits; the race in the same process pays for that.
     page._queue.sleep_when_free = QUEUE_PERIOD_S
     return page
@@ -91,7 +98,7 @@ def build_page(
 
 def build_replay(gallery: Gallery) -> gr.Blocks:
     """A page without a model: it plays the first race of the gallery, and opens others."""
-    with gr.Blocks(title="specrace", fill_width=True, analytics_enabled=False) as page:
+    with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
             gr.HTML(_read("menu.html"), elem_id="menu")
@@ -99,8 +106,8 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
     return page
 
 
-def launch_options(worker: Worker | None = None) -> dict[str, Any]:
-    """What `launch` needs for the page to look and behave as it should; with a `worker`, to show its races."""
+def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = None) -> dict[str, Any]:
+    """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races."""
     # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
     sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
     mono = gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))
@@ -119,9 +126,11 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
         "run_history": False,
         "max_file_size": uploads.MAX_BYTES,
         "pwa": False,
+        "enable_monitoring": False,
+        "show_error": False,
         "app_kwargs": {
-            "routes": [watch_route(worker)] if worker else [],
-            "middleware": [Middleware(EarlyScript, script=_read("idle.js"))],
+            "routes": [*upload_routes(page, visitors), *([watch_route(worker)] if worker else [])],
+            "middleware": [Middleware(PagePolicy), Middleware(EarlyScript, script=_read("idle.js"))],
         },
     }
 
@@ -178,26 +187,29 @@ def _describe_method(number: int) -> dict[str, Any]:
     return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
 
 
-def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., str]:
+def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors) -> Callable[..., str]:
     def start(
         question: Any, lanes: Any, length: Any, heat: Any, top_p: Any, seed: Any, draft: Any, top: Any, verifier: Any,
-        files: list[str] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
+        files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request, *values: Any,
     ) -> str:  # fmt: skip
         """Where the page can watch the race that it has asked for."""
+        options = settings.read_options(values)
+        asked = asking.read_asking(
+            question, lanes, length, heat, top_p, seed, draft, top, verifier, options, model, dtype
+        )
+        models.check(asked.model, asked.dtype)
+        visitors.race(_address(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
-        try:
-            options = settings.read_options(values)
-            asked = asking.read_asking(
-                question, lanes, length, heat, top_p, seed, draft, top, verifier, options, model, dtype
-            )
-            models.check(asked.model, asked.dtype)
-            job = worker.submit(session, _racing(asked, benches, models, session, files or []))
-        except InputError as error:
-            raise toast(error) from error
+        paths = [file["path"] for file in files or []]
+        job = worker.submit(session, _racing(asked, benches, models, session, paths))
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
     return start
+
+
+def _address(request: gr.Request) -> str | None:
+    return request.client.host if request.client else None
 
 
 def _read_link(request: gr.Request) -> list[Any]:
@@ -236,25 +248,20 @@ def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Req
     return leave
 
 
-def _status_watcher(worker: Worker) -> Callable[[], AsyncIterator[str]]:
-    async def watch() -> AsyncIterator[str]:
-        """The worker's status whenever it changes, until the model is loaded."""
-        shown = ""
-        while True:
-            settled = worker.settled
-            if worker.status != shown:
-                shown = worker.status
-                state = "failed" if worker.failure else "ready" if settled else "loading"
-                yield json.dumps({"state": state, "text": f"{shown} …" if state == "loading" else shown})
-            if settled:
-                return
-            await asyncio.sleep(STATUS_PERIOD_S)
+def _status_of(worker: Worker) -> Callable[[], Awaitable[tuple[str, Any]]]:
+    async def look() -> tuple[str, Any]:
+        """The worker's status; the clock that asks for it stops when the model is loaded."""
+        settled = worker.settled
+        state = "failed" if worker.failure else "ready" if settled else "loading"
+        text = f"{worker.status} …" if state == "loading" else worker.status
+        return json.dumps({"state": state, "text": text}), gr.Timer(active=False) if settled else gr.skip()
 
-    return watch
+    return look
 
 
-def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
+def _result_endpoint(worker: Worker, models: Models, visitors: Visitors) -> Callable[..., Any]:
     async def race_result(
+        request: gr.Request,
         question: str,
         lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
         max_new_tokens: int = 160,
@@ -269,23 +276,17 @@ def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
         dtype: str = "",
     ) -> dict[str, Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
-        try:
-            asked = asking.read_asking(
-                question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, verifier,
-                options, model, dtype,
-            )  # fmt: skip
-            models.check(asked.model, asked.dtype)
-            session = f"api-{uuid.uuid4()}"
-            return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), models, session, [])))
-        except InputError as error:
-            raise toast(error) from error
+        asked = asking.read_asking(
+            question, lanes, max_new_tokens, temperature, top_p, seed, num_draft, passages, verifier,
+            options, model, dtype,
+        )  # fmt: skip
+        models.check(asked.model, asked.dtype)
+        visitors.race(_address(request), asked.spec.max_new_tokens)
+        session = f"api-{uuid.uuid4()}"
+        job = worker.submit(session, _racing(asked, uploads.SessionBenches(), models, session, []))
+        return await visitors.wanted(request.session_hash or "", outcome(job))
 
     return race_result
-
-
-def toast(error: InputError) -> gr.Error:
-    """The sentence as a toast; a visitor's own words in it stay words."""
-    return gr.Error(html.escape(str(error), quote=False), print_exception=False)
 
 
 def _read(name: str) -> str:

@@ -66,8 +66,11 @@ class Panel:
         return [*self.common, self.files, self.model, self.dtype, *self.options.values()]
 
 
-def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
-    """The components, with their bounds and a line on each; the choices of model and dtype are the server's."""
+def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = asking.MAX_NEW_TOKENS) -> Panel:
+    """The components, with their bounds and a line on each; the choices of model and dtype are the server's.
+
+    `longest` is the most new tokens of an answer.
+    """
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
     with gr.Column(elem_id="settings"):
         with gr.Row(elem_id="presets"):
@@ -77,7 +80,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
         lanes = _lanes()
         with gr.Row():
             with gr.Column(scale=2):
-                common = _common()
+                common = _common(longest)
                 with gr.Row():
                     model, dtype = _model(models, dtypes)
             files = _files()
@@ -93,7 +96,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
         **quiet,
     )
     for button, preset in zip(presets, PRESETS, strict=True):
-        button.click(lambda preset=preset: fill(preset), None, [*panel.common, *options.values()], **quiet)
+        button.click(lambda preset=preset: fill(preset, longest), None, [*panel.common, *options.values()], **quiet)
     return panel
 
 
@@ -102,9 +105,10 @@ def lane_style() -> str:
     return "".join(f'#settings:not([data-lanes~="{lane}"]) #options-{lane} {{ display: none; }}\n' for lane in METHODS)
 
 
-def fill(preset: Preset) -> list[Any]:
+def fill(preset: Preset, longest: int = asking.MAX_NEW_TOKENS) -> list[Any]:
     """The values that a preset gives to the common settings and to every lane's options."""
     common = DEFAULTS | preset.common
+    common["max_new_tokens"] = min(common["max_new_tokens"], longest)
     values = [common[name] for name in COMMON]
     for lane, method in METHODS.items():
         own = preset.options.get(lane, {})
@@ -132,10 +136,10 @@ def _lanes() -> gr.CheckboxGroup:
     )
 
 
-def _common() -> list[gr.components.Component]:
+def _common(longest: int) -> list[gr.components.Component]:
     """All of COMMON but the lanes."""
     with gr.Row():
-        length = gr.Slider(1, asking.MAX_NEW_TOKENS, 160, step=1, label="New tokens", info="The longest answer.")
+        length = gr.Slider(1, longest, min(160, longest), step=1, label="New tokens", info="The longest answer.")
         top = gr.Slider(1, asking.MAX_PASSAGES, 4, step=1, label="Passages", info="Put in the prompt.")
         draft = gr.Textbox(
             "auto",

@@ -23,6 +23,7 @@ RACE_LIMIT_S = 600.0
 # A race that no page has begun to watch by then is nobody's.
 CLAIM_LIMIT_S = 10.0
 OUR_FAULT = "Something in specrace failed; the server's log says what."
+CLOSING = "The server is shutting down."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
 Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event]]
@@ -93,9 +94,12 @@ class Worker:
     `load` gets a function that sets `status`: what it is doing and, at the end, what it has loaded.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, max_waiting: int = MAX_WAITING) -> None:
         self._load = load
-        self._jobs: queue.Queue[Job] = queue.Queue()
+        self._max_waiting = max_waiting
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._work, name="race", daemon=True)
+        self.closing = False
         self._line: list[Job] = []
         self._unclaimed: dict[str, Job] = {}
         self._lock = threading.Lock()
@@ -107,7 +111,21 @@ class Worker:
 
     def start(self) -> None:
         """Begin to load."""
-        threading.Thread(target=self._work, name="race", daemon=True).start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop all races, and take no more."""
+        with self._lock:
+            self.closing = True
+            for job in self._line:
+                job.stop()
+        self._jobs.put(None)
+
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended; False after `timeout` seconds, for a model that loads does not stop."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     @property
     def settled(self) -> bool:
@@ -118,8 +136,10 @@ class Worker:
         """Put a race in line; a session's earlier one is stopped. Raises InputError when the line is full."""
         self.stop(session)
         with self._lock:
-            if len(self._line) >= MAX_WAITING:
-                raise InputError(f"{MAX_WAITING} races are waiting already; try again in a minute.")
+            if self.closing:
+                raise InputError(CLOSING)
+            if len(self._line) >= self._max_waiting:
+                raise InputError(f"{self._max_waiting} races are waiting already; try again in a minute.")
             job = Job(next(self._numbers), session, run)
             self._line.append(job)
         self._jobs.put(job)
@@ -159,9 +179,10 @@ class Worker:
 
     def _work(self) -> None:
         self._open()
-        while True:
-            job = self._jobs.get()
-            if self.bench is None:
+        while (job := self._jobs.get()) is not None:
+            if self.closing:
+                job.skip(CLOSING)
+            elif self.bench is None:
                 job.skip(self.failure)
             elif job.stopped:
                 job.skip()
