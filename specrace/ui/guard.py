@@ -165,7 +165,7 @@ def read_session(scope: Scope) -> str:
     if scope["method"] != "GET":
         return ""
     if path == f"{API}/queue/data":
-        return parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
+        return str(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0])
     return str(path.rpartition("/")[2]) if path.startswith(f"{API}/call/") else ""
 
 
