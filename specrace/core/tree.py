@@ -33,6 +33,8 @@ class TokenTree:
         for extra in (self.probs, self.positions):
             if extra is not None and len(extra) != size:
                 raise ValueError("probs and positions need one entry a node")
+        if size == 1:
+            return
         seen = set()
         for node in range(1, size):
             parent = self.parents[node]

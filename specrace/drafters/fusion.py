@@ -67,18 +67,18 @@ class FusionDrafter:
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """As many draft tokens as pay, at most `budget`, none deeper than `depth`; the bare root in a cool-down."""
-        self.growth, bare = None, TokenTree.chain(context[-1])
+        self.growth = None
         if budget < 1 or self.cool_down.skip_step():
-            return bare
+            return TokenTree.chain(context[-1])
         self._cover(budget)
         match = self.own.automaton.suffix()
         if self.own.frequent() is not self._frequent:
             self._count_frequent()
         if match == NO_MATCH and not self._has_others and self._frequent[0][1] < self.step_costs.floor:
-            return bare
+            return TokenTree.chain(context[-1])
         growth = self.growth = Growth.of(context[-1], match, self._past_match, depth)
         num_draft = self._grow(growth, context[-2] if len(context) > 1 else -1, budget)
-        return growth.tree(num_draft) if num_draft else bare
+        return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
 
     def _count_frequent(self) -> None:
         """The frequent tokens, and the probability that the next is one of them."""
@@ -93,10 +93,10 @@ class FusionDrafter:
 
     def _grow(self, growth: Growth, previous: int, budget: int) -> int:
         """Add nodes best first while more may pay; k*, the number of them to draft."""
-        costs, heap = self.step_costs.costs, list[Candidate]()
+        costs, tokens_of, parents, heap = self.step_costs.costs, growth.tokens, growth.parents, list[Candidate]()
         node, prob, tokens, best, chosen = 0, 1.0, 1.0, 1.0, 0
         while node < budget:
-            self._expand(growth, heap, node, prob, growth.tokens[growth.parents[node]] if node else previous)
+            self._expand(growth, heap, node, prob, tokens_of[parents[node]] if node else previous)
             if not heap:
                 break
             negative, parent, _, token, share = heappop(heap)
@@ -178,7 +178,7 @@ class FusionDrafter:
         if not probs:
             growth.predictions.append(NO_PREDICTION)
             return probs, mass
-        likeliest = max(probs, key=probs.__getitem__)
+        likeliest = max(probs, key=probs.__getitem__) if len(probs) > 1 else next(iter(probs))
         top = probs[likeliest]
         factor = self.calibration.factor(longest, top)
         for token in probs:

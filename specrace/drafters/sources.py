@@ -9,6 +9,8 @@ from specrace.ngrams.counts import Context, NGramCounts
 
 # Tokens kept of a row.
 NUM_TOP = 8
+# Half of what `RecyclingDrafter` gives each rank: here only contexts that no other source knows are left.
+RANK_PROBS = tuple(0.25 * 0.5**rank for rank in range(NUM_TOP))
 
 
 class CorpusRows:
@@ -46,11 +48,8 @@ class Recycled:
         self.rows: dict[int, tuple[int, ...]] = {}
 
     def successors(self, current: int) -> Estimate:
-        """1/4 for the likeliest, half as much for each next: half of `RecyclingDrafter`'s.
-
-        Here only contexts that no other source knows are left.
-        """
-        probs = {token: 0.25 * 0.5**rank for rank, token in enumerate(self.rows.get(current, ()))}
+        """The estimate after a token: 1/4 for the likeliest, half as much for each next."""
+        probs = dict(zip(self.rows.get(current, ()), RANK_PROBS, strict=False))
         return probs, 1.0 - sum(probs.values())
 
     def learn(self, tree: TokenTree, verdict: Verdict) -> None:
