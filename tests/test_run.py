@@ -20,8 +20,8 @@ WHOLE = [
     "python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt",
     "python -m ruff check .",
     "python -m mypy",
-    "oxlint --deny-warnings specrace/ui/static",
-    "oxfmt --check specrace/ui/static/*.js",
+    "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
+    "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
     "python -m pytest -n 2 --dist worksteal -m not browser",
     "python -m pytest -n 2 --dist loadfile -m browser tests/browser",
 ]
