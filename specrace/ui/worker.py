@@ -172,7 +172,7 @@ class Worker:
             self._drop(lambda job: job.stopped or (for_page and job.session == session))
             if sum(job.session == session for job in self._all()) >= MAX_API_RACES:
                 raise InputError(f"{MAX_API_RACES} races of yours are in line already; wait for one of them.")
-            if len(self._line) >= MAX_WAITING:
+            if len(self._all()) >= MAX_WAITING:
                 raise InputError(f"{MAX_WAITING} races are waiting already; try again in a minute.")
             job = Job(next(self._numbers), session, run, for_page=for_page)
             self._line.append(job)
