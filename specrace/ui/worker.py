@@ -191,7 +191,7 @@ class Worker:
             self._drop(lambda job: job.stopped or (for_page and job.session == session))
             if sum(job.session == session for job in self._all()) >= MAX_API_RACES:
                 raise InputError(f"{MAX_API_RACES} races of yours are in line already; wait for one of them.")
-            if len(self._line) >= self._max_waiting:
+            if len(self._all()) >= self._max_waiting:
                 raise InputError(f"{self._max_waiting} races are waiting already; try again in a minute.")
             job = Job(next(self._numbers), session, run, for_page=for_page)
             self._line.append(job)
