@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from specrace.cli.arguments import DEVICES, DEVICES_HELP, Parser, under_torchrun
+from specrace.cli.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.retrieval.documents import read_documents
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except InputError as error:
-        print(error, file=sys.stderr)
+        complain(error)
         return 2
 
 

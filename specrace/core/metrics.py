@@ -64,6 +64,10 @@ class LaneMetrics:
         """Decode tokens a second on the lane's clock."""
         return 1000.0 * self.tokens / self.decode_ms if self.decode_ms else 0.0
 
+    def speedup_over(self, vanilla: LaneMetrics) -> float:
+        """Tokens a second over vanilla's; 0.0 while vanilla has none."""
+        return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
+
 
 def loop_tokens(tokens: Sequence[int]) -> int:
     """How many tokens at the end of `tokens` repeat one period again and again; 0 when that is not a loop.

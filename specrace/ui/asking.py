@@ -171,9 +171,9 @@ def _num_draft(value: Any) -> int | None:
 
 def _number(label: str, value: Any, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{label} is not a number; give one from {low:g} to {high:g}.")
-    if not (math.isfinite(value) and low <= value <= high):
-        raise InputError(f"{label} is {value:g}; give a number from {low:g} to {high:g}.")
+        raise InputError(f"{label} is not a number; give one from {low:.12g} to {high:.12g}.")
+    if not low <= value <= high:  # NaN compares false
+        raise InputError(f"{label} is {str(value)[:20]}; give a number from {low:.12g} to {high:.12g}.")
     return float(value)
 
 

@@ -28,10 +28,11 @@ def serve(options: argparse.Namespace) -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
-    from specrace.ui.gallery import Gallery, read_recording
+    from specrace.ui.gallery import Gallery
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, launch_options
     from specrace.ui.worker import Worker
+    from specrace.views.audit import read_recording
 
     where = {"server_name": options.host, "server_port": options.port, "prevent_thread_lock": True}
     if options.replay is not None:

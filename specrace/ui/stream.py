@@ -19,7 +19,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step, to_json
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.engine.recording import to_json
 from specrace.ui.worker import Job, Worker
 from specrace.views.frames import Frame, RaceView, report
 from specrace.views.reel import make_reel
