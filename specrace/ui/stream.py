@@ -20,10 +20,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step, to_json
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.engine.recording import to_json
 from specrace.ui.helper import Helper
 from specrace.ui.worker import CLOSING, Job, Worker
-from specrace.views.audit import MAX_BYTES
+from specrace.views.audit import PAGE
 from specrace.views.frames import Frame, RaceView, report
 
 PERIOD_S = 1 / 18
@@ -86,8 +87,8 @@ def recording_route(helper: Helper) -> Route:
         content, name = bytearray(), request.query_params.get("name", "")
         async for part in request.stream():
             content += part
-            if len(content) > MAX_BYTES:
-                return PlainTextResponse(f"This is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.", 413)
+            if len(content) > PAGE.size:
+                return PlainTextResponse(f"This is larger than {PAGE.size // 1_000_000} MB; open a shorter race.", 413)
         gone = threading.Event()
         reading = asyncio.create_task(
             asyncio.to_thread(helper.run, "recording", name, bytes(content), stop=gone.is_set)
