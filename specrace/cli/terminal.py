@@ -55,33 +55,20 @@ class Row:
         self.metrics.add(step)
         self.words.append(clean("".join(step.texts[: step.accepted])), ACCEPTED)
         self.words.append(clean("".join(step.texts[step.accepted :])), PLAIN)
-        self.rejected = "" if step.end else clean(rejected_text(step))
+        rejected = step.rejected_branch[: 0 if step.end else REJECTED_SHOWN]
+        self.rejected = clean("".join((step.pieces or list(map(str, step.tree.tokens)))[node] for node in rejected))
         self.end = step.end
 
     def cells(self, width: int, lines: int, base: LaneMetrics) -> tuple[Text, Text]:
         """(name and meters, tail of the text) for a column of `width` characters and so many lines."""
         m = self.metrics
-        speedup = m.tokens_per_s / base.tokens_per_s if base.tokens_per_s else 0.0
         head = Text(f"{self.title}\n", style=f"bold {self.hue}")
-        head.append(f"{speedup:5.2f}x  {m.tokens_per_s:5.0f} tokens/s\n", style="bold")
+        head.append(f"{m.speedup(base):5.2f}x  {m.tokens_per_s:5.0f} tokens/s\n", style="bold")
         head.append(f"{m.tau:5.2f} tokens/step  {m.accepted}/{m.drafted}", style="dim")
         tail = self.words.copy()
         tail.append(self.rejected, REJECTED)
         wrapped = tail.wrap(console(), max(10, width))
         return head, Text("\n").join(wrapped[-lines:])
-
-
-def rejected_text(step: Step) -> str:
-    """The first rejected branch where the accepted path ended, a few tokens of it."""
-    node = step.verdict.path[-1]
-    pieces: list[str] = []
-    while len(pieces) < REJECTED_SHOWN:
-        children = step.tree.children[node]
-        if not children:
-            break
-        node = next(iter(children.values()))
-        pieces.append(step.pieces[node] if step.pieces else str(step.tree.tokens[node]))
-    return "".join(pieces)
 
 
 class Terminal:

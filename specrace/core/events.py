@@ -83,9 +83,24 @@ class Step:
     note: Note | None = None
 
     @property
+    def accepted_nodes(self) -> tuple[int, ...]:
+        """Nodes of the accepted draft tokens that were emitted; what lies beyond the answer's end counts nowhere."""
+        return self.verdict.path[1 : len(self.emitted) + 1]
+
+    @property
     def accepted(self) -> int:
-        """Accepted draft tokens that were printed; those behind the answer's end count nowhere."""
-        return min(self.verdict.accepted, len(self.emitted))
+        """Accepted draft tokens that were emitted."""
+        return len(self.accepted_nodes)
+
+    @property
+    def rejected_branch(self) -> list[int]:
+        """Nodes of the first branch after the accepted path, which the target rejected; [] beyond the answer's end."""
+        branch, node = list[int](), self.verdict.path[-1]
+        if self.accepted == self.verdict.accepted:
+            while self.tree.children[node]:
+                node = next(iter(self.tree.children[node].values()))
+                branch.append(node)
+        return branch
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step, to_json
 from specrace.ui.helper import Helper
-from specrace.ui.worker import Job, Worker
+from specrace.ui.worker import CLOSING, Job, Worker
 from specrace.views.audit import MAX_BYTES
 from specrace.views.frames import Frame, RaceView, report
 
@@ -130,11 +130,13 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
                 if job.followed and time.monotonic() >= tree_due and (step := latest_step(job.events, job.followed)):
                     frame["step"], tree_due = to_json(step), time.monotonic() + TREE_PERIOD_S
                 yield frame
-            if done:
+            if done or worker.closing:
                 break
             due = max(due + PERIOD_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-        if view.finished is None:
+        if worker.closing:
+            yield note(job, "failed", CLOSING)
+        elif view.finished is None:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
         job.leave()

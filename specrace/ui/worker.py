@@ -28,6 +28,7 @@ TURN_S = 2.0
 # A race that no page watches by then is dropped.
 CLAIM_LIMIT_S = 10.0
 OTHER_WORK = "The server also read other visitors' files during this race."
+CLOSING = "The server is shutting down."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
 # A race's events; before them, while it gets ready, what it is doing: others may go first there.
@@ -141,8 +142,11 @@ class Worker:
     still getting ready after its turn goes to the end of the line.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, max_waiting: int = MAX_WAITING) -> None:
         self._load = load
+        self._max_waiting = max_waiting
+        self._thread = threading.Thread(target=self._work, name="race", daemon=True)
+        self.closing = False
         self._line: list[Job] = []
         self._current: Job | None = None
         self._offered: dict[str, Job] = {}
@@ -156,7 +160,20 @@ class Worker:
 
     def start(self) -> None:
         """Begin to load."""
-        threading.Thread(target=self._work, name="race", daemon=True).start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop all races, and take no more."""
+        with self._change:
+            self.closing = True
+            self._drop(lambda _: True, CLOSING)
+            self._change.notify()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended; False after `timeout` seconds, for a model that loads does not stop."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     @property
     def settled(self) -> bool:
@@ -169,11 +186,13 @@ class Worker:
         A page has one race, and its earlier one is stopped; an API client may have MAX_API_RACES.
         """
         with self._change:
+            if self.closing:
+                raise InputError(CLOSING)
             self._drop(lambda job: job.stopped or (for_page and job.session == session))
             if sum(job.session == session for job in self._all()) >= MAX_API_RACES:
                 raise InputError(f"{MAX_API_RACES} races of yours are in line already; wait for one of them.")
-            if len(self._all()) >= MAX_WAITING:
-                raise InputError(f"{MAX_WAITING} races are waiting already; try again in a minute.")
+            if len(self._all()) >= self._max_waiting:
+                raise InputError(f"{self._max_waiting} races are waiting already; try again in a minute.")
             job = Job(next(self._numbers), session, run, for_page=for_page)
             self._line.append(job)
             self._change.notify()
@@ -214,17 +233,16 @@ class Worker:
     def _all(self) -> list[Job]:
         return [*([self._current] if self._current else []), *self._line]
 
-    def _drop(self, chosen: Callable[[Job], bool]) -> None:
+    def _drop(self, chosen: Callable[[Job], bool], reason: str = "") -> None:
         for job in filter(chosen, self._all()):
             job.stop()
             if job is not self._current:
                 self._line.remove(job)
-                job.skip()
+                job.skip(reason)
 
     def _work(self) -> None:
         self._open()
-        while True:
-            job = self._next()
+        while job := self._next():
             if self.bench is None:
                 job.skip(self.failure)
             else:
@@ -234,12 +252,13 @@ class Worker:
                 if not job.done:
                     self._line.append(job)
 
-    def _next(self) -> Job:
+    def _next(self) -> Job | None:
+        """The next race; None when the server closes."""
         with self._change:
             self._drop(lambda job: job.stopped)
-            while not self._line:
+            while not self._line and not self.closing:
                 self._change.wait()
-            self._current = self._line.pop(0)
+            self._current = None if self.closing else self._line.pop(0)
             return self._current
 
     def _open(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneResult, Pace, Started, Step
-from specrace.core.metrics import LaneMetrics, first_difference
+from specrace.core.metrics import LaneMetrics, compare
 from specrace.core.settings import MATCH
 from specrace.engine.recording import parse
 
@@ -147,7 +147,6 @@ def is_number(value: Any) -> bool:
 
 def check_figures(result: LaneResult, own: LaneMetrics, vanilla: LaneMetrics) -> None:
     """The results table says what the steps say."""
-    speedup = own.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
     pairs: Iterable[tuple[str, float, float]] = (
         ("tokens", result.tokens, own.tokens),
         ("steps", result.steps, own.steps),
@@ -156,7 +155,7 @@ def check_figures(result: LaneResult, own: LaneMetrics, vanilla: LaneMetrics) ->
         ("acceptance rate", result.acceptance_rate, own.acceptance_rate),
         ("time", result.decode_ms, own.decode_ms),
         ("tokens per second", result.tokens_per_s, own.tokens_per_s),
-        ("speedup", result.speedup, speedup),
+        ("speedup", result.speedup, own.speedup(vanilla)),
     )
     for words, said, found in pairs:
         same = math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
@@ -165,9 +164,6 @@ def check_figures(result: LaneResult, own: LaneMetrics, vanilla: LaneMetrics) ->
 
 def check_badge(result: LaneResult, own: Sequence[int], vanilla: Sequence[int], *, whole: bool) -> None:
     """A lane is called identical to vanilla exactly where its tokens are; as far as both got, unless both ended."""
-    shared = None if whole else min(len(own), len(vanilla))
-    place = first_difference(own[:shared], vanilla[:shared])
-    right = None if shared == 0 else place is None
-    said = result.first_difference.position if result.first_difference else None
-    fits = result.identical == right and said == place
+    given = result.identical, result.first_difference.position if result.first_difference else None
+    fits = given == compare(own, vanilla, ended=whole)
     require(fits, f"{result.lane[:40]}'s badge is not what its tokens say")

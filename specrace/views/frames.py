@@ -18,7 +18,7 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
-from specrace.core.metrics import LaneMetrics, difference_words, loop_tokens
+from specrace.core.metrics import LaneMetrics, difference_words, first_difference, loop_tokens
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
 
@@ -186,7 +186,7 @@ class RaceView:
         """The lane's figures so far, on its own clock."""
         own, vanilla = lane.metrics, next(iter(self._lanes.values())).metrics
         return {
-            "speedup": round(own.tokens_per_s / vanilla.tokens_per_s, 3) if vanilla.tokens else 0.0,
+            "speedup": round(own.speedup(vanilla), 3),
             "tokens_per_s": round(own.tokens_per_s, 1),
             "tau": round(own.tau, 3),
             "accepted": own.accepted,
@@ -206,12 +206,9 @@ class RaceView:
             return "law", NOTE
         if not lane.tokens:
             return "none", ""
-        shared = min(len(lane.tokens), len(vanilla.tokens))
-        while lane.agreed < shared and lane.tokens[lane.agreed] == vanilla.tokens[lane.agreed]:
-            lane.agreed += 1
-        if lane.agreed < shared:
-            return "differs", f"differs at token {lane.agreed}"
-        return "same", "identical so far"
+        position = first_difference(lane.tokens, vanilla.tokens, ended=False, agreed=lane.agreed)
+        lane.agreed = min(len(lane.tokens), len(vanilla.tokens)) if position is None else position
+        return ("same", "identical so far") if position is None else ("differs", f"differs at token {position}")
 
     def _row(self, lane: _LaneView) -> Frame:
         """A line of the results table."""
@@ -237,26 +234,14 @@ class RaceView:
 
 def describe_draft(step: Step) -> Frame:
     """A step's draft as a pane shows it: how large it was, what was accepted, and how its first branch went on."""
-    accepted, path = step.accepted, step.verdict.path
-    nodes = rejected_branch(step.tree.parents, path[-1]) if step.verdict.accepted == accepted else []
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
         "drafted": step.tree.num_draft,
-        "accepted": accepted,
-        "yes": "".join(pieces[node] for node in path[1 : accepted + 1][-ACCEPTED_SHOWN:]),
-        "no": [pieces[node] for node in nodes],
+        "accepted": step.accepted,
+        "yes": "".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
+        "no": [pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
     }
-
-
-def rejected_branch(parents: Sequence[int], node: int) -> list[int]:
-    """From where the accepted path ended, the branch that the drafter put first; at most REJECTED_SHOWN nodes."""
-    branch: list[int] = []
-    for child in range(node + 1, len(parents)):
-        if parents[child] == node and len(branch) < REJECTED_SHOWN:
-            branch.append(child)
-            node = child
-    return branch
 
 
 def read_origins(about: Mapping[str, Any]) -> Origins:
@@ -276,7 +261,7 @@ def find_spans(step: Step, origins: Origins) -> list[Span]:
     if step.tree.positions is None:
         return []
     spans: list[Span] = []
-    for node in step.verdict.path[1 : len(step.emitted) + 1]:
+    for node in step.accepted_nodes:
         position = step.tree.positions[node]
         origin = origins[position] if 0 <= position < len(origins) else None
         if origin is None:
@@ -294,9 +279,8 @@ def count_sources(step: Step, origins: Origins) -> list[int]:
 
     [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
     """
-    drafted = step.verdict.path[1 : len(step.emitted) + 1]
-    counts = [len(step.emitted) - len(drafted), 0, 0, 0]
-    for node in drafted:
+    counts = [len(step.emitted) - step.accepted, 0, 0, 0]
+    for node in step.accepted_nodes:
         position = -1 if step.tree.positions is None else step.tree.positions[node]
         origin = origins[position] if 0 <= position < len(origins) else None
         place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]

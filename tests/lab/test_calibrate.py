@@ -25,7 +25,8 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab import calibrate as calibrating
 from specrace.lab.calibrate import cache_file, calibrate, load_cached, measure
-from specrace.model.target import Session, Target
+from specrace.model.scorer import Session
+from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.parts import Scripted, continuation, function_lane, markov
 

@@ -24,7 +24,8 @@ from specrace.model.draft_model import DraftModel
 from specrace.model.graphs import COLUMN_STEP
 from specrace.model.kv import KVStore
 from specrace.model.loading import record_graphs
-from specrace.model.target import GraphedSession, Target
+from specrace.model.scorer import GraphedSession
+from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
 from specrace.ngrams.suffix_index import SuffixIndex
 from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
@@ -225,7 +226,7 @@ def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
     assert double.replayed == before + 1 and inputs.tensors.ids[0, :3].tolist() == [5, 6, 7]
 
 
-def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_lent() -> None:
+def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_reused() -> None:
     target, double = graphed("llama", max_position_embeddings=4096)
     wanted = ((1, 33), (1, 81), (1, 121))
     sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in wanted]
@@ -249,7 +250,7 @@ def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
         session.keep(tuple(range(8)))
 
 
-def test_stores_and_their_graphs_are_lent_again_and_never_made_anew() -> None:
+def test_stores_and_their_graphs_are_pooled() -> None:
     target, double = graphed("llama")
     first = session_of(target, [3, 4, 5])
     data, recorded = first.store.data, double.recorded
