@@ -25,7 +25,7 @@ from specrace.ui.uploads import read_uploads
 
 # Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
 TASKS: dict[str, Callable[[str, bytes], bytes]] = {"recording": open_recorded, "uploads": read_uploads}
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 MEMORY_BYTES = 2**30
 MAX_WAITING = 4
 LOOK_S = 0.05
