@@ -12,9 +12,11 @@ from typing import Any
 from specrace.drafters import METHODS
 
 # The function takes the name of its module here; nothing on these floors loads a model library.
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
+from specrace.engine.spec import RaceSpec
+from specrace.ngrams.sources import Sources
 
-__all__ = ["METHODS", "RaceSpec", "generate", "load_target", "race"]
+__all__ = ["METHODS", "RaceSpec", "Sources", "generate", "load_target", "race"]
 __version__ = "0.1.0"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,13 +33,13 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import RaceSpec, generate
+from specrace.engine.race import generate
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.draft_model import DraftModel
 from specrace.model.loading import check_trees, refuse_unsupported
 from specrace.model.sampling import draw_seed
 from specrace.model.target import Target
-from specrace.ngrams.counts import NGramCounts
-from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.ngrams.sources import Sources
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,9 +65,7 @@ def custom_generate(
     num_draft: int | None = None,
     seed: int | None = None,
     options: Mapping[str, Any] | None = None,
-    corpus: NGramCounts | None = None,
-    corpus_index: SuffixIndex | None = None,
-    past: Iterable[Sequence[int]] = (),
+    sources: Sources = Sources(),  # noqa: B008  it is frozen
     draft_model: DraftModel | None = None,
     curve: CostCurve | None = None,
     **model_kwargs: Any,
@@ -96,9 +94,7 @@ def custom_generate(
             input_ids[0].tolist(),
             max_new_tokens=new,
             num_draft=_num_draft(target, method, spec, curve, length, new),
-            corpus=corpus,
-            corpus_index=corpus_index,
-            past=past,
+            sources=sources,
             curve=curve,
             **asdict(params),
             **given,
@@ -111,7 +107,7 @@ def custom_generate(
 def _num_draft(target: Target, method: str, spec: RaceSpec, curve: CostCurve | None, length: int, new: int) -> int:
     """Draft tokens a step; near the end of the model's context a smaller draft is better than none."""
     near = None if curve is None else curve.near(length)
-    return max(0, min(spec.lane_budget(method, target.device_type, near), target.max_context - length - new))
+    return max(0, min(plan_lane(spec, method, target.device_type, near).num_draft, target.max_context - length - new))
 
 
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:

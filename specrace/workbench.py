@@ -13,25 +13,26 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Step
+from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec, largest_draft, plan_lane
 from specrace.lab.calibrate import load_cached
 from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
-from specrace.retrieval.index import PassageIndex, embedded_text, open_index
-from specrace.retrieval.passages import split_passages
+from specrace.retrieval.index import PassageIndex, open_index
 from specrace.retrieval.prompt import Prompt, build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
 
 MAX_QUESTION_CHARACTERS = 2000
-MAX_PASSAGES = 12
 
 
 @dataclass
@@ -88,15 +89,12 @@ class Workbench:
             target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
         )
 
-    def on(self, documents: list[Document]) -> Workbench:
-        """A workbench with the same models and embedder on other documents, indexed in memory; it has no past."""
-        passages = [passage for document in documents for passage in split_passages(document)]
-        vectors = self.embedder.embed([embedded_text(passage) for passage in passages])
-        retriever = Retriever(PassageIndex(passages, vectors), self.embedder)
+    def on(self, documents: list[Document], index: PassageIndex) -> Workbench:
+        """A workbench with the same models and embedder on other documents; it has no past."""
         return replace(
             self,
             documents=documents,
-            retriever=retriever,
+            retriever=Retriever(index, self.embedder),
             _tokens=None,
             _counts=None,
             _suffixes=None,
@@ -124,9 +122,7 @@ class Workbench:
             raise InputError(
                 f"The question has {len(question)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}."
             )
-        if not 1 <= top <= MAX_PASSAGES:
-            raise InputError(f"The number of passages is {top}; give 1 to {MAX_PASSAGES}.")
-        return self.retriever.retrieve(question, top=top)
+        return self.retriever.retrieve(question, top=SETTINGS["passages"].check(top))
 
     def ask(
         self, question: str, spec: RaceSpec, *, top: int = 4, stop: Callable[[], bool] = lambda: False
@@ -151,9 +147,7 @@ class Workbench:
             self.target,
             prompt.tokens,
             spec,
-            corpus=self.counts_for(spec),
-            corpus_index=self.suffixes_for(spec),
-            past=past,
+            sources=replace(self.sources(spec), past=past),
             about=about,
             curve=self.curve,
             stop=stop,
@@ -164,14 +158,11 @@ class Workbench:
         if self.keep_outputs and output:
             self.outputs.add(output, prompt.tokens, question)
 
-    def counts_for(self, spec: RaceSpec) -> NGramCounts | None:
-        """The counts over all documents, if a lane of the race drafts from them."""
-        fusion = "fusion" in spec.lanes and spec.lane_options("fusion", self.target.device_type)["corpus"]
-        return self.counts() if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
-
-    def suffixes_for(self, spec: RaceSpec) -> SuffixIndex | None:
-        """The suffix index, if a lane of the race drafts from it."""
-        return self.suffixes() if "rest" in spec.lanes else None
+    def sources(self, spec: RaceSpec) -> Sources:
+        """Counts and suffix index of all documents, each only where a lane of the race drafts from it."""
+        fusion = "fusion" in spec.lanes and plan_lane(spec, "fusion", self.target.device_type).options["corpus"]
+        counts = self.counts() if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
+        return Sources(counts, self.suffixes() if "rest" in spec.lanes else None)
 
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.
@@ -188,9 +179,9 @@ class Workbench:
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
         """Whether the model takes the prompt with an answer and the largest draft."""
-        size, device = len(prompt.tokens), self.target.device_type
+        size = len(prompt.tokens)
         curve = None if self.curve is None else self.curve.near(size)
-        largest = max(spec.lane_budget(name, device, curve) for name in spec.lanes)
+        largest = largest_draft(spec, self.target.device_type, curve)
         return size + spec.max_new_tokens + largest <= self.target.max_context
 
     def document_tokens(self) -> list[list[int]]:

@@ -31,7 +31,8 @@ from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import Drafter, Material
 from specrace.engine.lane import Lane
-from specrace.model.target import Prefix, Target
+from specrace.model.kv import Prefix
+from specrace.model.target import Target
 
 VOCAB = 32
 EOS = 1
@@ -185,7 +186,7 @@ def random_tree(chance: random.Random, root: int, num_draft: int, vocab: int = V
     """A tree of at most `num_draft` random guesses, of any shape."""
     builder = TreeBuilder(root)
     for _ in range(num_draft):
-        builder.add(chance.randrange(len(builder)), chance.randrange(vocab))
+        builder.add(chance.randrange(len(builder.tokens)), chance.randrange(vocab))
     return builder.build()
 
 
@@ -257,5 +258,5 @@ def trees(draw: st.DrawFn, most: int = 24, vocab: int = 5) -> TokenTree:
     """Trees of any shape over a small vocabulary, so that many share prefixes."""
     builder = TreeBuilder(draw(st.integers(0, vocab - 1)))
     for parent, token in draw(st.lists(st.tuples(st.integers(0, most), st.integers(0, vocab - 1)), max_size=most)):
-        builder.add(parent % len(builder), token)
+        builder.add(parent % len(builder.tokens), token)
     return builder.build()

@@ -285,9 +285,9 @@ def test_warpers_become_our_rule() -> None:
         ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
         ({"method": "nonsense"}, "no lane 'nonsense'"),
         ({"options": {"m": 3}}, "trie.n"),
-        ({"num_draft": -1}, "number of draft tokens"),
+        ({"num_draft": -1}, "Draft tokens"),
         ({"max_new_tokens": 4000}, "takes 2048"),
-        ({"do_sample": True, "temperature": 50.0}, "temperature"),
+        ({"do_sample": True, "temperature": 50.0}, "Temperature"),
     ],
 )
 def test_what_would_change_the_output_is_refused(

@@ -8,8 +8,10 @@ import pytest
 
 from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Started, Step
-from specrace.engine.race import RaceSpec, generate
+from specrace.engine.race import generate
+from specrace.engine.spec import RaceSpec
 from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
 from specrace.ui.serve import loader
@@ -42,7 +44,7 @@ def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
     assert number == 1 and len(bench.outputs) == 2
     assert after[1].steps < alone[1].steps and after[2].steps <= alone[2].steps
     assert all(lane.identical for lane in (*alone, *after))
-    other = bench.on([Document("own.md", "Own", "Robins sing at dawn. They sing in spring.")])
+    other = bench.on([Document("own.md", "Own", "Robins sing at dawn.")], bench.retriever.index)
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
 
 
@@ -79,7 +81,9 @@ def test_generate_takes_past_outputs(method: str) -> None:
     options = {"warm": True} if method == "recycling" else {}
 
     def decode(past: list[list[int]]) -> tuple[list[int], int]:
-        steps = list(generate(target, method, prompt, max_new_tokens=24, past=past, num_draft=8, **options))
+        steps = list(
+            generate(target, method, prompt, max_new_tokens=24, sources=Sources(past=past), num_draft=8, **options)
+        )
         return [token for step in steps for token in step.emitted], len(steps)
 
     text, cold = decode([])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from specrace.core.events import Event, Started, Step
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec
 from specrace.views.frames import find_spans, read_origins
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench

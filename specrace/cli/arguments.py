@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from specrace.cli.terminal import complain, console, quiet_model_library
 from specrace.core.errors import InputError
-from specrace.core.rejection import VERIFIERS
+from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.drafters import METHODS, find_method
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -74,35 +74,24 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     )
     add_model_arguments(parser)
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
-    parser.add_argument("--max-new-tokens", type=int, default=RaceSpec.max_new_tokens)
-    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: each lane's own")
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--top-k", type=int, default=0)
-    parser.add_argument(
-        "--verifier",
-        choices=VERIFIERS,
-        default=RaceSpec.verifier,
-        help="match: vanilla's very text; rejection: lanes that draw their drafts keep its distribution only",
-    )
-    parser.add_argument("--seed", type=int, default=0)
+    for name in SPEC_SETTINGS:
+        add_setting(parser, name)
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
+    """The argument of one setting. It stays the text that was given: `RaceSpec` reads and checks it."""
+    setting = SETTINGS[name]
+    default = "auto" if setting.default is None else setting.default
+    words = f"{setting.help[:1].lower()}{setting.help.rstrip('.')[1:]} ({setting.range()}; default {default})"
+    parser.add_argument(f"--{name.replace('_', '-')}", default=setting.default, help=words)
+
+
 def race_spec(options: argparse.Namespace) -> RaceSpec:
     """The spec of a command's arguments. Raises InputError."""
-    return RaceSpec(
-        lanes=lane_names(options.lanes),
-        max_new_tokens=options.max_new_tokens,
-        num_draft=options.num_draft,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        seed=options.seed,
-        options=lane_options(options.option),
-        verifier=options.verifier,
-    )
+    given = {name: getattr(options, name) for name in SPEC_SETTINGS}
+    return RaceSpec(lane_names(options.lanes), options=lane_options(options.option), **given)
 
 
 def open_workbench(options: argparse.Namespace) -> Workbench:

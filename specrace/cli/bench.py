@@ -22,9 +22,10 @@ from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
+from specrace.core.settings import SETTINGS
 from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS, find_method
-from specrace.engine.race import RaceSpec, settings
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
 from specrace.lab.figures import summarise
 from specrace.lab.logs import TranscriptFile
@@ -82,8 +83,8 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not 1 <= value <= (most or value):
             raise InputError(f"--{name} is {value}; give 1 {f'to {most}' if most else 'or more'}.")
-    if not 0 <= options.passages <= 12:
-        raise InputError(f"--passages is {options.passages}; give 0 to 12.")
+    if options.passages:
+        SETTINGS["passages"].check(options.passages)
     if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):
         raise InputError(f"{options.out} cannot be a folder for the results; give another --out.")
     if (options.shape is None) != (options.scripted is None):
@@ -110,14 +111,13 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     workbench = open_workbench(options)
     target = workbench.target
     curve = workbench.curve or calibrate(target)
-    num_lookup = spec.lane_budget("prompt-lookup", target.device_type, curve)
+    num_lookup = plan_lane(spec, "prompt-lookup", target.device_type, curve).num_draft
     bench = Bench(
         target,
         spec,
         peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup),
         repetitions=options.repetitions,
-        corpus=workbench.counts_for(spec),
-        corpus_index=workbench.suffixes_for(spec),
+        sources=workbench.sources(spec),
         curve=curve,
         keep_outputs=not options.forget_outputs,
     )
@@ -213,7 +213,7 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "command": f"{start} -m specrace " + shlex.join(map(without_folders, sys.argv[1:] or ["bench"])),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": {
-            **settings(spec),
+            **spec.as_json(),
             "repetitions": bench.repetitions,
             "prompts": without_folders(str(options.scripted or options.prompts or QUESTIONS.name)),
             "peers": {peer.name: peer.settings for peer in bench.peers},

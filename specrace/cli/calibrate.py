@@ -15,7 +15,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import check_destination
 from specrace.core.shipped import BUNDLED_MODEL
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
 
 
@@ -71,7 +71,7 @@ def report(curve: CostCurve, device: str) -> dict[str, Any]:
     file = cache_file(curve.about)
     spec = RaceSpec(tuple(METHODS))
     budgets = {
-        name: {each.context: spec.lane_budget(name, device, curve.near(each.context)) for each in curve.contexts}
+        name: {at.context: plan_lane(spec, name, device, curve.near(at.context)).num_draft for at in curve.contexts}
         for name in METHODS
     }
     kept = str(file) if file is not None and file.is_file() else None

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.arguments import add_race_arguments, add_setting, open_workbench, race_spec
 from specrace.cli.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
-from specrace.engine.race import DEFAULT_LANES
+from specrace.engine.spec import DEFAULT_LANES
 
 
 def add_parser(commands: Any) -> None:
@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("race", help="ask a question, retrieve, and race")
     parser.add_argument("question")
     add_race_arguments(parser, DEFAULT_LANES)
-    parser.add_argument("--passages", type=int, default=4, help="passages in the prompt")
+    add_setting(parser, "passages")
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
 

@@ -15,12 +15,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
-from specrace.cli.arguments import lane_names, lane_options
+from specrace.cli.arguments import add_setting, lane_names, lane_options
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
+from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.engine.race import MAX_NUM_DRAFT
 from specrace.lab.logs import Tokenize, TranscriptFile
 from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
 
@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("score", help="forced decoding over transcripts; needs no model")
     parser.add_argument("file", type=Path, metavar="TRANSCRIPTS.jsonl[.gz]", help="prompt_ids and output_ids a line")
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
-    parser.add_argument("--num-draft", type=int, help="draft tokens a step, for every lane; default: a GPU's")
+    add_setting(parser, "num_draft")
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
     parser.add_argument("--by", choices=("category",), help="a row for each category, too")
     parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for lines that have text and no ids")
@@ -76,9 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
     """The lanes that were asked for, each with its options. Raises InputError."""
-    number = options.num_draft
-    if number is not None and not 0 <= number <= MAX_NUM_DRAFT:
-        raise InputError(f"--num-draft is {number}; give 0 to {MAX_NUM_DRAFT}.")
+    number = SETTINGS["num_draft"].check(options.num_draft)
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
     given = lane_options(options.option)
     return [ScoredLane.of(name, given.get(name, {}), number) for name in names]

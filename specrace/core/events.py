@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specrace.core.note import Note
-from specrace.core.rejection import MATCH, Check
+from specrace.core.rejection import Check
+from specrace.core.settings import MATCH
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 
@@ -79,9 +80,24 @@ class Step:
     note: Note | None = None
 
     @property
+    def accepted_nodes(self) -> tuple[int, ...]:
+        """Nodes of the accepted draft tokens that were emitted; what lies beyond the answer's end counts nowhere."""
+        return self.verdict.path[1 : len(self.emitted) + 1]
+
+    @property
     def accepted(self) -> int:
-        """Accepted draft tokens that were printed; those behind the answer's end count nowhere."""
-        return min(self.verdict.accepted, len(self.emitted))
+        """Accepted draft tokens that were emitted."""
+        return len(self.accepted_nodes)
+
+    @property
+    def rejected_branch(self) -> list[int]:
+        """Nodes of the first branch after the accepted path, which the target rejected; [] beyond the answer's end."""
+        branch, node = list[int](), self.verdict.path[-1]
+        if self.accepted == self.verdict.accepted:
+            while self.tree.children[node]:
+                node = next(iter(self.tree.children[node].values()))
+                branch.append(node)
+        return branch
 
 
 @dataclass(frozen=True)

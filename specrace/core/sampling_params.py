@@ -1,18 +1,15 @@
-"""How a token is chosen, as numbers only."""
+"""How the target's tokens are chosen."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from specrace.core.errors import InputError
-
-MAX_SEED = 2**63 - 1
+from specrace.core.settings import SETTINGS
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Temperature 0 is greedy; `top_k` 0 and `top_p` 1 keep everything. Raises InputError for values out of bounds."""
+    """`temperature` 0 is greedy; `top_k` 0 and `top_p` 1 are off. Raises InputError for values out of bounds."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -20,11 +17,5 @@ class SamplingParams:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and 0.0 <= self.temperature <= 10.0):
-            raise InputError(f"The temperature is {self.temperature}; give a number from 0 to 10.")
-        if not 0.0 < self.top_p <= 1.0:
-            raise InputError(f"top-p is {self.top_p}; give a number above 0 and at most 1.")
-        if self.top_k < 0:
-            raise InputError(f"top-k is {self.top_k}; give 0 (off) or more.")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise InputError(f"The seed is {self.seed}; give a whole number from 0 to {MAX_SEED}.")
+        for field in fields(self):
+            object.__setattr__(self, field.name, SETTINGS[field.name].check(getattr(self, field.name)))

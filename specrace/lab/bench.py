@@ -29,13 +29,22 @@ from specrace.core.cost_curve import CostCurve, assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.events import Difference, Pace
 from specrace.core.metrics import LaneMetrics, first_difference, loop_tokens
+from specrace.core.settings import MATCH
 from specrace.drafters import find_method
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
-from specrace.engine.race import RaceSpec, RaceTarget, gather, in_race_time, make_lane, warm_up, warm_up_draft_model
-from specrace.ngrams.counts import NGramCounts
+from specrace.engine.race import (
+    RaceTarget,
+    explain_difference,
+    gather,
+    in_race_time,
+    make_lane,
+    warm_up,
+    warm_up_draft_model,
+)
+from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.past import PastOutputs
-from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.ngrams.sources import Sources
 
 MAX_REPETITIONS = 1000
 TOLERANCE = 0.05
@@ -134,15 +143,14 @@ class Bench:
         *,
         peers: Sequence[PeerDecoder] = (),
         repetitions: int = 3,
-        corpus: NGramCounts | None = None,
-        corpus_index: SuffixIndex | None = None,
+        sources: Sources = Sources(),  # noqa: B008  it is frozen
         curve: CostCurve | None = None,
         keep_outputs: bool = True,
     ) -> None:
         if not 1 <= repetitions <= MAX_REPETITIONS:
             raise InputError(f"The number of repetitions is {repetitions}; give 1 to {MAX_REPETITIONS}.")
         self.target, self.spec, self.peers, self.repetitions = target, spec, peers, repetitions
-        self._corpus, self._corpus_index, self.curve = corpus, corpus_index, curve
+        self._sources, self.curve = sources, curve
         self.keep_outputs = keep_outputs
         self._outputs = self._past = PastOutputs()
         self._warm = False
@@ -161,14 +169,10 @@ class Bench:
     def _near(self, prompt: BenchPrompt) -> CostCurve | None:
         return None if self.curve is None else self.curve.near(len(prompt.tokens))
 
-    def _budgets(self, prompt: BenchPrompt) -> list[int]:
-        device, near = self.target.device_type, self._near(prompt)
-        return sorted({self.spec.lane_budget(name, device, near) for name in self.spec.lanes})
-
     def _check(self, prompt: BenchPrompt) -> None:
         try:
-            needed = self._spec_of(prompt).max_new_tokens
-            self.target.check_length(len(prompt.tokens), needed, self._budgets(prompt)[-1])
+            largest = largest_draft(self.spec, self.target.device_type, self._near(prompt))
+            self.target.check_length(len(prompt.tokens), self._spec_of(prompt).max_new_tokens, largest)
         except InputError as error:
             raise InputError(f"Prompt {prompt.id}: {error}") from error
 
@@ -237,7 +241,7 @@ class Bench:
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
         near = self._near(prompt)
         curve = near or assumed_curve(self.target.device_type)
-        material = gather(self.target, prompt.tokens, self.spec, curve, self._corpus, self._corpus_index, self._past)
+        material = gather(self.target, prompt.tokens, self.spec, curve, replace(self._sources, past=self._past))
         return make_lane(self.target, name, prefix, material, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
@@ -273,14 +277,13 @@ class Bench:
         """Where each lane and peer first differs from vanilla, if it prints what vanilla prints at all."""
         reference = found.runs["vanilla"][0].tokens
         outputs = {name: runs[0].tokens for name, runs in found.runs.items()}
-        device = self.target.device_type
-        outputs = {name: tokens for name, tokens in outputs.items() if self.spec.lane_verifier(name, device) == "match"}
+        plans = plan_lanes(self.spec, self.target.device_type)
+        outputs = {name: tokens for name, tokens in outputs.items() if plans[name].verifier == MATCH}
         if not self.spec.temperature:
             outputs |= {name: runs[0].tokens for name, runs in found.peer_runs.items()}
         for name, tokens in outputs.items():
             position = first_difference(tokens, reference)
-            found.differences[name] = None if position is None else self._explain(found.prompt, reference, position)
-
-    def _explain(self, prompt: BenchPrompt, reference: Sequence[int], position: int) -> Difference:
-        (best, second), gap = self.target.top_two([*prompt.tokens, *reference[:position]], self.spec.sampling_params())
-        return Difference(position, (self.target.decode([best]), self.target.decode([second])), gap)
+            found.differences[name] = None
+            if position is not None:
+                before, params = [*found.prompt.tokens, *reference[:position]], self.spec.sampling_params()
+                found.differences[name] = explain_difference(self.target, before, position, params)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,11 +12,9 @@ from torch import Tensor
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.model.kv import KVStore
+from specrace.model.kv import KVStore, Prefix
 from specrace.model.sampling import warp
-
-if TYPE_CHECKING:
-    from specrace.model.target import Prefix, Target
+from specrace.model.scorer import Scorer
 
 # Tokens that a cache grows by when it is full.
 GROWTH = 256
@@ -26,7 +23,7 @@ GROWTH = 256
 class DraftModel:
     """A model that drafts for a target of `vocab_size` tokens (None: its own)."""
 
-    def __init__(self, model: Target, vocab_size: int | None = None) -> None:
+    def __init__(self, model: Scorer, vocab_size: int | None = None) -> None:
         self.model = model
         self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
 
@@ -105,7 +102,7 @@ class DraftSession:
         return logits[:, : self.vocab_size]
 
 
-def check_vocabulary(model: Target, target: Target) -> None:
+def check_vocabulary(model: Scorer, target: Scorer) -> None:
     """Raises InputError unless every token has the same id in both. The rows that pad a table may differ in number."""
     ours, theirs = (each.tokenizer.get_vocab() if each.tokenizer else {} for each in (model, target))
     same = ours == theirs if ours or theirs else model.vocab_size == target.vocab_size

@@ -8,6 +8,7 @@ on several devices each layer's keys and values stay on its own: one storage for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -142,6 +143,14 @@ class KVStore:
             self._make(source.blocks[0][0, 0])
         for own, other in zip(self._blocks, source.blocks, strict=False):
             own[..., : self.length, :] = other[..., : self.length, :]
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A prompt's KV without its last token, computed once (`ms`) and cloned into every lane."""
+
+    store: KVStore
+    ms: float
 
 
 class _Layer(CacheLayerMixin):

@@ -24,7 +24,8 @@ from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
 from specrace.model.kv import KVStore
 from specrace.model.packed import fits_twice
-from specrace.model.target import DTYPES, Target
+from specrace.model.scorer import DTYPES
+from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
 from specrace.model.traced import TracedForward, run_tree
 

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specrace.core.sampling_params import MAX_SEED, SamplingParams
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.settings import SETTINGS
 
 _CACHED_POSITIONS = 64
 
@@ -82,7 +83,7 @@ def _uniform(key: int, count: int, device: torch.device) -> Tensor:
 
 def draw_seed() -> int:
     """A seed from torch's own generator, which `torch.manual_seed` sets."""
-    return int(torch.randint(MAX_SEED, (1,)))
+    return int(torch.randint(int(SETTINGS["seed"].high), (1,)))
 
 
 def _mix(seed: int, position: int) -> int:

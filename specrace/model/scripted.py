@@ -20,8 +20,10 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.device_map import one_device
+from specrace.model.kv import Prefix
 from specrace.model.loading import check_device, record
-from specrace.model.target import DTYPES, Prefix, Session, Target
+from specrace.model.scorer import DTYPES, Session
+from specrace.model.target import Target
 
 Tokens = tuple[int, ...]
 
@@ -98,7 +100,7 @@ class _Following(Session):
     """Runs every forward of `inner`, and then says what the script has."""
 
     def __init__(self, inner: Session, script: Tokens) -> None:
-        super().__init__(inner.target, inner.store, inner.sampler, inner.num_top)
+        super().__init__(inner.scorer, inner.store, inner.sampler, inner.num_top)
         self._inner, self._script = inner, script
 
     def score(self, tree: TokenTree) -> Scores:

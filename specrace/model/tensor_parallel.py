@@ -32,7 +32,8 @@ from specrace.core.tree import TokenTree
 from specrace.model.device_map import count_accelerators, one_device
 from specrace.model.kv import KVStore
 from specrace.model.roofline import Roofline
-from specrace.model.target import DTYPES, Target
+from specrace.model.scorer import DTYPES
+from specrace.model.target import Target
 
 # A process that ends is noticed at once; this is for one that lives and says nothing, as while an index is built.
 _PATIENCE = timedelta(hours=12)

@@ -84,7 +84,10 @@ class TracedForward:
         with warnings.catch_warnings():
             # It warns of every value that becomes a Python number. Those of shapes are right, and others are found out.
             warnings.simplefilter("ignore")
-            return torch.jit.trace(step, (base, ids, depths, masked, data, *self._weights), check_trace=False)
+            # `torch.jit.trace` would hold the weights for ever: its functions lie in a compilation unit of the process.
+            inputs = (base, ids, depths, masked, data, *self._weights)
+            graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
+            return torch._C._create_function_from_graph("step", graph)
 
 
 def twin(model: nn.Module) -> nn.Module:

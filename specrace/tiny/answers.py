@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, LaneResult
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench
 
 LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup", "trie", "draft-model", "fusion")

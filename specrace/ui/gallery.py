@@ -44,14 +44,9 @@ class Gallery:
         return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
 
 
-def open_recorded(file: Any) -> Answer:
-    """For the page: the reel of a visitor's own file, {"name", "text"}, or an error in a sentence."""
-    if not isinstance(file, dict) or not all(isinstance(file.get(key), str) for key in ("name", "text")):
-        return {"error": "That is no file; open one that was saved here."}
-    try:
-        return {"reel": reel_json(open_recording(file["text"], file["name"][:MAX_NAME]))}
-    except InputError as error:
-        return {"error": str(error)}
+def open_recorded(name: str, content: bytes) -> bytes:
+    """The reel, as JSON, of a visitor's own recording. Raises InputError."""
+    return reel_json(open_recording(content, name[:MAX_NAME] or "This file")).encode()
 
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrace.core.shipped import ASSETS, CORPUS, QUESTIONS, RECORDINGS
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from specrace.ui.guard import Hosts
+    from specrace.ui.worker import Worker
     from specrace.workbench import Workbench
 
+# A race that is told to stop ends within a step of its slowest lane.
+JOIN_LIMIT_S = 3.0
 DTYPES = ("float32", "bfloat16", "float16")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
@@ -23,29 +32,74 @@ FIRST_QUESTIONS = (
 )
 
 
-def serve(options: argparse.Namespace) -> None:
-    """Serve the page until it is interrupted."""
+def serve(options: argparse.Namespace) -> int:
+    """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
+    from specrace.ui.guard import Hosts
+    from specrace.ui.server import end_on_sigterm, log_discreetly, open_sockets, run
+
+    end_on_sigterm()
+    log_discreetly()
+    host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+    sockets = open_sockets(host, options.port)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
+    with tempfile.TemporaryDirectory(prefix="specrace-") as folder:
+        # Whatever visitors send is kept there, and nowhere else.
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        bound = [host, *(each.getsockname()[0] for each in sockets)]
+        app, worker = build_app(options, Hosts(bound, options.allowed_hosts))
+        if worker is not None:
+            worker.start()
+        print(f"specrace serves {address(sockets)}", flush=True)
+        code = run(app, sockets, app.state.leave, in_space="SPACE_ID" in os.environ)
+    if worker is not None and not worker.join(JOIN_LIMIT_S):
+        # A model that loads or computes in a thread would bring the interpreter down as it ends.
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Worker | None]:
+    """The whole app, and the worker behind it, which is not started yet; `app.state.leave` ends what they do."""
+    import gradio as gr
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+
     from specrace.ui.gallery import Gallery
+    from specrace.ui.guard import Guard
+    from specrace.ui.limits import Visitors
     from specrace.ui.models import Models
-    from specrace.ui.page import build_page, build_replay, launch_options
+    from specrace.ui.page import build_page, build_replay, mount_options
     from specrace.ui.worker import Worker
     from specrace.views.audit import read_recording
 
-    where = {"server_name": options.host, "server_port": options.port, "prevent_thread_lock": True}
+    visitors, worker = Visitors(options.limits), None
     if options.replay is not None:
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]))
-        page.launch(**where, **launch_options())
     else:
-        worker = Worker(loader(options))
+        worker = Worker(loader(options), visitors.limits.queue)
         models = Models(options.model, offered_models(options), DTYPES)
-        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models)
-        page.launch(**where, **launch_options(worker))
-        worker.start()
-    page.block_thread()
+        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
+    app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
+    mounted = app.routes[-1].app  # type: ignore[attr-defined]
+
+    def leave() -> None:
+        mounted.stop_event.set()
+        if worker is not None:
+            worker.close()
+
+    app.state.leave = leave
+    return app, worker
+
+
+def address(sockets: Sequence[socket.socket]) -> str:
+    """Where a browser on this machine finds the page."""
+    host, port = sockets[0].getsockname()[:2]
+    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Workbench]:
@@ -55,7 +109,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         report("Loading the model")
         import transformers.utils.logging
 
-        from specrace.model.target import use_processors
+        from specrace.model.machine import use_processors
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
 
-from specrace.core.rejection import MATCH, REJECTION
+from specrace.core.settings import SETTINGS, Setting
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds, Method, Option
-from specrace.engine.race import DEFAULT_LANES
+from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, uploads
 
 # The values of `Panel.common` that a preset sets, in that order; options that it does not name are emptied.
-COMMON = ("lanes", "max_new_tokens", "temperature", "top_p", "seed", "num_draft", "top", "verifier")
-DEFAULTS: dict[str, Any] = {
-    "lanes": list(DEFAULT_LANES), "max_new_tokens": 160, "temperature": 0, "top_p": 1, "seed": 0, "num_draft": "auto",
-    "top": 4, "verifier": MATCH,
-}  # fmt: skip
+COMMON = ("lanes", *asking.OFFERED)
+DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
+    name: "auto" if SETTINGS[name].default is None else SETTINGS[name].default for name in asking.OFFERED
+}
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,14 @@ class Panel:
     @property
     def inputs(self) -> list[gr.components.Component]:
         """All, as the race's handler takes them."""
-        return [*self.common, self.files, self.model, self.dtype, *self.options.values()]
+        return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
-def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
-    """The components, with their bounds and a line on each; the choices of model and dtype are the server's."""
+def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512) -> Panel:
+    """The components, with their bounds and a line on each; the choices of model and dtype are the server's.
+
+    `longest` is the most new tokens of an answer.
+    """
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
     with gr.Column(elem_id="settings"):
         with gr.Row(elem_id="presets"):
@@ -77,7 +79,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
         lanes = _lanes()
         with gr.Row():
             with gr.Column(scale=2):
-                common = _common()
+                common = _common(longest)
                 with gr.Row():
                     model, dtype = _model(models, dtypes)
             files = _files()
@@ -93,7 +95,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
         **quiet,
     )
     for button, preset in zip(presets, PRESETS, strict=True):
-        button.click(lambda preset=preset: fill(preset), None, [*panel.common, *options.values()], **quiet)
+        button.click(lambda preset=preset: fill(preset, longest), None, [*panel.common, *options.values()], **quiet)
     return panel
 
 
@@ -102,9 +104,10 @@ def lane_style() -> str:
     return "".join(f'#settings:not([data-lanes~="{lane}"]) #options-{lane} {{ display: none; }}\n' for lane in METHODS)
 
 
-def fill(preset: Preset) -> list[Any]:
+def fill(preset: Preset, longest: int = 512) -> list[Any]:
     """The values that a preset gives to the common settings and to every lane's options."""
     common = DEFAULTS | preset.common
+    common["max_new_tokens"] = min(common["max_new_tokens"], longest)
     values = [common[name] for name in COMMON]
     for lane, method in METHODS.items():
         own = preset.options.get(lane, {})
@@ -132,28 +135,29 @@ def _lanes() -> gr.CheckboxGroup:
     )
 
 
-def _common() -> list[gr.components.Component]:
-    """All of COMMON but the lanes."""
-    with gr.Row():
-        length = gr.Slider(1, asking.MAX_NEW_TOKENS, 160, step=1, label="New tokens", info="The longest answer.")
-        top = gr.Slider(1, asking.MAX_PASSAGES, 4, step=1, label="Passages", info="Put in the prompt.")
-        draft = gr.Textbox(
-            "auto",
-            label="Draft tokens",
-            info="The most in a step: a number for every lane; auto is what pays here, if it was measured.",
-            max_lines=1,
-        )
-    with gr.Row():
-        heat = gr.Slider(0, asking.MAX_TEMPERATURE, 0, step=0.05, label="Temperature", info="0 is greedy.")
-        top_p = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="The share of choices kept.")
-        seed = gr.Number(0, precision=0, minimum=0, label="Seed", info="The same draws in every lane.")
-    verifier = gr.Radio(
-        [("Match: vanilla's very text", MATCH), ("Rejection: its distribution only", REJECTION)],
-        value=MATCH,
-        label="Verifier",
-        info="How sampled drafts are verified. Rejection is for lanes that draw them, above temperature 0.",
-    )
-    return [length, heat, top_p, seed, draft, top, verifier]
+def _common(longest: int) -> list[gr.components.Component]:
+    """A component a setting."""
+    settings = [SETTINGS[name] for name in asking.OFFERED]
+    settings = [replace(each, shared_high=longest) if each.name == "max_new_tokens" else each for each in settings]
+    middle = (len(settings) + 1) // 2
+    found: list[gr.components.Component] = []
+    for row in (settings[:middle], settings[middle:]):
+        with gr.Row():
+            found += map(_setting, row)
+    return found
+
+
+def _setting(setting: Setting) -> gr.components.Component:
+    """A slider where the range is short enough for one, else a field."""
+    low, high = setting.bounds(shared=True)
+    about: dict[str, Any] = {"label": setting.label, "info": setting.help}
+    if setting.choices:
+        return gr.Radio([(word.capitalize(), word) for word in setting.choices], value=setting.default, **about)
+    if setting.default is None:
+        return gr.Textbox("auto", max_lines=1, **about)
+    if high - low > 1e6:
+        return gr.Number(setting.default, precision=0, minimum=low, **about)
+    return gr.Slider(low, high, min(setting.default, high), step=setting.step, **about)
 
 
 def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
 from specrace.engine.recording import to_json
-from specrace.ui.worker import Job, Worker
+from specrace.ui.helper import Helper
+from specrace.ui.worker import CLOSING, Job, Worker
+from specrace.views.audit import PAGE
 from specrace.views.frames import Frame, RaceView, report
-from specrace.views.reel import make_reel
 
 PERIOD_S = 1 / 18
 TREE_PERIOD_S = 0.25
+LEFT_PERIOD_S = 0.25
 MAX_LANE_NAME = 40
 
 
@@ -43,12 +46,14 @@ class Watching(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._job.stop()
+            self._job.leave()
 
-    async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str]:
+    async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str | bytes]:
         async with aclosing(frames(worker, job)) as stream:
             async for frame in stream:
                 yield f"data: {frame_json(frame)}\n\n"
+        if job.reel:
+            yield b"data: " + job.reel + b"\n\n"
         yield "event: end\ndata:\n\n"
 
 
@@ -75,6 +80,31 @@ def watch_route(worker: Worker) -> Route:
     return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
 
 
+def recording_route(helper: Helper) -> Route:
+    """Where a page posts a visitor's own recording, and gets its reel as JSON, or a sentence with status 400."""
+
+    async def post(request: Request) -> Response:
+        content, name = bytearray(), request.query_params.get("name", "")
+        async for part in request.stream():
+            content += part
+            if len(content) > PAGE.size:
+                return PlainTextResponse(f"This is larger than {PAGE.size // 1_000_000} MB; open a shorter race.", 413)
+        gone = threading.Event()
+        reading = asyncio.create_task(
+            asyncio.to_thread(helper.run, "recording", name, bytes(content), stop=gone.is_set)
+        )
+        while not (await asyncio.wait({reading}, timeout=LEFT_PERIOD_S))[0]:
+            if await request.is_disconnected():
+                gone.set()
+        try:
+            # As it came from the helper: to parse and encode it here would hold up a race.
+            return Response(reading.result(), media_type="application/json")
+        except InputError as error:
+            return PlainTextResponse(str(error), 400)
+
+    return Route("/gradio_api/recording", post, methods=["POST"])
+
+
 def frame_json(frame: Frame) -> str:
     """A frame on the wire."""
     return json.dumps(frame, separators=(",", ":"))
@@ -83,53 +113,48 @@ def frame_json(frame: Frame) -> str:
 async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
     """The frames of a job, from its wait in line to its end. Leaving early stops the race.
 
-    After the last frame comes the race's reel. Of a race that could not be run the last frame says why.
+    Of a race that could not be run the last frame says why.
     """
-    view, message = RaceView(job.number), ""
-    seen: list[Event] = []
+    view, message, seen = RaceView(job.number), "", 0
     due = tree_due = time.monotonic()
     try:
         while True:
             done = job.done
-            while job.events:
-                seen.append(job.events.popleft())
-                view.add(seen[-1])
+            while seen < len(job.events):
+                view.add(job.events[seen])
+                seen += 1
             frame = view.frame(time.monotonic())
             if frame is None and view.started is None and not done and (news := waiting_for(worker, job)) != message:
                 message = news
                 frame = note(job, "waiting", message)
             if frame is not None:
-                if job.followed and time.monotonic() >= tree_due and (step := latest_step(seen, job.followed)):
+                if job.followed and time.monotonic() >= tree_due and (step := latest_step(job.events, job.followed)):
                     frame["step"], tree_due = to_json(step), time.monotonic() + TREE_PERIOD_S
                 yield frame
-            if done:
+            if done or worker.closing:
                 break
             due = max(due + PERIOD_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
-        if view.finished is not None:
-            yield {"kind": "reel", **await asyncio.to_thread(make_reel, seen, job.number)}
-        else:
+        if worker.closing:
+            yield note(job, "failed", CLOSING)
+        elif view.finished is None:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
-        job.stop()
+        job.leave()
 
 
 async def outcome(job: Job) -> dict[str, Any]:
     """A job's report, once it is done. Leaving early stops the race. Raises InputError when it could not be run."""
-    started: Started | None = None
     try:
-        while True:
-            done = job.done
-            while job.events:
-                event = job.events.popleft()
-                started = event if isinstance(event, Started) else started
-                if isinstance(event, Finished) and started is not None:
-                    return report(started, event)
-            if done:
-                raise InputError(job.error or "The race was stopped before it began.")
+        while not job.done:
             await asyncio.sleep(PERIOD_S)
+        if not job.events or not isinstance(finished := job.events[-1], Finished):
+            raise InputError(job.error or "The race was stopped before it began.")
+        started = job.events[0]
+        assert isinstance(started, Started), "a race begins so"
+        return report(started, finished)
     finally:
-        job.stop()
+        job.leave()
 
 
 def latest_step(events: Sequence[Event], lane: str) -> Step | None:
@@ -144,7 +169,7 @@ def waiting_for(worker: Worker, job: Job) -> str:
     ahead = worker.ahead(job)
     if ahead:
         return f"Another race is running: yours is number {ahead} in line."
-    return "Reading the documents and the question …"
+    return job.message or "Reading the documents and the question …"
 
 
 def note(job: Job, phase: str, message: str) -> Frame:

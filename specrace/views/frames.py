@@ -18,8 +18,9 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.core.metrics import LaneMetrics, difference_words, loop_tokens
-from specrace.core.rejection import NOTE, REJECTION
+from specrace.core.metrics import LaneMetrics, difference_words, first_difference, loop_tokens
+from specrace.core.rejection import NOTE
+from specrace.core.settings import REJECTION
 
 OWN, ACCEPTED = "own", "accepted"
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
@@ -176,7 +177,7 @@ class RaceView:
         """The lane's figures so far, on its own clock."""
         own, vanilla = lane.metrics, self._all()[0].metrics
         return {
-            "speedup": round(own.speedup_over(vanilla), 3),
+            "speedup": round(own.speedup(vanilla), 3),
             "tokens_per_s": round(own.tokens_per_s, 1),
             "tau": round(own.tau, 3),
             "accepted": own.accepted,
@@ -196,12 +197,9 @@ class RaceView:
             return "law", NOTE
         if not lane.tokens:
             return "none", ""
-        shared = min(len(lane.tokens), len(vanilla.tokens))
-        while lane.agreed < shared and lane.tokens[lane.agreed] == vanilla.tokens[lane.agreed]:
-            lane.agreed += 1
-        if lane.agreed < shared:
-            return "differs", f"differs at token {lane.agreed}"
-        return "same", "identical so far"
+        position = first_difference(lane.tokens, vanilla.tokens, ended=False, agreed=lane.agreed)
+        lane.agreed = min(len(lane.tokens), len(vanilla.tokens)) if position is None else position
+        return ("same", "identical so far") if position is None else ("differs", f"differs at token {position}")
 
     def _row(self, lane: _LaneView) -> Frame:
         """A line of the results table."""
@@ -227,26 +225,14 @@ class RaceView:
 
 def describe_draft(step: Step) -> Frame:
     """A step's draft as a pane shows it: its size, the accepted pieces, and the first rejected branch after them."""
-    accepted, path = step.accepted, step.verdict.path
-    nodes = rejected_branch(step.tree.parents, path[-1]) if step.verdict.accepted == accepted else []
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
         "drafted": step.tree.num_draft,
-        "accepted": accepted,
-        "yes": "".join(pieces[node] for node in path[1 : accepted + 1][-ACCEPTED_SHOWN:]),
-        "no": [pieces[node] for node in nodes],
+        "accepted": step.accepted,
+        "yes": "".join(pieces[node] for node in step.accepted_nodes[-ACCEPTED_SHOWN:]),
+        "no": [pieces[node] for node in step.rejected_branch[:REJECTED_SHOWN]],
     }
-
-
-def rejected_branch(parents: Sequence[int], node: int) -> list[int]:
-    """The drafter's first branch below `node`, the accepted path's end; at most REJECTED_SHOWN nodes."""
-    branch: list[int] = []
-    for child in range(node + 1, len(parents)):
-        if parents[child] == node and len(branch) < REJECTED_SHOWN:
-            branch.append(child)
-            node = child
-    return branch
 
 
 def read_origins(about: Mapping[str, Any]) -> Origins:
@@ -287,7 +273,7 @@ def count_sources(step: Step, origins: Origins) -> list[int]:
 def _draft_positions(step: Step) -> list[int]:
     """For each accepted token, its place in the drafter's own text (prompt, then output); -1 for nowhere."""
     positions = step.tree.positions
-    return [-1 if positions is None else positions[node] for node in step.verdict.path[1 : len(step.emitted) + 1]]
+    return [-1 if positions is None else positions[node] for node in step.accepted_nodes]
 
 
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from specrace.engine import recording
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench
 from tests.browser.parts import QUESTION
 

@@ -150,7 +150,7 @@ def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() 
 BAD = [
     (["--repetitions", "0"], "--repetitions"),
     (["--limit", "0"], "--limit"),
-    (["--passages", "13"], "--passages"),
+    (["--passages", "13"], "Passages: 13"),
     (["--lanes", "warp"], "warp"),
     (["--peers", "vllm"], "vllm"),
     (["--prompts", "/no/such.jsonl"], "/no/such.jsonl"),
@@ -162,7 +162,7 @@ BAD = [
     (["--scripted", "x", "--shape", "tiny", "--lanes", "rest"], "rest"),
     (["--scripted", "x", "--shape", "tiny", "--lanes", "lookahead"], "lookahead"),
     (["--shape", "9b", "--scripted", "x"], "9b"),
-    (["--max-new-tokens", "0"], "length"),
+    (["--max-new-tokens", "0"], "New tokens: 0"),
     (["--model", "/no/model"], "/no/model"),
 ]
 

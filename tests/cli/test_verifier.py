@@ -25,12 +25,12 @@ def test_rejection_without_a_temperature_is_one_sentence(capsys: pytest.CaptureF
 
 
 def test_the_page_asks_for_it() -> None:
-    assert read_asking("Why?", ["trigram"], temperature=0.5, verifier="rejection").spec.verifier == "rejection"
-    assert read_asking("Why?", ["trigram"]).spec.verifier == "match"
+    assert read_asking("Why?", ["trigram"], {"temperature": 0.5, "verifier": "rejection"}).spec.verifier == "rejection"
+    assert read_asking("Why?", ["trigram"], {}).spec.verifier == "match"
 
 
 @pytest.mark.parametrize("value", [None, 3, ["rejection"], "x" * 5000, "Match"])
 def test_another_rule_is_refused(value: Any) -> None:
-    with pytest.raises(InputError, match="choose from match, rejection") as caught:
-        read_asking("Why?", ["trigram"], temperature=0.5, verifier=value)
+    with pytest.raises(InputError, match="give match or rejection") as caught:
+        read_asking("Why?", ["trigram"], {"temperature": 0.5, "verifier": value})
     assert len(str(caught.value)) < 200

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from specrace.core.events import Step, Timing
 from specrace.core.rejection import Check, Coins, accepts, draw, residual, verify_sampled, warp_probs
-from specrace.core.sampling_params import MAX_SEED, SamplingParams
+from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.engine.recording import from_json, to_json
 from specrace.model.sampling import warp
 
 P = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2]])
 Q = np.array([[0.25, 0.5, 0.25], [0.4, 0.2, 0.4]])
+
+MAX_SEED = 2**63 - 1
 
 
 def verdict_of(draft: tuple[int, ...], coins: list[tuple[float, float]]) -> tuple[tuple[int, ...], int, int]:

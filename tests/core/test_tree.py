@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -105,7 +106,7 @@ def test_adding_a_child_twice_gives_the_same_node_as_it_was() -> None:
     builder = TreeBuilder(1)
     assert builder.add(0, 2, prob=0.5, position=7) == builder.add(0, 2, prob=0.1, position=9) == 1
     tree = builder.build()
-    assert (tree.probs, tree.positions, len(builder)) == ((1.0, 0.5), (-1, 7), 2)
+    assert (tree.probs, tree.positions, len(builder.tokens)) == ((1.0, 0.5), (-1, 7), 2)
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8))
@@ -136,3 +137,11 @@ def test_padding_is_a_chain_behind_the_last_node() -> None:
     assert tree.padded(5) == TokenTree((5, 6, 7, 5, 5), (-1, 0, 0, 2, 3))
     assert tree.padded(4) == TokenTree((5, 6, 7, 5), (-1, 0, 0, 2))
     assert all(tree.padded(size) is tree for size in (0, 2, 3))
+
+
+@given(trees())
+def test_path_probs_are_products_along_the_path(tree: TokenTree) -> None:
+    probs = tuple(1.0 if not node else 1 / (1 + node) for node in range(len(tree)))
+    found = TokenTree(tree.tokens, tree.parents, probs).path_probs()
+    assert found == pytest.approx([math.prod(probs[each] for each in tree.path_to(node)) for node in range(len(tree))])
+    assert tree.probs is not None or tree.path_probs() == [1.0] * len(tree)

@@ -20,7 +20,8 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.race import RaceSpec, generate, make_lane, race
+from specrace.engine.race import generate, make_lane, race
+from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.model.draft_model import GROWTH, DraftModel
 from specrace.model.loading import load_draft_model, load_target, trace_forwards

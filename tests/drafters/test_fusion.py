@@ -17,8 +17,9 @@ from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.payoff import Calibration, CoolDown, StepCosts
-from specrace.engine.race import RaceSpec, generate, make_lane, race
-from specrace.ngrams.automaton import NOTHING, ROOT
+from specrace.engine.race import generate, make_lane, race
+from specrace.engine.spec import RaceSpec, plan_lane
+from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 from tests.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
@@ -128,50 +129,50 @@ def test_rows_that_a_lane_fills_up_are_paid_for_and_so_is_the_time_of_a_guess() 
 @pytest.mark.parametrize("measured", sorted(CURVES))
 def test_no_number_of_guesses_that_could_pay_is_passed_over(measured: str) -> None:
     """Whether more can pay is decided at the corners of the curve: the same as at every number."""
-    prices, chance = StepCosts(CURVES[measured], 40), random.Random(3)
+    costs, chance = StepCosts(CURVES[measured], 40), random.Random(3)
     for _ in range(300):
         count, prob, best = chance.randrange(40), chance.random(), 1 + 3 * chance.random()
         tokens = 1 + count * chance.random()
-        best = max(best, tokens / prices.costs[count])
-        pays = [tokens + prob * (each - count) > best * prices.costs[each] for each in range(count + 1, 41)]
-        assert prices.may_pay(count, tokens, prob, best) == any(pays)
+        best = max(best, tokens / costs.costs[count])
+        pays = [tokens + prob * (each - count) > best * costs.costs[each] for each in range(count + 1, 41)]
+        assert costs.may_pay(count, tokens, prob, best) == any(pays)
 
 
 # Calibration and the cool-down.
 
 
 def test_trust_follows_what_came_true() -> None:
-    trust = Calibration(3)
-    assert trust.factor(2, 0.5) == pytest.approx(0.9)
+    calibration = Calibration(3)
+    assert calibration.factor(2, 0.5) == pytest.approx(0.9)
     for _ in range(40):
-        trust.judge(2, 0.9, False)
-    assert trust.factor(2, 0.9) < 0.1
-    assert trust.factor(1, 0.5) == pytest.approx(0.9)
+        calibration.update(2, 0.9, False)
+    assert calibration.factor(2, 0.9) < 0.1
+    assert calibration.factor(1, 0.5) == pytest.approx(0.9)
     for _ in range(400):
-        trust.judge(3, 0.5, True)
-    assert trust.factor(3, 0.9) * 0.9 == pytest.approx(Calibration.MOST)
+        calibration.update(3, 0.5, True)
+    assert calibration.factor(3, 0.9) * 0.9 == pytest.approx(Calibration.MAX_PROB)
 
 
 def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
-    account, pauses, drafts = CoolDown(), [], 0
+    cool_down, pauses, drafts = CoolDown(), [], 0
     while len(pauses) < 8:
         rested = 0
-        while account.rests():
+        while cool_down.skip_step():
             rested += 1
         pauses += [rested] if rested else []
-        account.book(1, 2.9)
+        cool_down.record(1, 2.9)
         drafts += 1
     assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
     assert drafts == 17
-    account.book(20, 2.9)
-    assert account.balance == CoolDown.MOST and account.next_pause == CoolDown.SHORTEST
+    cool_down.record(20, 2.9)
+    assert cool_down.balance == CoolDown.MOST and cool_down.next_pause == CoolDown.SHORTEST
 
 
 def test_drafts_that_pay_are_never_put_off() -> None:
-    account = CoolDown()
+    cool_down = CoolDown()
     for tokens in [1, 1, 5] * 50:
-        account.book(tokens, 1.8)
-        assert not account.rests()
+        cool_down.record(tokens, 1.8)
+        assert not cool_down.skip_step()
 
 
 def cost_of(drafter: Drafter, prompt: Sequence[int], said: Any, steps: int, curve: CostCurve) -> float:
@@ -199,7 +200,7 @@ def test_a_sure_source_that_is_always_wrong_costs_little(curve: CostCurve) -> No
     assert drafter.propose(prompt, 32).num_draft > 3
     assert cost_of(fusion(prompt, curve), prompt, contrary, 1000, curve) < 1 / 0.97
     restless = fusion(prompt, curve)
-    restless.account.rests = lambda: False  # type: ignore[method-assign]
+    restless.cool_down.skip_step = lambda: False  # type: ignore[method-assign]
     assert cost_of(restless, prompt, contrary, 1000, curve) > 1.1
 
 
@@ -252,10 +253,10 @@ def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
     past = PastOutputs([(1, 2)], most=4)
     known = past.automaton(5)
     past.add((1, 3))
-    assert past.automaton(5) is known and known.counts[known.after(ROOT, 1)] == 2
+    assert past.automaton(5) is known and known.counts[known.successor(ROOT, 1)] == 2
     for token in range(10, 13):
         past.add((token,))
-    assert [output[0] for output in past] == [10, 11, 12] and past.automaton(5).after(ROOT, 1) == NOTHING
+    assert [output[0] for output in past] == [10, 11, 12] and past.automaton(5).successor(ROOT, 1) == NO_STATE
 
 
 def test_what_the_target_thought_likely_is_recycled() -> None:
@@ -302,7 +303,7 @@ def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
 def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None:
     """A race hands the machine's curve over: rows too dear leave the bare root."""
     target, prompt = tiny_target("llama"), [2, 3, 4] * 6
-    assert RaceSpec(("fusion",)).lane_budget("fusion", "cpu", STEEP) == METHODS["fusion"].budget("cpu", {})
+    assert plan_lane(RaceSpec(("fusion",)), "fusion", "cpu", STEEP).num_draft == METHODS["fusion"].budget("cpu", {})
     drafted = {}
     for name, curve in (("free", FREE), ("steep", STEEP)):
         events = list(race(target, prompt, RaceSpec(("fusion",), max_new_tokens=24), curve=curve))
@@ -330,7 +331,7 @@ def test_guesses_that_were_looked_at_and_do_not_pay_together_are_not_drafted() -
     prompt = [*(token for after in range(20, 30) for token in (5, after)), 3]
     drafter = fusion(prompt, curve)
     tree = drafter.propose(prompt, 3)
-    assert tree.num_draft == 0 and drafter.note(tree).facts["guesses looked at"] == 1
+    assert tree.num_draft == 0 and drafter.note(tree).facts["candidates"] == 1
 
 
 def test_the_corpus_is_asked_with_the_two_tokens_before_each_guess() -> None:
@@ -381,17 +382,17 @@ def test_estimates_are_judged_by_what_came() -> None:
     assert tree.tokens == (2, 3)
     drafter.observe(tree, step_verdict(tree, [3, 2]))
     # Of the last node of a draft that ends there nothing was asked.
-    assert drafter.trust.right == pytest.approx([3.6, 4.6, 3.6])
-    assert drafter.trust.expected == pytest.approx([4.0, 4.5, 4.0])
+    assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 3.6])
+    assert drafter.calibration.expected == pytest.approx([4.0, 4.5, 4.0])
     other = fusion(prompt, longest=1)
     tree = other.propose(prompt, 1)
     other.observe(tree, step_verdict(tree, [9, 0]))
-    assert other.trust.right == pytest.approx([4.6, 3.6, 3.6])
-    assert other.trust.expected == pytest.approx([4.5, 4.5, 4.0])
+    assert other.calibration.hits == pytest.approx([4.6, 3.6, 3.6])
+    assert other.calibration.expected == pytest.approx([4.5, 4.5, 4.0])
     unknown = fusion(prompt, longest=1)
     tree = unknown.propose(prompt, 1)
     unknown.observe(tree, step_verdict(tree, [30, 0]))
-    assert unknown.trust.right == pytest.approx([3.6] * 3)
+    assert unknown.calibration.hits == pytest.approx([3.6] * 3)
 
 
 def first_level(tree: TokenTree) -> dict[int, float]:
@@ -408,7 +409,7 @@ def test_a_sure_copy_by_hand() -> None:
     share = 0.9 * 20 / 22
     assert first_level(tree) == pytest.approx({2: share, 1: (1 - share) * 0.9 * 21 / 45})
     drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
-    assert (drafter.trust.right[1], drafter.trust.expected[1]) == pytest.approx((4.6, 4 + 20 / 22))
+    assert (drafter.calibration.hits[1], drafter.calibration.expected[1]) == pytest.approx((4.6, 4 + 20 / 22))
 
 
 def test_text_and_earlier_outputs_by_hand() -> None:
@@ -420,8 +421,11 @@ def test_text_and_earlier_outputs_by_hand() -> None:
     wide = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
     assert wide[3] == pytest.approx(0.9 * 2 / 9) and wide[8] == pytest.approx(0.9 * 4 / 9 * 2 / 7)
     drafter.observe(tree, step_verdict(tree, [9, 0]))
-    assert drafter.trust.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63) and drafter.trust.right[8 + 2] == 4.6
-    assert drafter.trust.expected[6] == 4.0
+    assert (
+        drafter.calibration.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63)
+        and drafter.calibration.hits[8 + 2] == 4.6
+    )
+    assert drafter.calibration.expected[6] == 4.0
 
 
 def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
@@ -429,7 +433,7 @@ def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
     tree = drafter.propose([1, 2, 1], 40)
     assert tree.tokens[1] == 2
     drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
-    assert drafter.trust.right[1] == 4.6 and drafter.trust.right[9] == 3.6
+    assert drafter.calibration.hits[1] == 4.6 and drafter.calibration.hits[9] == 3.6
 
 
 def test_where_the_longer_contexts_leave_little_the_shorter_are_not_asked() -> None:
@@ -448,7 +452,7 @@ def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
         drafter = fusion(prompt, longest=1)
         tree = drafter.propose(prompt, 1)
         drafter.observe(tree, step_verdict(tree, [4, 0]))
-        assert tree.tokens == (2, 4) and drafter.trust.right[1] == 4.6
+        assert tree.tokens == (2, 4) and drafter.calibration.hits[1] == 4.6
 
 
 def test_frequent_tokens_are_trusted_as_they_came_true() -> None:

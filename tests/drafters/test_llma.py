@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from specrace.core.cost_curve import CostCurve
 from specrace.drafters import METHODS
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.score import ScoredLane, forced_steps
 from tests.parts import material, step_verdict
 
@@ -49,12 +49,15 @@ def test_by_default_it_copies_as_many_tokens_as_the_papers() -> None:
     assert [method.budget(device, {"llma": False}) for device in ("cpu", "cuda")] == [10, 10]
     assert [ScoredLane.of("prompt-lookup", given).num_draft for given in ({"llma": "yes"}, {})] == [20, 10]
     spec = RaceSpec(("prompt-lookup",), options={"prompt-lookup": llma})
-    assert spec.lane_budget("prompt-lookup", "cpu") == 20
+    assert plan_lane(spec, "prompt-lookup", "cpu").num_draft == 20
     # Where rows were measured, what pays on the machine goes before both.
     cheap, dear = CostCurve((1, 33), (1.0, 1.01)), CostCurve((1, 2, 33), (1.0, 2.0, 90.0))
     for each in (spec, RaceSpec(("prompt-lookup",))):
         assert (
-            each.lane_budget("prompt-lookup", "cpu", dear) < 10 < 15 < each.lane_budget("prompt-lookup", "cpu", cheap)
+            plan_lane(each, "prompt-lookup", "cpu", dear).num_draft
+            < 10
+            < 15
+            < plan_lane(each, "prompt-lookup", "cpu", cheap).num_draft
         )
 
 

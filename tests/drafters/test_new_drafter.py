@@ -14,7 +14,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters import METHODS, Material, Method
 from specrace.drafters.base import Bounds
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.lab.logs import Transcript
 from specrace.lab.score import Scoreboard, ScoredLane, scorable_lanes
 from specrace.ui.asking import read_asking

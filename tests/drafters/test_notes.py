@@ -145,8 +145,8 @@ def test_fusion_tells_where_each_guess_is_from_and_why_it_stops(prompt: tuple[in
             reached = [1.0]
             for node in range(1, len(tree)):
                 reached.append(reached[tree.parents[node]] * tree.probs[node])
-            assert note.facts["should bring"] == f"{sum(reached):.2f} tokens"
-            looked_at = note.facts["guesses looked at"]
+            assert note.facts["expected"] == f"{sum(reached):.2f} tokens"
+            looked_at = note.facts["candidates"]
             assert isinstance(looked_at, int) and looked_at >= tree.num_draft
             assert ("first left out" in note.facts) == (looked_at > tree.num_draft)
         text += step.emitted
@@ -171,8 +171,8 @@ def test_the_draft_model_tells_how_sure_it_is(prompt: tuple[int, ...]) -> None:
     for step in run("draft-model", prompt):
         assert step.note is not None and step.tree.probs is not None
         reached = [float(np.prod(step.tree.probs[: size + 1])) for size in range(len(step.tree))]
-        assert step.note.facts["by its own estimate"] == f"{sum(reached):.2f} tokens"
-        assert step.note.facts["sure of the whole"] == f"{reached[-1]:.0%}"
+        assert step.note.facts["expected"] == f"{sum(reached):.2f} tokens"
+        assert step.note.facts["probability of the whole"] == f"{reached[-1]:.0%}"
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -15,7 +15,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import METHODS
 from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
 from tests.parts import material, run_lane, tiny_target
 

@@ -14,8 +14,10 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.drafters.rest import RestDrafter
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
+from specrace.engine.spec import RaceSpec
 from specrace.model.loading import load_target
+from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
 from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
@@ -190,9 +192,9 @@ def test_a_race_hands_over_its_index() -> None:
     spec = RaceSpec(("rest",), max_new_tokens=30)
     said = [token for step in generate(target, "vanilla", prompt, max_new_tokens=30) for token in step.emitted]
     index = SuffixIndex([[9, 9], [*prompt, *said], [3, 4, 8]])
-    finished = list(race(target, prompt, spec, corpus_index=index))[-1]
+    finished = list(race(target, prompt, spec, sources=Sources(corpus_index=index)))[-1]
     assert isinstance(finished, Finished) and finished.lanes[1].identical
-    steps = list(generate(target, "rest", prompt, max_new_tokens=30, corpus_index=index))
+    steps = list(generate(target, "rest", prompt, max_new_tokens=30, sources=Sources(corpus_index=index)))
     assert len(steps) == finished.lanes[1].steps <= 1 + len(said) / 8
     assert [token for step in steps for token in step.emitted] == said
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -191,3 +192,13 @@ def test_the_words_of_older_versions_are_read() -> None:
     assert isinstance(started, Started)
     assert started.lanes[0].verifier == started.about["settings"]["verifier"] == "rejection"
     assert from_json(to_json(started)) == started
+
+
+class Version(str):
+    """As torch's own."""
+
+
+def test_a_library_s_own_kind_of_text_or_number_is_written_as_a_plain_one() -> None:
+    written = to_json(Started((), 1, 0.0, {"torch": Version("2.13"), "ms": np.float64(0.5)}))
+    assert json.loads(json.dumps(written))["about"] == {"torch": "2.13", "ms": 0.5}
+    assert type(written["about"]["torch"]) is str and type(written["about"]["ms"]) is float

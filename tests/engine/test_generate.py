@@ -12,9 +12,11 @@ from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters.vanilla import VanillaDrafter
 from specrace.engine.lane import Lane
-from specrace.engine.race import RaceSpec, RaceTarget, generate, race, result
+from specrace.engine.race import RaceTarget, generate, race, result
+from specrace.engine.spec import RaceSpec
 from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
+from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
 from tests.parts import VOCAB, function_lane, material, tiny_target
 
@@ -47,11 +49,17 @@ def test_sizes_rules_and_documents_reach_the_drafter(target: Target) -> None:
     assert all(step.checks is not None for step in drawn)
     corpus = NGramCounts()
     corpus.extend_apart([[9, 7]])
-    assert next(generate(target, "bigram", (9,), corpus=corpus, max_new_tokens=5)).tree.tokens[:2] == (9, 7)
+    assert next(generate(target, "bigram", (9,), sources=Sources(corpus), max_new_tokens=5)).tree.tokens[:2] == (9, 7)
     index = SuffixIndex([(9, 8, 7, 6)])
-    assert next(generate(target, "rest", (9, 8), corpus_index=index, max_new_tokens=5)).tree.tokens == (8, 7, 6)
+    assert next(
+        generate(target, "rest", (9, 8), sources=Sources(corpus_index=index), max_new_tokens=5)
+    ).tree.tokens == (8, 7, 6)
     past = ((9, 8, 7, 6),)
-    assert next(generate(target, "suffix", (9, 8), past=past, max_new_tokens=5)).tree.tokens == (8, 7, 6)
+    assert next(generate(target, "suffix", (9, 8), sources=Sources(past=past), max_new_tokens=5)).tree.tokens == (
+        8,
+        7,
+        6,
+    )
 
 
 def test_a_result_has_the_figures_of_the_steps(target: Target) -> None:

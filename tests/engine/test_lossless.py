@@ -17,9 +17,11 @@ from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.drafters import METHODS, Drafter
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.model.kv import Prefix
 from specrace.model.loading import trace_forwards
-from specrace.model.target import Prefix, Target
+from specrace.model.target import Target
 from tests.parts import (
     ARCHITECTURES,
     EOS,

@@ -18,8 +18,9 @@ from specrace.core.verify import Scores
 from specrace.engine import pace
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, long_share, pace_range, share_of_jumps
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView, report
 from tests.engine.test_race import PROMPT, FunctionTarget
 from tests.parts import FunctionSession, Scripted, markov
@@ -215,7 +216,7 @@ def test_a_model_too_slow_to_warm_every_size_still_warms_the_largest(machine: Ma
     target = WorkingTarget(machine)
     spec = RaceSpec(LANES)
     racing.warm_up(target, target.prefill(PROMPT), PROMPT, spec, None)
-    largest = {spec.lane_budget(name, "cpu") + 1 for name in LANES}
+    largest = {plan_lane(spec, name, "cpu").num_draft + 1 for name in LANES}
     assert largest <= {rows for rows, _ in target.seen} < set(range(1, 34))
 
 

@@ -18,7 +18,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS
 from specrace.engine.lane import Lane
-from specrace.engine.race import MAX_NEW_TOKENS, MAX_NUM_DRAFT, RaceSpec, generate, in_race_time, race
+from specrace.engine.race import generate, in_race_time, race
+from specrace.engine.spec import RaceSpec, plan_lane
 from tests.parts import (
     VOCAB,
     CopyingModel,
@@ -289,7 +290,9 @@ def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch:
     model = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
     prompt, differing = random_prompt(random.Random(0)), 0
     for place in range(8):
-        monkeypatch.setattr(sys.modules["specrace.engine.race"], "first_difference", lambda *_, place=place: place)
+        monkeypatch.setattr(
+            sys.modules["specrace.engine.race"], "compare", lambda *_, place=place, **__: (False, place)
+        )
         events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
         said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference
         assert told is not None and told.position == place and told.best[0] == str(said[place])
@@ -316,10 +319,10 @@ def test_in_race_time_steps_no_lane_that_has_ended() -> None:
 
 def test_num_draft_is_for_drafters_only_and_zero_is_a_number() -> None:
     spec = RaceSpec(ALL, num_draft=0)
-    assert {spec.lane_budget(name, "cpu") for name in ALL} == {0}
-    assert RaceSpec(ALL, num_draft=7).lane_budget("vanilla", "cpu") == 0
-    assert RaceSpec(ALL, num_draft=7).lane_budget("lookahead", "cpu") == 7
-    assert RaceSpec(ALL).lane_budget("trie", "cuda") == 32
+    assert {plan_lane(spec, name, "cpu").num_draft for name in ALL} == {0}
+    assert plan_lane(RaceSpec(ALL, num_draft=7), "vanilla", "cpu").num_draft == 0
+    assert plan_lane(RaceSpec(ALL, num_draft=7), "lookahead", "cpu").num_draft == 7
+    assert plan_lane(RaceSpec(ALL), "trie", "cuda").num_draft == 32
     for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, num_draft=3, max_new_tokens=30)))):
         assert step.tree.num_draft <= 3
 
@@ -328,9 +331,9 @@ def test_options_reach_their_lane_and_decide_its_budget() -> None:
     spec = RaceSpec(
         ("lookahead", "trie"), options={"lookahead": {"n": "4", "window": 2, "guesses": 1}, "trie": {"n": 5}}
     )
-    assert spec.lane_options("lookahead", "cpu")["n"] == 4
-    assert spec.lane_options("lookahead", "cuda")["window"] == 2
-    assert spec.lane_budget("lookahead", "cpu") == (4 - 1) * (2 + 1) - 1
+    assert plan_lane(spec, "lookahead", "cpu").options["n"] == 4
+    assert plan_lane(spec, "lookahead", "cuda").options["window"] == 2
+    assert plan_lane(spec, "lookahead", "cpu").num_draft == (4 - 1) * (2 + 1) - 1
     events = list(race(target(), PROMPT, spec))
     started = events[0]
     assert isinstance(started, Started)
@@ -346,7 +349,7 @@ def test_options_reach_their_lane_and_decide_its_budget() -> None:
         {"lanes": "trie"},
         {"lanes": ("",)},
         {"num_draft": -1},
-        {"num_draft": MAX_NUM_DRAFT + 1},
+        {"num_draft": 1025},
         {"temperature": math.nan},
         {"temperature": math.inf},
         {"temperature": -math.inf},
@@ -360,7 +363,7 @@ def test_options_reach_their_lane_and_decide_its_budget() -> None:
         {"seed": 2**64},
         {"max_new_tokens": 0},
         {"max_new_tokens": -3},
-        {"max_new_tokens": MAX_NEW_TOKENS + 1},
+        {"max_new_tokens": 4097},
         {"options": {"trie": {"depth": 4}}},
         {"options": {"trie": {"n": 1}}},
         {"options": {"trie": {"n": "many"}}},

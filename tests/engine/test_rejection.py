@@ -15,8 +15,9 @@ from specrace.core.rejection import NOTE, Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, Material
 from specrace.engine.lane import Lane
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.draft_model import DraftModel
 from specrace.model.loading import trace_forwards
 from specrace.model.sampling import warp
@@ -108,7 +109,7 @@ def test_sampled_drafts_that_are_matched_print_vanillas_text(target: Target) -> 
 
 def test_a_lane_that_is_told_not_to_sample_matches(target: Target) -> None:
     spec = RaceSpec(("bigram", "trigram"), options={"bigram": {"sampled": "no"}}, **REJECTION)
-    assert [spec.lane_verifier(name, "cpu") for name in spec.lanes] == ["match", "match", "rejection"]
+    assert [plan_lane(spec, name, "cpu").verifier for name in spec.lanes] == ["match", "match", "rejection"]
     finished = list(race(target, PROMPT, spec))[-1]
     assert isinstance(finished, Finished) and [lane.identical for lane in finished.lanes] == [True, True, None]
 
@@ -126,7 +127,7 @@ def test_budgets_and_lengths_at_the_edge(target: Target, num_draft: int) -> None
     ("values", "words"),
     [
         ({"verifier": "rejection"}, "temperature above 0"),
-        ({"verifier": "typical", "temperature": 1.0}, "'typical'; choose from match, rejection"),
+        ({"verifier": "typical", "temperature": 1.0}, "'typical' cannot be used; give match or rejection"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(values: dict[str, Any], words: str) -> None:

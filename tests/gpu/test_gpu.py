@@ -12,7 +12,8 @@ from specrace.core.cost_curve import row_counts
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
+from specrace.engine.spec import RaceSpec
 from specrace.model.graphs import CudaRecorder
 from specrace.model.loading import record_graphs
 from specrace.model.sampling import Sampler

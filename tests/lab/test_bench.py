@@ -12,7 +12,8 @@ from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import RaceSpec, gather
+from specrace.engine.race import gather
+from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
 from specrace.lab.figures import summarise
 from specrace.lab.peers import PeerRun, make_peers
@@ -82,7 +83,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
     now = iter(given)
 
     def remember(*values: Any) -> Any:
-        seen[current[0].id].append(list(values[-1]))
+        seen[current[0].id].append(list(values[-1].past))
         return gather(*values)
 
     def told(what: str) -> None:

@@ -21,10 +21,12 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.lab import calibrate as calibrating
 from specrace.lab.calibrate import cache_file, calibrate, load_cached, measure
-from specrace.model.target import Session, Target
+from specrace.model.scorer import Session
+from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.parts import Scripted, continuation, function_lane, markov
 
@@ -286,7 +288,7 @@ def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: 
     assert file is not None
     STEEP.save(file)
     bench = Workbench.open(documents=[tmp_path / "note.md"])
-    assert bench.curve == STEEP and bench.on(bench.documents).curve == STEEP
+    assert bench.curve == STEEP and bench.on(bench.documents, bench.retriever.index).curve == STEEP
     started = next(iter(bench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
     assert isinstance(started, Started)
     assert started.lanes[1].num_draft <= 4

@@ -14,7 +14,8 @@ from typing import Any
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, race
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
 from specrace.model import tensor_parallel
 from specrace.model.loading import load_target
 from specrace.model.target import Target

@@ -15,7 +15,8 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
+from specrace.engine.spec import RaceSpec
 from specrace.hf import custom_generate
 from specrace.model import device_map, loading
 from specrace.model.draft_model import DraftModel

@@ -17,13 +17,15 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.race import RaceSpec, gather, make_lane, race
+from specrace.engine.race import gather, make_lane, race
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import Bench, BenchPrompt
 from specrace.model.draft_model import DraftModel
 from specrace.model.graphs import COLUMN_STEP
 from specrace.model.kv import KVStore
 from specrace.model.loading import record_graphs
-from specrace.model.target import GraphedSession, Target
+from specrace.model.scorer import GraphedSession
+from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
 from specrace.ngrams.suffix_index import SuffixIndex
 from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
@@ -112,7 +114,7 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
     material = gather(target, prompt, spec, assumed_curve("cuda"), None, index, ())
     lane, most = make_lane(target, name, target.prefill(prompt), material, spec), 0
-    buckets = row_counts(spec.lane_budget(name, "cuda") + 1)
+    buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     small.forwards.clear()
     while not lane.end:
         target.forwards.clear()
@@ -201,7 +203,7 @@ def test_a_tree_takes_the_next_bucket_and_a_larger_one_runs_eagerly() -> None:
         before = double.replayed
         session.score(TokenTree.chain(5, [7] * (size - 1)))
         assert double.replayed == before + 1
-    assert {rows for rows, _ in session._lent.buckets} == {1, 9, 17, 33, 65}
+    assert {rows for rows, _ in session._pooled.buckets} == {1, 9, 17, 33, 65}
     before = double.replayed
     assert len(session.score(TokenTree.chain(5, [7] * 65)).targets) == 66
     assert double.replayed == before
@@ -211,11 +213,11 @@ def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
     target, double = graphed("llama")
     first = session_of(target, [3, 4, 5], rows=(1, 5))
     recorded = double.recorded
-    assert {(1, COLUMN_STEP), (5, COLUMN_STEP)} <= set(first._lent.buckets)
+    assert {(1, COLUMN_STEP), (5, COLUMN_STEP)} <= set(first._pooled.buckets)
     del first
     second = session_of(target, [3, 4, 5], rows=(1, 81))
     assert target.graphs is not None and target.graphs.num_stores == 1
-    assert double.recorded == recorded + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._lent.buckets)
+    assert double.recorded == recorded + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._pooled.buckets)
     # Of 5 rows it has a graph, but not by this wish: what a step takes must not hang on who was there before.
     before = double.replayed
     inputs = target.graphs.inputs(81)
@@ -224,7 +226,7 @@ def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
     assert double.replayed == before + 1 and inputs.tensors.ids[0, :3].tolist() == [5, 6, 7]
 
 
-def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_lent() -> None:
+def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_reused() -> None:
     target, double = graphed("llama", max_position_embeddings=4096)
     wanted = ((1, 33), (1, 81), (1, 121))
     sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in wanted]
@@ -240,15 +242,15 @@ def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
     target, _ = graphed("llama", max_position_embeddings=4096)
     rows = (1, 9, 17, 33)
     session = session_of(target, [3] * (COLUMN_STEP - 100), room=200, rows=rows)
-    found = {each: sorted(end for other, end in session._lent.buckets if other == each) for each in rows}
+    found = {each: sorted(end for other, end in session._pooled.buckets if other == each) for each in rows}
     assert found == {each: [COLUMN_STEP, 2 * COLUMN_STEP] for each in rows}
     store = session.store
     while store.length < COLUMN_STEP + 50:
-        assert session._lent.logits(TokenTree.chain(3, [4] * 7)) is not None
+        assert session._pooled.logits(TokenTree.chain(3, [4] * 7)) is not None
         session.keep(tuple(range(8)))
 
 
-def test_stores_and_their_graphs_are_lent_again_and_never_made_anew() -> None:
+def test_stores_and_their_graphs_are_pooled() -> None:
     target, double = graphed("llama")
     first = session_of(target, [3, 4, 5])
     data, recorded = first.store.data, double.recorded

@@ -12,8 +12,10 @@ from torch import Tensor
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specrace.core.errors import InputError
-from specrace.core.sampling_params import MAX_SEED, SamplingParams
+from specrace.core.sampling_params import SamplingParams
 from specrace.model.sampling import Sampler, warp
+
+MAX_SEED = 2**63 - 1
 
 
 def draw(logits: Tensor, positions: list[int], **params: float) -> list[int]:

@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_leaves
 
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.model.kv import KVStore
-from specrace.model.target import Prefix, Session, Target
+from specrace.model.kv import KVStore, Prefix
+from specrace.model.scorer import Session
+from specrace.model.target import Target
 from tests.parts import tiny_target
 
 CONTEXTS = (1024, 8192, 32768)

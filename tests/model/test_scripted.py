@@ -14,7 +14,8 @@ from specrace.core.cost_curve import assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
+from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.score import forced_steps

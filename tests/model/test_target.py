@@ -15,7 +15,8 @@ from specrace.core.events import Finished
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec, generate, race
+from specrace.engine.race import generate, race
+from specrace.engine.spec import RaceSpec
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target

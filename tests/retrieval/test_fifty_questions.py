@@ -8,7 +8,7 @@ from collections import Counter
 from specrace.core.events import Finished, LaneResult
 from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench
 
 MORE = (

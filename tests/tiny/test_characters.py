@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from specrace.core.events import Finished, Started
 from specrace.core.shipped import ASSETS
 from specrace.drafters.sampled_rows import SampledRows
-from specrace.engine.race import RaceSpec
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.loading import load_target
 from specrace.ngrams.dense import LARGEST_VOCABULARY
 from specrace.tiny import characters
@@ -95,7 +95,8 @@ def test_the_models_tables_are_dense() -> None:
     from specrace.drafters import Material, find_method
 
     drafter = find_method("trigram").build(
-        Material((1, 2, 3), target.vocab_size, params=spec.sampling_params()), **spec.lane_options("trigram", "cpu")
+        Material((1, 2, 3), target.vocab_size, params=spec.sampling_params()),
+        **plan_lane(spec, "trigram", "cpu").options,
     )
     assert isinstance(drafter.rows, SampledRows) and drafter.rows._dense is not None  # type: ignore[attr-defined]
     assert drafter.rows._dense.trigrams.shape == (65, 65, 65)  # type: ignore[attr-defined]

@@ -48,13 +48,13 @@ def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
     assert {name: common[name] for name in preset.common} == preset.common
     assert all(common[name] == DEFAULTS[name] for name in COMMON if name not in preset.common)
     options = read_options(values[len(COMMON) :])
-    asked = asking.read_asking("Why?", **common, options=options)
+    asked = asking.read_asking("Why?", common.pop("lanes"), common, options)
     checked = {lane: METHODS[lane].check(own) for lane, own in preset.options.items()}
     assert {lane: METHODS[lane].check(own) for lane, own in asked.spec.options.items()} == checked
 
 
 def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
-    asked = asking.read_asking("Why?", ["trie"], options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
+    asked = asking.read_asking("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
     assert asked.spec.options == {"trie": {"n": 5}}
 
 
@@ -78,14 +78,14 @@ def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
 )
 def test_options_that_cannot_be_are_one_sentence(options: Any, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        asking.read_asking("Why?", ["trie", "lookahead"], options=options)
+        asking.read_asking("Why?", ["trie", "lookahead"], {}, options=options)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 800
 
 
 @pytest.mark.parametrize("given", [{"model": 3}, {"model": ["tiny"]}, {"dtype": {}}])
 def test_names_are_words(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="not a name"):
-        asking.read_asking("Why?", ["trie"], **given)
+        asking.read_asking("Why?", ["trie"], {}, **given)
 
 
 class Bench:

@@ -1,0 +1,119 @@
+"""The settings of a race in one table, which the library, the command line, the page, its links and its API read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specrace.core.errors import InputError
+
+MATCH, REJECTION = "match", "rejection"
+VERIFIERS = (MATCH, REJECTION)
+# So much of a wrong value is repeated in a message.
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number or a choice: its default, bounds (both included), label and help.
+
+    A number is whole where its `low` is an int. `shared_low` and `shared_high` are the bounds on a page that strangers
+    use, `step` that of its slider. `link` is the parameter of a link that sets it. A `default` of None reads "auto".
+    """
+
+    name: str
+    default: Any
+    label: str
+    help: str
+    low: float = 0
+    high: float = 0
+    shared_low: float | None = None
+    shared_high: float | None = None
+    step: float = 1
+    link: str = ""
+    choices: Sequence[str] = ()
+
+    def bounds(self, *, shared: bool = False) -> tuple[float, float]:
+        """The least and the greatest value."""
+        low, high = self.shared_low if shared else None, self.shared_high if shared else None
+        return self.low if low is None else low, self.high if high is None else high
+
+    def range(self, *, shared: bool = False) -> str:
+        """What may be given, in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        low, high = self.bounds(shared=shared)
+        auto = " or auto" if self.default is None else ""
+        return f"{'a whole number' if isinstance(self.low, int) else 'a number'} from {low} to {high}{auto}"
+
+    def check(self, value: Any, *, shared: bool = False) -> Any:
+        """`value` as the int, float or word it stands for. Raises InputError for any other, in one sentence."""
+        if self.default is None and (value is None or str(value)[:_SHOWN].strip().lower() in ("", "auto")):
+            return None
+        found = self._read(value)
+        low, high = self.bounds(shared=shared)
+        if found is None or not (isinstance(found, str) or low <= found <= high):
+            raise InputError(f"{self.label}: {_shown(value)} cannot be used; give {self.range(shared=shared)}.")
+        return found
+
+    def _read(self, value: Any) -> str | float | None:
+        """`value` in this setting's type; None where it has another."""
+        if self.choices:
+            return value if isinstance(value, str) and value in self.choices else None
+        number = _number(value)
+        if number is None or not isinstance(self.low, int):
+            return number
+        return int(number) if number == int(number) else None
+
+
+def _number(value: Any) -> float | None:
+    """The finite number that `value` is, or that a link or a text field spells."""
+    try:
+        if isinstance(value, str):
+            value = int(value) if value.strip().isdecimal() else float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+    except (ValueError, OverflowError):
+        return None
+    return value
+
+
+def _shown(value: Any) -> str:
+    # An int of more than 4,300 digits has no str.
+    if isinstance(value, int) and value.bit_length() > 8 * _SHOWN:
+        return "this number"
+    text = str(value) if _number(value) is not None else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_ALL = (
+    Setting("max_new_tokens", 160, "New tokens", "The longest answer.", 1, 4096, shared_high=512, link="tokens"),
+    Setting("passages", 4, "Passages", "Put in the prompt.", 1, 12, link="passages"),
+    Setting(
+        "num_draft",
+        None,
+        "Draft tokens",
+        "The most in a step, for every lane; auto is what pays on this machine, if it was measured.",
+        0,
+        1024,
+        shared_high=128,
+        link="draft",
+    ),
+    Setting(
+        "temperature", 0.0, "Temperature", "0 is greedy.", 0.0, 10.0, shared_high=2.0, step=0.05, link="temperature"
+    ),
+    Setting("top_p", 1.0, "Top-p", "The share of choices kept.", 1e-9, 1.0, shared_low=0.05, step=0.05, link="top_p"),
+    Setting("top_k", 0, "Top-k", "The number of choices kept; 0 keeps all.", 0, 2**31 - 1),
+    Setting("seed", 0, "Seed", "The same draws in every lane.", 0, 2**63 - 1, shared_high=2**31 - 1, link="seed"),
+    Setting(
+        "verifier",
+        MATCH,
+        "Verifier",
+        "Match prints vanilla's very text; rejection, for lanes that sample their drafts, keeps its distribution only.",
+        choices=VERIFIERS,
+        link="verifier",
+    ),
+)
+SETTINGS = {setting.name: setting for setting in _ALL}

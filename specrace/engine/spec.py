@@ -1,0 +1,97 @@
+"""What is raced and how, and what that means for each lane on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specrace.core.cost_curve import CostCurve, best_budget
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.settings import MATCH, REJECTION, SETTINGS
+from specrace.drafters import find_method
+from specrace.drafters.base import Method
+
+DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie")
+# The settings of `specrace.core.settings` that a spec has.
+SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
+
+
+@dataclass(frozen=True)
+class RaceSpec:
+    """The lanes of a race and its settings. Vanilla always runs, first: the others are measured against it.
+
+    `num_draft` None leaves every lane its method's default. Under the verifier "rejection" the lanes that can sample
+    their drafts do so and are verified by rejection sampling; the others match, as all do under "match". Raises
+    InputError for unknown lanes and options, and for values out of bounds.
+    """
+
+    lanes: tuple[str, ...] = DEFAULT_LANES
+    max_new_tokens: int = SETTINGS["max_new_tokens"].default
+    num_draft: int | None = SETTINGS["num_draft"].default
+    temperature: float = SETTINGS["temperature"].default
+    top_p: float = SETTINGS["top_p"].default
+    top_k: int = SETTINGS["top_k"].default
+    seed: int = SETTINGS["seed"].default
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    verifier: str = MATCH
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lanes", tuple(dict.fromkeys(("vanilla", *self.lanes))))
+        for name in self.lanes:
+            find_method(name)
+        for name, values in self.options.items():
+            find_method(name).check(values)
+        for name in SPEC_SETTINGS:
+            object.__setattr__(self, name, SETTINGS[name].check(getattr(self, name)))
+        if self.verifier == REJECTION and not self.temperature:
+            raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the verifier match.")
+
+    def sampling_params(self) -> SamplingParams:
+        """How tokens are chosen."""
+        return SamplingParams(self.temperature, self.top_p, self.top_k, self.seed)
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings, for the record."""
+        return {name: getattr(self, name) for name in SPEC_SETTINGS}
+
+
+@dataclass(frozen=True)
+class LanePlan:
+    """A lane on a kind of device: its method, its options, its verifier, and the most draft tokens of one step."""
+
+    method: Method
+    options: Mapping[str, int | bool]
+    verifier: str
+    num_draft: int
+
+
+def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None) -> LanePlan:
+    """The plan of a lane on "cpu" or "cuda": what the spec asks for, else its method's defaults there.
+
+    The number of draft tokens that the spec leaves open is what pays on the machine's cost `curve`; without a curve,
+    and where a method has no profile, it is the method's default.
+    """
+    method = find_method(name)
+    sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
+    options = method.defaults(device) | sampled | method.check(spec.options.get(name, {}))
+    rejects = spec.verifier == REJECTION and method.samples and options["sampled"]
+    num_draft = method.budget(device, options)
+    if name != "vanilla" and spec.num_draft is not None:
+        num_draft = spec.num_draft
+    elif curve is not None and method.profile is not None and num_draft:
+        # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
+        most = curve.rows[-1] - 1
+        num_draft = best_budget(curve, method.profile.gains(most), least=min(1, most), price=method.profile.price)
+    return LanePlan(method, options, REJECTION if rejects else MATCH, num_draft)
+
+
+def plan_lanes(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> dict[str, LanePlan]:
+    """The plan of each lane, by name, in the spec's order."""
+    return {name: plan_lane(spec, name, device, curve) for name in spec.lanes}
+
+
+def largest_draft(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> int:
+    """The most draft tokens of any lane in one step."""
+    return max(plan.num_draft for plan in plan_lanes(spec, device, curve).values())

@@ -1,0 +1,29 @@
+"""Where a model's texts end: its context length and its end tokens, read from the configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def max_context(config: Any) -> int:
+    """Most tokens of the model; a sliding window counts as the limit, since inside it attention is full."""
+    longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or 1 << 20
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    slides = {"sliding_attention", "local"} & set(kinds) if kinds else getattr(config, "use_sliding_window", True)
+    window = getattr(config, "sliding_window", None) or getattr(config, "window_size", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Past its first length it rotates every key differently, so a draft that reaches over would score otherwise.
+        longest = min(longest, rope.get("original_max_position_embeddings") or longest)
+    return min(longest, window) if window and slides else int(longest)
+
+
+def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a text, by the generation config, the config and the tokenizer."""
+    found: set[int] = set()
+    generation = getattr(model, "generation_config", None)
+    for ids in (getattr(generation, "eos_token_id", None), model.config.eos_token_id):
+        found |= set(ids) if isinstance(ids, (list, tuple)) else {ids} if ids is not None else set()
+    if not found and tokenizer is not None and tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    return frozenset(found)

@@ -1,0 +1,209 @@
+"""The scorer: any Hugging Face decoder-only language model with full attention, run over a token tree at a time."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specrace.core.clock import own_ms
+from specrace.core.cost_curve import row_counts
+from specrace.core.errors import InputError
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores
+from specrace.model.device_map import distinct, layer_devices
+from specrace.model.graphs import GraphedStore, GraphPool
+from specrace.model.kv import KVStore, Prefix
+from specrace.model.limits import max_context
+from specrace.model.sampling import Sampler, warp
+from specrace.model.traced import TracedForward, run_tree
+from specrace.model.tree_inputs import TreeInputs
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# The row counts of graphs by default.
+_ROWS = row_counts(65)
+
+
+class Scorer:
+    """A model and its tokenizer (None for a bare model).
+
+    With `graphs` (GPU) or `traced` (CPU) forwards are replayed without Python; `loading` sets and checks them, and
+    gives the reason in `eager_because` where they are not. A model may lie on several devices (`layer_devices`):
+    tokens enter on the first, `device`, keys and values stay with their layer, logits are read on the device that
+    computes them. Raises InputError for a model on several devices whose layers are not found.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name or _model_name(str(model.config._name_or_path)) or type(model).__name__
+        self.config = model.config.get_text_config()
+        self.dtype: torch.dtype = model.dtype
+        self.vocab_size: int = self.config.vocab_size
+        self.max_context = max_context(self.config)
+        self.num_layers: int = self.config.num_hidden_layers
+        self.layer_devices = layer_devices(model, self.num_layers)
+        self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device
+        self.devices = distinct((self.device, *self.layer_devices))
+        accepted = inspect.signature(model.forward).parameters
+        self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        # A CPU's attention is slow for a single 16-bit row: two, one of them inert, cost a quarter less.
+        self._least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
+        self._inputs: dict[int, TreeInputs] = {}
+        self.graphs: GraphPool | None = None
+        self.traced: TracedForward | None = None
+        self.eager_because = "on several devices" if self.layer_devices else ""
+
+    @torch.inference_mode()
+    def prefill(self, prompt: Sequence[int]) -> Prefix:
+        """Run the prompt but its last token, which is the first step's root. Raises InputError for an empty one."""
+        if not prompt:
+            raise InputError("The prompt is empty; give at least one token.")
+        if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
+            raise InputError(
+                f"The prompt has token {max(prompt)} and {self.name} has a vocabulary of {self.vocab_size}: "
+                "the tokenizer belongs to another model."
+            )
+        began = own_ms()
+        store = self.new_store(max(1, len(prompt) - 1))
+        if len(prompt) > 1:
+            self.read(store, prompt[:-1])
+        self.synchronize()
+        return Prefix(store, own_ms() - began)
+
+    def new_store(self, capacity: int) -> KVStore:
+        """An empty store for `capacity` tokens."""
+        return KVStore(self.num_layers, capacity, self.layer_devices)
+
+    def read(self, store: KVStore, tokens: Sequence[int]) -> None:
+        """Fill an empty `store` with `tokens` in one forward and commit them; for callers in inference mode."""
+        ids = torch.tensor([tokens], device=self.device)
+        positions = torch.arange(len(tokens), device=self.device)[None]
+        self.model(
+            input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
+        )
+        store.commit(len(tokens))
+
+    @torch.inference_mode()
+    def plain_logits(self, tokens: Sequence[int]) -> Tensor:
+        """[N, V] by a plain forward without a store: the reference that trees are checked against."""
+        logits: Tensor = self.model(input_ids=torch.tensor([tokens], device=self.device)).logits[0]
+        return logits
+
+    @torch.inference_mode()
+    def session(
+        self,
+        prefix: Prefix,
+        room: int,
+        params: SamplingParams | None = None,
+        num_top: int = 0,
+        rows: Sequence[int] = _ROWS,
+    ) -> Session:
+        """A lane's own session: a clone of `prefix` with room for `room` tokens more.
+
+        With graphs, those for `rows` are recorded here, before any clock starts; a tree runs in the smallest that fits.
+        """
+        sampler = Sampler(params or SamplingParams())
+        if self.graphs is not None:
+            return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows), sampler, num_top)
+        store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
+        return Session(self, store, sampler, num_top)
+
+    @torch.inference_mode()
+    def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
+        """One forward over the tree after `store`: [N, V]. The tree's KV is written but not committed."""
+        return self.run(store, tree)
+
+    def run(self, store: KVStore, tree: TokenTree) -> Tensor:
+        """As `logits`, for callers in inference mode: entering it costs a hundredth of a small model's step."""
+        size, base = len(tree), store.length
+        store.check_room(size)
+        # Padding only saves time: without room for it the tree runs as it is.
+        inputs = self.inputs(min(max(size, self._least_rows), store.capacity - base))
+        inputs.fill(tree, base)
+        return self.forward(store, inputs, base + inputs.rows)[:size]
+
+    def inputs(self, rows: int) -> TreeInputs:
+        """The buffers for trees of up to `rows` nodes, made once."""
+        if rows not in self._inputs:
+            self._inputs[rows] = TreeInputs(rows, self.device, self.dtype)
+        return self._inputs[rows]
+
+    def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
+        """The model over `inputs`, which sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
+        if self.traced is not None and store.data is not None:
+            return self.traced(inputs.tensors, store.data[..., :end, :])
+        return run_tree(self.model, store, inputs.tensors, end)
+
+    def synchronize(self) -> None:
+        """Wait for the devices, so that a clock that is read next has seen all the work."""
+        if self.device.type == "cuda":
+            for device in self.devices:
+                torch.cuda.synchronize(device)
+
+
+class Session:
+    """A lane's side of the scorer: its cache, its sampler."""
+
+    def __init__(self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
+        self.scorer, self.store, self.sampler, self.num_top = scorer, store, sampler, num_top
+
+    @torch.inference_mode()
+    def logits(self, tree: TokenTree) -> Tensor:
+        """[N, V] by one forward."""
+        return self.run(tree)
+
+    def run(self, tree: TokenTree) -> Tensor:
+        """The same, for callers in inference mode."""
+        return self.scorer.run(self.store, tree)
+
+    @torch.inference_mode()
+    def score(self, tree: TokenTree) -> Scores:
+        """The model's token at every node: one forward, one copy to the host."""
+        logits = self.run(tree)
+        base = self.store.length + 1
+        targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
+        if not self.num_top:
+            return Scores(tuple(targets.tolist()))
+        top = logits.topk(min(self.num_top, logits.shape[-1]), dim=-1).indices
+        both = torch.cat([targets[:, None], top], dim=-1).tolist()
+        return Scores(tuple(row[0] for row in both), tuple(tuple(row[1:]) for row in both))
+
+    @torch.inference_mode()
+    def score_distributions(self, tree: TokenTree) -> np.ndarray:
+        """The model's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
+        logits = self.run(tree).float()
+        probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
+        return probs
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the KV of the accepted nodes; the rest is written over."""
+        self.store.keep(path)
+        self.scorer.synchronize()
+
+
+class GraphedSession(Session):
+    """A session on a pooled store, which replays the forwards recorded there."""
+
+    def __init__(self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
+        super().__init__(scorer, pooled.store, sampler, num_top)
+        self._pooled = pooled
+        # The lane drops its session when it is done; the store and its graphs serve the next one.
+        finalize(self, pooled.release)
+
+    def run(self, tree: TokenTree) -> Tensor:
+        """[N, V]; valid until the next forward on any graphed session."""
+        replayed = self._pooled.logits(tree)
+        return super().run(tree) if replayed is None else replayed
+
+
+def _model_name(path: str) -> str:
+    """A hub id as it is; of a folder only its name, because its place is private to the machine."""
+    return Path(path).name if Path(path).is_absolute() else path

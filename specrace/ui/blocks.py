@@ -1,0 +1,93 @@
+"""Gradio's page with what it lacks: errors that keep a visitor's words out of the log, and uploads with limits."""
+
+from __future__ import annotations
+
+import html
+import logging
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import gradio as gr
+from gradio.processing_utils import save_bytes_to_cache
+from gradio.utils import get_upload_folder
+from gradio_client import utils as gradio_client
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from specrace.core.errors import InputError
+from specrace.retrieval.documents import SUFFIXES
+from specrace.ui import uploads
+from specrace.ui.guard import API, UPLOAD
+from specrace.ui.helper import OUR_FAULT
+from specrace.ui.limits import Visitors
+
+log = logging.getLogger(__name__)
+
+
+class Page(gr.Blocks):
+    """Unlike Gradio's own, it prints no error of a component, which quotes its input, and fetches no address."""
+
+    async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
+        """Handle an event. Raises gr.Error with a sentence for the visitor."""
+        try:
+            gradio_client.traverse(inputs, _refuse_address, gradio_client.is_file_obj_with_meta)
+            return dict(await super().process_api(block_fn, inputs, *rest, **named))
+        except InputError as error:
+            # A toast is HTML; a visitor's own words in it stay words.
+            raise gr.Error(html.escape(str(error), quote=False), print_exception=False) from None
+        except gr.Error as error:
+            error.print_exception = False
+            raise
+        except Exception:
+            log.exception("an event failed")
+            raise gr.Error(OUR_FAULT, print_exception=False) from None
+
+
+def upload_routes(page: gr.Blocks, visitors: Visitors) -> list[Route]:
+    """Where documents arrive, in place of Gradio's own routes: those take any number of files of any kind."""
+
+    async def receive(request: Request) -> Response:
+        try:
+            async with request.form(max_files=uploads.MAX_FILES, max_fields=0) as form:
+                files = _documents(form)
+                visitors.upload(request.client.host if request.client else None, len(files))
+                paths = [await anyio.to_thread.run_sync(_keep, name, await file.read()) for name, file in files]
+        except (InputError, HTTPException) as error:
+            code = error.status_code if isinstance(error, HTTPException) else 400
+            return PlainTextResponse(str(getattr(error, "detail", error)), code)
+        page.upload_file_set.update(paths)
+        return JSONResponse(paths)
+
+    async def progress(_: Request) -> Response:
+        """By the time that anybody asks, they are there."""
+        return PlainTextResponse('data: {"msg": "done"}\n\n', media_type="text/event-stream")
+
+    return [Route(UPLOAD, receive, methods=["POST"]), Route(f"{API}/upload_progress", progress)]
+
+
+def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
+    """The files in a form, each with a name that is safe on disk. Raises InputError for what is no document."""
+    found = []
+    for file in form.getlist("files"):
+        name = Path((file.filename if isinstance(file, UploadFile) else None) or "").name
+        if not isinstance(file, UploadFile) or Path(name).suffix.lower() not in SUFFIXES:
+            raise InputError("Only .md and .txt files can be uploaded.")
+        if (file.size or 0) > uploads.MAX_BYTES:
+            raise InputError(f"A file is larger than {uploads.MAX_BYTES // 1_000_000} MB; upload a shorter one.")
+        found.append((gradio_client.strip_invalid_filename_characters(name), file))
+    return found
+
+
+def _keep(name: str, data: bytes) -> str:
+    return str(save_bytes_to_cache(data, name, get_upload_folder()))
+
+
+def _refuse_address(file: dict[str, Any]) -> dict[str, Any]:
+    # Gradio would download it.
+    if gradio_client.is_http_url_like(file["path"]):
+        raise InputError("Upload the file itself; this server fetches no addresses.")
+    return file
