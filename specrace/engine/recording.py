@@ -66,7 +66,13 @@ def to_json(event: Event) -> dict[str, Any]:
     """A JSON object that `from_json` turns into an equal event. Optional fields that are None are left out."""
     kind = type(event).__name__.lower()
     head: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
-    return head | {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
+    found = msgspec.to_builtins(event, enc_hook=_plain)
+    return head | {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> str | int | float:
+    """A library's own kind of text or number, for instance torch's version, as a plain one."""
+    return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
 
 
 def from_json(row: Any) -> Event:

@@ -46,11 +46,7 @@ class Gallery:
 
 def open_recorded(name: str, content: bytes) -> bytes:
     """The reel, as JSON, of a visitor's own recording. Raises InputError."""
-    name = name[:MAX_NAME] or "This file"
-    try:
-        return reel_json(open_recording(content.decode(), name)).encode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not text; open a race that was saved here.") from error
+    return reel_json(open_recording(content, name[:MAX_NAME] or "This file")).encode()
 
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:

@@ -99,6 +99,12 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
     return page
 
 
+def page_style() -> str:
+    """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
+    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
+    return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
+
+
 def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = None) -> dict[str, Any]:
     """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races."""
     # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
@@ -110,15 +116,12 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         font=[sans, "system-ui", "sans-serif"],
         font_mono=[mono, "monospace"],
     )
-    # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
-    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
-    style = f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
     scripts, head = serve_scripts()
     helper = worker.helper if worker else Helper()
     watch = [watch_route(worker)] if worker else []
     return {
         "theme": theme,
-        "head": style,
+        "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
         # Far more than is read: what Gradio itself refuses never reaches a race, which would then run without it.

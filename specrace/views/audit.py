@@ -103,22 +103,23 @@ def read_recording(path: Path, limits: Limits = PAGE) -> list[Event]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{path} cannot be read (no regular file); give a file that race --save wrote.")
             data = file.read(limits.size + 1)
-        # A file that is cut off may end inside a character.
-        text, _ = codecs.utf_8_decode(data, "strict", False)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text; give a file that race --save wrote.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error
-    return open_recording(text, str(path), limits)
+    return open_recording(data, str(path), limits)
 
 
-def open_recording(text: str, name: str, limits: Limits = PAGE) -> list[Event]:
-    """The events in the text of a recording called `name`. Raises InputError, one sentence, for all else.
+def open_recording(data: bytes, name: str, limits: Limits = PAGE) -> list[Event]:
+    """The checked events in the bytes of a recording called `name`. Raises InputError, one sentence, for all else.
 
     One that is cut off gets a Finished (`cut`) with what its steps add up to.
     """
-    if len(text) > limits.size:
+    if len(data) > limits.size:
         raise InputError(f"{name} is larger than {limits.size // 1_000_000} MB; open a shorter race.")
+    try:
+        # A file that is cut off may end inside a character.
+        text, _ = codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not text; open a race that was saved here.") from error
     events = parse(text, name)
     try:
         return check(events, limits)
@@ -226,8 +227,7 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
 
     It is compared as far as both got, unless both ended; not at all where it draws its own text.
     """
-    own, compared = lane.metrics, lane.info.verifier == MATCH
-    ended = bool(lane.end and vanilla.end)
+    own, compared, ended = lane.metrics, lane.info.verifier == MATCH, bool(lane.end and vanilla.end)
     identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
     result = LaneResult(
         lane=lane.info.lane,

@@ -224,7 +224,7 @@ class RaceView:
 
 
 def describe_draft(step: Step) -> Frame:
-    """A step's draft as a pane shows it: how large it was, what was accepted, and how its first branch went on."""
+    """A step's draft as a pane shows it: its size, the accepted pieces, and the first rejected branch after them."""
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
@@ -243,8 +243,7 @@ def read_origins(about: Mapping[str, Any]) -> Origins:
 def find_spans(step: Step, origins: Origins) -> list[Span]:
     """Where in the passages the accepted tokens were drafted from; neighbours are one span, output has none."""
     spans: list[Span] = []
-    for node in step.accepted_nodes:
-        position = -1 if step.tree.positions is None else step.tree.positions[node]
+    for position in _draft_positions(step):
         origin = origins[position] if 0 <= position < len(origins) else None
         if origin is None:
             continue
@@ -261,14 +260,20 @@ def count_sources(step: Step, origins: Origins) -> list[int]:
 
     [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
     """
-    counts = [len(step.emitted) - step.accepted, 0, 0, 0]
-    for node in step.accepted_nodes:
-        position = -1 if step.tree.positions is None else step.tree.positions[node]
+    positions = _draft_positions(step)
+    counts = [len(step.emitted) - len(positions), 0, 0, 0]
+    for position in positions:
         origin = origins[position] if 0 <= position < len(origins) else None
         place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]
         counts += [0] * (place + 1 - len(counts))
         counts[place] += 1
     return counts
+
+
+def _draft_positions(step: Step) -> list[int]:
+    """For each accepted token, its place in the drafter's own text (prompt, then output); -1 for nowhere."""
+    positions = step.tree.positions
+    return [-1 if positions is None else positions[node] for node in step.accepted_nodes]
 
 
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:

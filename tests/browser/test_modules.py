@@ -15,8 +15,8 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
-from specrace.engine import recording
 from specrace.ui.scripts import STATIC
+from specrace.views.audit import read_recording
 from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
 from tests.browser.parts import SIX_LANES
@@ -80,7 +80,7 @@ def test_the_scripts_add_one_global_name(page: Page) -> None:
           specrace.drawStage({ element, props, server, watch: () => {} });
           document.querySelector('.gallery .card').click();
         }""",
-        [f"/{(STATIC / 'main.js').relative_to(ROOT)}", html, reel_json(recording.load(SIX_LANES))],
+        [f"/{(STATIC / 'main.js').relative_to(ROOT)}", html, reel_json(read_recording(SIX_LANES))],
     )
     page.wait_for_selector(".inspector[data-live=false]", state="attached")
     for key in ["t", "e", "d", "p", "1", "ArrowLeft", " ", "Escape"]:

@@ -15,6 +15,7 @@ import pytest
 
 from specrace.cli.terminal import CleanConsole, Terminal
 from specrace.drafters import METHODS
+from specrace.ui import page
 from specrace.views.audit import read_recording
 from specrace.views.colours import HUES, lane_hues
 from specrace.views.frames import RaceView
@@ -102,10 +103,7 @@ def test_the_live_picture_is_the_page_s_frame() -> None:
 
 
 def test_a_lane_has_one_colour_on_the_page_and_in_the_terminal() -> None:
-    from specrace.ui import page
-
-    style = page.launch_options()["head"]
-    hues = lane_hues(METHODS)
+    style, hues = page.page_style(), lane_hues(METHODS)
     for number in range(len(METHODS)):
         method = page._describe_method(number)
         assert f'[data-hue="{method["hue"]}"] {{ --hue: {hues[method["lane"]]}; }}' in style

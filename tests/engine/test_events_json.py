@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from specrace.core.events import (
     Timing,
 )
 from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores, Verdict, verify
+from specrace.core.verify import Scores, verify
 from specrace.engine.recording import FORMAT, MAX_NUMBER, from_json, to_json
 from tests.parts import trees
 
@@ -148,31 +149,6 @@ def test_a_step_can_be_told_apart_by_what_narrators_add() -> None:
     assert from_json(to_json(replace(step, texts=("a", "b"), pieces=("x", "y")))) != step
 
 
-def branching_step(last: int, emitted: int) -> Step:
-    """Accepted down to the node `last`; node i has the token i."""
-    tree = TokenTree(tuple(range(7)), (-1, 0, 0, 1, 1, 3, 2))
-    path = tree.path_to(last)
-    verdict = Verdict(path, 9, Scores((0,) * 7))
-    return Step("tested", 0, 0.0, tree, verdict, (*path[1:], 9)[:emitted], Timing(0.0, 0.0, 0.0))
-
-
-@pytest.mark.parametrize(
-    ("last", "emitted", "accepted", "rejected"),
-    [
-        (0, 1, (), [1, 3, 5]),
-        (1, 2, (1,), [3, 5]),
-        (5, 4, (1, 3, 5), []),
-        (3, 2, (1, 3), [5]),  # cut before the bonus
-        (3, 1, (1,), []),  # cut inside the accepted path
-    ],
-)
-def test_what_was_accepted_and_emitted_and_the_first_branch_rejected(
-    last: int, emitted: int, accepted: tuple[int, ...], rejected: list[int]
-) -> None:
-    step = branching_step(last, emitted)
-    assert (step.accepted_nodes, step.accepted, step.rejected_branch) == (accepted, len(accepted), rejected)
-
-
 HOSTILE: dict[str, Any] = {
     "400 digits": 10**400,
     "400 digits below zero": -(10**400),
@@ -216,3 +192,13 @@ def test_the_words_of_older_versions_are_read() -> None:
     assert isinstance(started, Started)
     assert started.lanes[0].verifier == started.about["settings"]["verifier"] == "rejection"
     assert from_json(to_json(started)) == started
+
+
+class Version(str):
+    """As torch's own."""
+
+
+def test_a_library_s_own_kind_of_text_or_number_is_written_as_a_plain_one() -> None:
+    written = to_json(Started((), 1, 0.0, {"torch": Version("2.13"), "ms": np.float64(0.5)}))
+    assert json.loads(json.dumps(written))["about"] == {"torch": "2.13", "ms": 0.5}
+    assert type(written["about"]["torch"]) is str and type(written["about"]["ms"]) is float

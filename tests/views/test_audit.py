@@ -37,7 +37,7 @@ def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_the_recordings_that_ship_pass(path: Path) -> None:
-    events = open_recording(path.read_text(encoding="utf-8"), path.name)
+    events = open_recording(path.read_bytes(), path.name)
     assert events == read_recording(path) == read_recording(path, TERMINAL)
     assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
     assert {"question", "date", "model", "dtype", "device"} <= set(events[0].about)
@@ -50,7 +50,7 @@ def test_there_are_recordings_to_check() -> None:
 def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
     rows[0]["about"]["question"] = "one\u2028two\x85three"
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    first = open_recording(data, "x")[0]
+    first = open_recording(data.encode(), "x")[0]
     assert isinstance(first, Started) and first.about["question"] == "one\u2028two\x85three"
 
 
@@ -139,7 +139,7 @@ LIES: dict[str, Callable[[Rows], None]] = {
 def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str) -> None:
     LIES[lie](rows)
     with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
-        open_recording(text_of(rows), "odd.jsonl")
+        open_recording(text_of(rows).encode(), "odd.jsonl")
     assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
 
 
@@ -149,13 +149,13 @@ def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str)
 )
 def test_what_is_no_recording_is_refused_in_one_sentence(data: str) -> None:
     with pytest.raises(InputError, match=r"odd\.jsonl"):
-        open_recording(data, "odd.jsonl")
+        open_recording(data.encode(), "odd.jsonl")
 
 
 def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Rows) -> None:
     whole = text_of(rows)
     text = whole[: len(whole) // 2]
-    *events, finished = open_recording(text, "cut.jsonl")
+    *events, finished = open_recording(text.encode(), "cut.jsonl")
     assert isinstance(finished, Finished) and finished.cut and finished.stopped
     assert len(events) == text.count("\n")
     for result in finished.lanes:
@@ -163,12 +163,12 @@ def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Ro
         assert (result.steps, result.tokens) == (len(steps), sum(len(each.emitted) for each in steps))
         assert result.identical and result.end == "stopped"
     again = text_of([to_json(event) for event in [*events, finished]])
-    assert open_recording(again, "again.jsonl") == [*events, finished]
+    assert open_recording(again.encode(), "again.jsonl") == [*events, finished]
 
 
 def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
     differ(rows)
-    finished = open_recording(text_of(rows[:-1]), "cut.jsonl")[-1]
+    finished = open_recording(text_of(rows[:-1]).encode(), "cut.jsonl")[-1]
     assert isinstance(finished, Finished)
     assert [lane.lane for lane in finished.lanes if lane.identical is False] == ["trie"]
 
@@ -176,9 +176,9 @@ def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
 def test_what_is_too_large_is_refused(rows: Rows) -> None:
     for limits, words in ((Limits(10**6, 3, 9999), "4 lanes"), (Limits(10**6, 6, 3), "3 steps")):
         with pytest.raises(InputError, match=words):
-            open_recording(text_of(rows), "odd.jsonl", limits)
+            open_recording(text_of(rows).encode(), "odd.jsonl", limits)
     with pytest.raises(InputError, match="larger than"):
-        open_recording(" " * (PAGE.size + 1), "odd.jsonl")
+        open_recording(b" " * (PAGE.size + 1), "odd.jsonl")
 
 
 def endless(path: Path) -> None:

@@ -1,0 +1,34 @@
+"""A step's parts: what was accepted, emitted and rejected."""
+
+from __future__ import annotations
+
+import pytest
+
+from specrace.core.events import Step, Timing
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Scores, Verdict
+
+
+def branching_step(last: int, emitted: int) -> Step:
+    """Accepted down to the node `last`; node i has the token i."""
+    tree = TokenTree(tuple(range(7)), (-1, 0, 0, 1, 1, 3, 2))
+    path = tree.path_to(last)
+    verdict = Verdict(path, 9, Scores((0,) * 7))
+    return Step("tested", 0, 0.0, tree, verdict, (*path[1:], 9)[:emitted], Timing(0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("last", "emitted", "accepted", "rejected"),
+    [
+        (0, 1, (), [1, 3, 5]),
+        (1, 2, (1,), [3, 5]),
+        (5, 4, (1, 3, 5), []),
+        (3, 2, (1, 3), [5]),  # cut before the bonus
+        (3, 1, (1,), []),  # cut inside the accepted path
+    ],
+)
+def test_what_was_accepted_and_emitted_and_the_first_branch_rejected(
+    last: int, emitted: int, accepted: tuple[int, ...], rejected: list[int]
+) -> None:
+    step = branching_step(last, emitted)
+    assert (step.accepted_nodes, step.accepted, step.rejected_branch) == (accepted, len(accepted), rejected)
