@@ -19,7 +19,6 @@ from specrace.core.errors import InputError
 from specrace.ui import helper as helping
 from specrace.ui.helper import MAX_WAITING, Helper
 from specrace.ui.stream import recording_route
-from specrace.views.audit import MAX_BYTES
 
 FILE = min((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
 # Nothing takes so long: where it is over, a test fails that would else wait for ever.
@@ -75,11 +74,6 @@ def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: Helper) -
     status, words = post(helper, b"\xff")
     assert (status, words) == (400, b"race.jsonl is not text; open a race that was saved here.")
     assert process_of(helper).pid == before
-
-
-def test_a_recording_that_is_too_large_does_not_get_there() -> None:
-    helper = Helper()
-    assert post(helper, b" " * (MAX_BYTES + 1))[0] == 413 and helper._process is None
 
 
 def test_what_takes_too_long_or_is_stopped_is_ended(helper: Helper) -> None:
