@@ -9,7 +9,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
-from specrace.views.audit import MAX_BYTES, open_recording
+from specrace.views.audit import open_recording, read_recording
 from specrace.views.reel import reel_json
 
 MAX_NAME = 80
@@ -51,16 +51,6 @@ def open_recorded(name: str, content: bytes) -> bytes:
         return reel_json(open_recording(content.decode(), name)).encode()
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is not text; open a race that was saved here.") from error
-
-
-def read_recording(path: Path) -> list[Event]:
-    """The checked events of a file. Raises InputError."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path} is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.")
-        return open_recording(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read; give a file that race --save wrote.") from error
 
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:

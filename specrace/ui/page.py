@@ -26,6 +26,7 @@ from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, recording_route, watch_route
 from specrace.ui.worker import Run, Worker
+from specrace.views.colours import hue_number, hue_style
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -110,7 +111,8 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         font_mono=[mono, "monospace"],
     )
     # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
-    style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
+    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
+    style = f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
     scripts, head = serve_scripts()
     helper = worker.helper if worker else Helper()
     watch = [watch_route(worker)] if worker else []
@@ -180,7 +182,7 @@ def _player(gallery: Gallery) -> Callable[[Any], Answer]:
 def _describe_method(number: int) -> dict[str, Any]:
     """What the stage knows of a method before a race; its place in the registry is its colour."""
     method = list(METHODS.values())[number]
-    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
+    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(number)}
 
 
 def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors) -> Callable[..., str]:

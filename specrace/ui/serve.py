@@ -66,12 +66,13 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
-    from specrace.ui.gallery import Gallery, read_recording
+    from specrace.ui.gallery import Gallery
     from specrace.ui.guard import Guard
     from specrace.ui.limits import Visitors
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
     from specrace.ui.worker import Worker
+    from specrace.views.audit import read_recording
 
     visitors, worker = Visitors(options.limits), None
     if options.replay is not None:

@@ -20,7 +20,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step, to_json
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.engine.recording import to_json
 from specrace.ui.guard import RECORDING
 from specrace.ui.helper import Helper
 from specrace.ui.worker import CLOSING, Job, Worker

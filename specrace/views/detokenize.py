@@ -71,7 +71,7 @@ class Narrator:
             texts[-1] += lane.flush()
         self._said.setdefault(step.lane, []).extend(texts)
         pieces = tuple(self._piece(token) for token in step.tree.tokens)
-        return replace(step, texts=tuple(texts), pieces=pieces, note=step.note and step.note.told(self._piece))
+        return replace(step, texts=tuple(texts), pieces=pieces, note=step.note and step.note.with_texts(self._piece))
 
     def _printed(self, tokens: list[int]) -> str:
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)

@@ -21,7 +21,8 @@ import json
 from collections.abc import Sequence
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step, to_json
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.engine.recording import to_json
 from specrace.views.frames import Frame, RaceView
 
 

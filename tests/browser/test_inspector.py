@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from specrace.core.tree import TokenTree
-from tests.browser.parts import DRAWS_WITHIN_MS, HOSTILE, Row, choose, read_rows, steps_of, turn, write_rows
+from tests.browser.parts import DRAWS_WITHIN_MS, HOSTILE, Row, choose, read_rows, steps_of, tell_texts, turn, write_rows
 
 pytestmark = pytest.mark.browser
 
@@ -310,7 +310,7 @@ def test_hostile_words_stay_words(still: OpenRace, races: dict[str, Path], tmp_p
             row["note"]["facts"] = {HOSTILE: HOSTILE, "matched tokens": HOSTILE}
     for passage in rows[0]["about"]["passages"]:
         passage["title"] = HOSTILE
-    page = still(write_rows(tmp_path / "hostile.jsonl", rows))
+    page = still(write_rows(tmp_path / "hostile.jsonl", tell_texts(rows)))
     for lane in ("trie", "lookahead", "jacobi", "trigram"):
         choose(page, lane, 6)
         assert page.locator(".inspector").inner_text().count("<img") > 1

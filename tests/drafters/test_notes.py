@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from specrace.core.cost_curve import assumed_curve
-from specrace.core.events import Step, Timing, from_json, to_json
+from specrace.core.events import Step, Timing
 from specrace.core.note import MAX_FACTS, MAX_ROW_TOKENS, MAX_ROWS, Note, NoteRow
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict, verify
@@ -24,6 +24,7 @@ from specrace.drafters.lookahead import LookaheadDrafter
 from specrace.drafters.ngram_table import TrigramDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.engine.lane import Lane
+from specrace.engine.recording import from_json, to_json
 from specrace.ngrams.counts import NGramCounts
 from tests.parts import VOCAB, FunctionSession, material, random_prompt
 
@@ -237,20 +238,20 @@ ROW = {"group": "", "label": "", "tokens": [1], "counts": [], "after": [], "piec
 @pytest.mark.parametrize(
     "change",
     [
-        {"facts": {"a": [1]}}, {"facts": None}, {"facts": [1]}, {"rows": 3}, {"rows": [{}]}, {"counts": [0]},
-        {"counts": [0, "1"]}, {"counts": None}, {"facts": {str(n): n for n in range(9)}}, {"rows": [ROW] * 25},
-        {"rows": [{**ROW, "counts": [1, 2]}]}, {"rows": [{**ROW, "tokens": [1.5]}]},
+        {"facts": {"a": [1]}}, {"facts": {"a": True}}, {"facts": None}, {"facts": [1]}, {"rows": 3}, {"rows": [{}]},
+        {"counts": [0, "1"]}, {"counts": None}, {"rows": [{**ROW, "counts": [1, 2]}]},
+        {"rows": [{**ROW, "tokens": [1.5]}]},
     ],
 )  # fmt: skip
 def test_what_is_no_note_is_refused(change: dict[str, Any]) -> None:
     row = to_json(a_step(Note({"a": 1}, (NoteRow("g", "l", (1,), (2,)),), (0, 5))))
     assert from_json(row) == from_json(json.loads(json.dumps(row)))
-    with pytest.raises(ValueError, match=r"event|note|counts"):
+    with pytest.raises(ValueError, match=r"note|counts"):
         from_json({**row, "note": {**row["note"], **change}})
 
 
 def test_texts_are_filled_in() -> None:
-    note = Note({}, (NoteRow("g", "l", (1, 2), after=(3, 4)),)).told(lambda token: f"<{token}>")
+    note = Note({}, (NoteRow("g", "l", (1, 2), after=(3, 4)),)).with_texts(lambda token: f"<{token}>")
     assert note.rows[0].pieces == ("<1>", "<2>") and note.rows[0].after_text == "<3><4>"
     assert replace(note.rows[0], pieces=()).tokens == (1, 2)
 

@@ -8,8 +8,8 @@ import pytest
 
 from specrace.cli import app
 from specrace.core.errors import InputError
-from specrace.engine import recording
-from specrace.ui.gallery import Gallery, open_recorded, read_recording
+from specrace.ui.gallery import Gallery, open_recorded
+from specrace.views.audit import TERMINAL, read_recording
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
 FILES = sorted(RECORDINGS.glob("*.jsonl"))
@@ -53,6 +53,13 @@ def test_a_visitor_s_file_is_a_reel_or_a_sentence() -> None:
     assert len(str(caught.value)) < 300
 
 
+def test_a_file_that_is_cut_off_is_a_reel_that_says_so() -> None:
+    text = FILES[0].read_text(encoding="utf-8")
+    reel = json.loads(open_recorded("half.jsonl", text[: len(text) // 2].encode()))
+    assert reel["phase"] == "stopped" and len(reel["steps"]) == text[: len(text) // 2].count("\n") - 1
+    assert "cut off" in reel["headline"] and "cut off" in reel["pace"]["note"]
+
+
 def nested(levels: int, first: str, path: tuple[str, ...]) -> str:
     """A recording that ships, in which the first event of the kind `first` has a list so deep at `path`."""
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
@@ -87,7 +94,7 @@ def test_a_file_of_deep_json_is_a_sentence(
     file.write_text(text, encoding="utf-8")
     assert Gallery.in_folder(tmp_path).cards == [] and "deep.jsonl" in caplog.text
     with pytest.raises(InputError, match="is no event of a race"):
-        recording.load(file)
+        read_recording(file, TERMINAL)
     assert app.main(["--replay", str(file)]) == 2
     said = capsys.readouterr().err
     assert str(file) in said and said.count("\n") == 1

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing, from_json
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
+from specrace.engine.recording import from_json
 from specrace.views.frames import RaceView
 from specrace.views.reel import make_reel, reel_json
 
