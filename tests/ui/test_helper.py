@@ -19,6 +19,7 @@ from specrace.core.errors import InputError
 from specrace.ui import helper as helping
 from specrace.ui.helper import MAX_WAITING, Helper
 from specrace.ui.stream import recording_route
+from specrace.views.audit import PAGE
 
 FILE = min((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
 # Nothing takes so long: where it is over, a test fails that would else wait for ever.
@@ -74,6 +75,11 @@ def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: Helper) -
     status, words = post(helper, b"\xff")
     assert (status, words) == (400, b"race.jsonl is not text; open a race that was saved here.")
     assert process_of(helper).pid == before
+
+
+def test_a_recording_that_is_too_large_is_a_sentence(helper: Helper) -> None:
+    status, words = post(helper, b" " * (PAGE.size + 1))
+    assert status == 400 and b"larger than" in words
 
 
 def test_what_takes_too_long_or_is_stopped_is_ended(helper: Helper) -> None:
