@@ -27,12 +27,10 @@ from specrace.views import audit
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API = "/gradio_api"
 UPLOAD = f"{API}/upload"
+RECORDING = f"{API}/recording"
 # The bodies of other requests, in bytes.
 MAX_BODY = 256_000
-MAX_BODIES = {
-    UPLOAD: uploads.MAX_FILES * (uploads.MAX_BYTES + 1000),
-    f"{API}/recording": audit.PAGE.size + 1000,
-}
+MAX_BODIES = {UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES, RECORDING: audit.PAGE.size}
 BODY_LIMIT_S = 120.0
 # Of Gradio's own: nothing on the page needs them.
 CLOSED = ("/monitoring", f"{API}/process_recording", f"{API}/proxy=", f"{API}/vibe", f"{API}/dev/", f"{API}/deep_link")

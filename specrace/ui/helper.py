@@ -21,6 +21,7 @@ from multiprocessing.process import BaseProcess
 
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
+from specrace.ui.server import log_discreetly
 from specrace.ui.uploads import read_uploads
 
 # Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
@@ -121,6 +122,7 @@ class Helper:
 def _serve(connection: Connection) -> None:
     """Run tasks until the server goes. Only bytes cross: nothing from a visitor is ever unpickled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log_discreetly()
     _be_modest()
     with contextlib.suppress(EOFError, OSError):
         while True:
