@@ -68,7 +68,7 @@ def ranked(windows: Sequence[tuple[int, list[int]]], most: int) -> list[tuple[tu
 
 
 def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], shortest: int, longest: int) -> list[int]:
-    """The longest end of the context that goes on somewhere; none, []."""
+    """The longest suffix of the context with a continuation; [] for none."""
     for size in range(min(longest, len(context)), shortest - 1, -1):
         if places_by_scan(documents, context[len(context) - size :]):
             return list(context[len(context) - size :])
