@@ -22,7 +22,7 @@ from specrace.core.errors import InputError
 from specrace.ui import uploads
 from specrace.ui.guard import API, UPLOAD
 from specrace.ui.helper import OUR_FAULT
-from specrace.ui.limits import Visitors
+from specrace.ui.limits import TooManyError, Visitors
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,10 @@ def upload_routes(page: gr.Blocks, visitors: Visitors) -> list[Route]:
                 files = _documents(form)
                 visitors.upload(request.client.host if request.client else None, len(files))
                 paths = [await anyio.to_thread.run_sync(_keep, name, await file.read()) for name, file in files]
-        except (InputError, HTTPException) as error:
-            code = error.status_code if isinstance(error, HTTPException) else 400
-            return PlainTextResponse(str(getattr(error, "detail", error)), code)
+        except HTTPException as error:
+            return PlainTextResponse(error.detail, error.status_code)
+        except InputError as error:
+            return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
         page.upload_file_set.update(paths)
         return JSONResponse(paths)
 

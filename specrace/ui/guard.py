@@ -13,9 +13,9 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -163,8 +163,8 @@ def read_session(scope: Scope) -> str:
     if scope["method"] != "GET":
         return ""
     if path == f"{API}/queue/data":
-        return str(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0])
-    return str(path.rpartition("/")[2]) if path.startswith(f"{API}/call/") else ""
+        return QueryParams(scope["query_string"]).get("session_hash", "")
+    return path.rpartition("/")[2] if path.startswith(f"{API}/call/") else ""
 
 
 def _with_headers(send: Send) -> Send:
