@@ -83,7 +83,9 @@ class Visitors:
     def upload(self, address: str | None, files: int) -> None:
         """Count uploaded files. Raises TooManyError when they are too many."""
         if not self._uploads.take(visitor_of(address), files):
-            raise TooManyError(f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later.")
+            raise TooManyError(
+                f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later."
+            )
 
     @contextmanager
     def reading(self, session: str) -> Iterator[None]:

@@ -25,7 +25,9 @@ def served() -> Iterator[Served]:
         yield app
 
 
-@pytest.mark.parametrize("host", ["rebound.example", "rebound.example:7860", "demo.example.com.evil", "[::2]", "", "a b"])
+@pytest.mark.parametrize(
+    "host", ["rebound.example", "rebound.example:7860", "demo.example.com.evil", "[::2]", "", "a b"]
+)
 def test_a_foreign_host_is_refused_even_where_its_page_asks_itself(served: Served, host: str) -> None:
     for path in ("/", "/config", "/gradio_api/info"):
         assert served.ask("GET", path, Host=host).status == 400
@@ -94,7 +96,9 @@ def test_of_inline_scripts_the_page_s_own_run(served: Served) -> None:
 
 def test_only_a_space_is_framed_by_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_HOST", "someone-race.hf.space")
-    assert page_policy(b"<script>1</script>", "https://huggingface.co").endswith("frame-ancestors https://huggingface.co")
+    assert page_policy(b"<script>1</script>", "https://huggingface.co").endswith(
+        "frame-ancestors https://huggingface.co"
+    )
     with serving() as app:
         policy = app.ask("GET", "/", Host="someone-race.hf.space").headers["content-security-policy"]
         assert policy.endswith("frame-ancestors https://huggingface.co")
@@ -130,7 +134,7 @@ def test_uploads_are_few_small_and_text(served: Served) -> None:
 
 def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
     before = served.files()
-    head = 'POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\nContent-Type: multipart/form-data; boundary=x'
+    head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\nContent-Type: multipart/form-data; boundary=x"
     part = '--x\r\nContent-Disposition: form-data; name="files"; filename="half.md"\r\n\r\nOwls'
     with served.connect_raw() as plug:
         plug.sendall(f"{head}\r\n\r\n{part}".encode())
@@ -140,14 +144,22 @@ def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
 
 
 def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
-    for path in ("/monitoring", "/monitoring/summary", "/gradio_api/proxy=https://x.hf.space/", "/gradio_api/vibe-code"):
+    for path in (
+        "/monitoring",
+        "/monitoring/summary",
+        "/gradio_api/proxy=https://x.hf.space/",
+        "/gradio_api/vibe-code",
+    ):
         assert served.ask("GET", path).status == 404
     assert served.ask("POST", "/gradio_api/process_recording").status == 404
     # Races go through the queue.
     assert served.ask("POST", "/gradio_api/run/race_result", {"data": ["Why?"]}).status == 404
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"GET /config HTTP/1.1\r\nHost: a\r\n\r\nGET /"])
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", b"GET /config HTTP/1.1\r\nHost: a\r\n\r\nGET /"],
+)
 def test_a_request_that_is_not_sent_to_its_end_is_dropped(
     served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
