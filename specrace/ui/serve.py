@@ -86,6 +86,8 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
     gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
+    # Gradio checks the paths of files only in a page that was launched.
+    page.has_launched = True
     mounted = app.routes[-1].app  # type: ignore[attr-defined]
 
     def leave() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import signal
@@ -139,6 +140,12 @@ class Impatient(H11Protocol):
 
 class Discreet(logging.Formatter):
     """A failure's type and place without its message, which may quote what a visitor sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, without what another handler has made of its exception."""
+        record = copy.copy(record)
+        record.exc_text = None
+        return super().format(record)
 
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
