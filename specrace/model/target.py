@@ -103,7 +103,7 @@ class Target(Scorer):
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),
-                "torch": torch.__version__,
+                "torch": str(torch.__version__),
                 "transformers": transformers.__version__,
             },
         }

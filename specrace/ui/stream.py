@@ -131,7 +131,7 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
             await asyncio.sleep(due - time.monotonic())
         if worker.closing:
             yield note(job, "failed", CLOSING)
-        elif view.finished is None:
+        elif job.error or view.finished is None:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
         job.leave()
