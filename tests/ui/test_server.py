@@ -37,9 +37,9 @@ def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: i
         told = process.stdout.readline()
         assert told.startswith("specrace serves http://127.0.0.1:")
         served = Served(int(told.rpartition(":")[2]), tmp_path)
-        paths = served.upload({"owls.md": b"Owls hear."}).json()
+        assert served.upload({"owls.md": b"Owls hear."}).status == 200
         assert served.files() == ["owls.md"]
-        with served.watching(served.race(files=paths)["key"]) as frames:
+        with served.watching(served.race()["key"]) as frames:
             # The race is under way.
             while b'"phase":"running"' not in frames.readline():
                 pass
