@@ -128,8 +128,8 @@ def test_uploads_are_few_and_kept_under_safe_names(served: Served) -> None:
 
 def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
     before = served.files()
-    kind = "Content-Type: multipart/form-data; boundary=x"
-    head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n{kind}"
+    head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999"
+    head += "\r\nContent-Type: multipart/form-data; boundary=x"
     part = '--x\r\nContent-Disposition: form-data; name="files"; filename="half.md"\r\n\r\nOwls'
     with served.connect_raw() as plug:
         plug.sendall(f"{head}\r\n\r\n{part}".encode())

@@ -34,19 +34,20 @@ def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: i
     )
     assert process.stdout is not None
     try:
-        told = process.stdout.readline()
-        assert told.startswith("specrace serves http://127.0.0.1:")
-        served = Served(int(told.rpartition(":")[2]), tmp_path)
-        paths = served.upload({"owls.md": b"Owls hear."}).json()
+        greeting = process.stdout.readline()
+        assert greeting.startswith("specrace serves http://127.0.0.1:")
+        served = Served(int(greeting.rpartition(":")[2]), tmp_path)
+        assert served.upload({"owls.md": b"Owls hear."}).status == 200
         assert served.files() == ["owls.md"]
-        with served.watching(served.race(files=paths)["key"]) as frames:
+        with served.watching(served.race()["key"]) as frames:
             # The race is under way.
             while b'"phase":"running"' not in frames.readline():
                 pass
             process.send_signal(number)
             lines = frames.read().splitlines()
-        *_, last = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
-        assert (last["phase"], last["message"]) == ("failed", "The server is shutting down.")
+        told = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
+        notes = [(each["phase"], each["message"]) for each in told if each["kind"] == "note"]
+        assert notes == [("failed", "The server is shutting down.")]
         assert process.wait(LONG_S) == code
         assert process.stdout.read() == ""
     finally:
