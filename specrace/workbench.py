@@ -29,7 +29,7 @@ from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, embedded_text, open_index
 from specrace.retrieval.passages import split_passages
-from specrace.retrieval.prompt import Prompt, build_prompt
+from specrace.retrieval.prompt import Prompt, build_prompt, tokenize_document
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
 
@@ -192,7 +192,10 @@ class Workbench:
         """The tokens of each document, made at the first call."""
         if self._tokens is None:
             tokenizer = self.target.tokenizer
-            self._tokens = [tokenizer(text.text, add_special_tokens=False)["input_ids"] for text in self.documents]
+            found = [tokenize_document(tokenizer, each.text) for each in self.documents]
+            for tokens in found:
+                self.target.check_tokens(tokens, "The documents have")
+            self._tokens = found
         return self._tokens
 
     def counts(self) -> NGramCounts:

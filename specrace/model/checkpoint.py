@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 
 # Buffers that the library once saved and now computes, in names that not every model's own list of them has.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
@@ -47,4 +47,4 @@ def _shape(sizes: Iterable[int]) -> str:
 
 
 def _few(keys: list[str]) -> str:
-    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+    return shorten(keys[0]) + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")

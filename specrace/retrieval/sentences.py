@@ -27,6 +27,7 @@ _OPENING = re.compile(r"""[\s"'“‘«(\[*_]*""")
 _WORD_BEFORE = re.compile(r"[\w.&-]*\Z")
 _WORD_AFTER = re.compile(r"\w*")
 _NOT_BLANK = re.compile(r"\S")
+_LINE = re.compile(r"^.*$", re.MULTILINE)
 _LINE_MARK = re.compile(r"(?:[-*+•–]|\d{1,3}[.)]|#{1,6})[ \t]|\||```|~~~")
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]")
 _LIST_NUMBER = re.compile(r"[\s(*_]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})\Z")
@@ -46,25 +47,25 @@ _OPENERS = word_set(
 )
 
 
-def split_sentences(text: str) -> list[Span]:
+def split_sentences(text: str) -> Iterator[Span]:
     """Character spans of the sentences: in order, apart, without blank edges, covering all that is not blank.
 
     A blank line, a heading, a list item and a table row end a sentence too; another line break does not.
     """
-    return [span for start, end in _blocks(text) for span in _sentences_of(text, start, end)]
+    return (span for start, end in _blocks(text) for span in _sentences_of(text, start, end))
 
 
-def split_paragraphs(text: str) -> list[Span]:
+def split_paragraphs(text: str) -> Iterator[Span]:
     """Spans of the runs of lines that no blank line interrupts, without blank edges."""
-    paragraphs: list[Span] = []
-    after_blank = True
+    paragraph: Span | None = None
     for start, end in _lines(text):
-        if start < end and after_blank:
-            paragraphs.append((start, end))
-        elif start < end:
-            paragraphs[-1] = (paragraphs[-1][0], end)
-        after_blank = start == end
-    return paragraphs
+        if start < end:
+            paragraph = (paragraph[0] if paragraph else start, end)
+        elif paragraph:
+            yield paragraph
+            paragraph = None
+    if paragraph:
+        yield paragraph
 
 
 def is_heading(text: str) -> bool:
@@ -74,11 +75,10 @@ def is_heading(text: str) -> bool:
 
 def _lines(text: str) -> Iterator[Span]:
     """The span of each line without blank edges; empty for a blank line."""
-    start = 0
-    for line in text.split("\n"):
-        first = start + len(line) - len(line.lstrip())
+    for found in _LINE.finditer(text):
+        line = found[0]
+        first = found.end() - len(line.lstrip())
         yield first, first + len(line.strip())
-        start += len(line) + 1
 
 
 def _blocks(text: str) -> Iterator[Span]:
