@@ -11,6 +11,8 @@ from specrace.core.errors import InputError, shorten
 # Buffers that the library once saved and now computes, in names that not every model's own list of them has.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
+_MOST, _MOST_LAYERS = 1 << 40, 10_000
+
 
 def check_weights(told: Mapping[str, Any], name: str) -> None:
     """Raises InputError unless the weights of the model called `name` are those that its config asks for.
@@ -40,6 +42,20 @@ def refuse_own_code(read: Mapping[str, Any], file: str, name: str) -> None:
             f"{name} comes with Python code of its own (auto_map in its {file}), which is never run here; choose a "
             "model that transformers knows without it."
         )
+
+
+def refuse_large_numbers(read: Mapping[str, Any], name: str) -> None:
+    """Raises InputError where `read`, the config.json of the model called `name`, has a number that no model has.
+
+    The library would build a model of so many layers until the memory is full.
+    """
+    for key, value in read.items():
+        if isinstance(value, Mapping):
+            refuse_large_numbers(value, name)
+        elif isinstance(value, int) and abs(value) > (_MOST_LAYERS if "layer" in key else _MOST):
+            raise InputError(
+                f"The config.json of {name} has {shorten(key)} {shorten(value, 20)}, which no model has; correct it."
+            )
 
 
 def _shape(sizes: Iterable[int]) -> str:

@@ -19,7 +19,7 @@ from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError, shorten
 from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.tree import TokenTree, TreeBuilder
-from specrace.model.checkpoint import check_weights, refuse_own_code
+from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
@@ -143,7 +143,9 @@ def _load_parts(
         # One short question to the hub: the loaders below would retry for half a minute.
         HfApi().model_info(str(name), timeout=10)
     # Before anything is made of them: the library would ask on standard input whether to run what they name.
-    refuse_own_code(PretrainedConfig.get_config_dict(name, local_files_only=local)[0], "config.json", str(name))
+    read = PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
+    refuse_own_code(read, "config.json", str(name))
+    refuse_large_numbers(read, label)
     refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", str(name))
     config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     refuse_unsupported(config, label)
