@@ -10,8 +10,13 @@ from itertools import accumulate, count, takewhile
 from pathlib import Path
 from typing import Any
 
-from specrace.core.errors import InputError
-from specrace.core.files import write_whole
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import read_text, write_whole
+
+# Several times the largest draft; a race times and pads trees of up to the last row count of its curve.
+MAX_ROWS = 4096
+_MAX_BYTES = 4_000_000
+_HINT = "give a file that calibrate wrote"
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,10 @@ class CostCurve:
     def __post_init__(self) -> None:
         if len(self.rows) != len(self.ratio) or self.rows[:1] != (1,) or sorted(set(self.rows)) != list(self.rows):
             raise InputError("A cost curve needs as many ratios as rows, and rows that rise from 1.")
-        if not all(0 < ratio < float("inf") for ratio in self.ratio):
-            raise InputError("A cost curve's ratios are above 0; measure it again with calibrate.")
+        if self.rows[-1] > MAX_ROWS:
+            raise InputError(f"A cost curve has at most {MAX_ROWS} rows, not {shorten(self.rows[-1], 20)}.")
+        if not all(0 < value < float("inf") for value in (*self.ratio, *(each.row_ms for each in self.contexts))):
+            raise InputError("A cost curve's ratios and times are above 0; measure it again with calibrate.")
 
     def at(self, rows: int) -> float:
         """The ratio at `rows`, on straight lines between what was measured; the last one goes on."""
@@ -91,12 +98,15 @@ class CostCurve:
     @classmethod
     def load(cls, path: Path) -> CostCurve:
         """A curve from a JSON file that `save` wrote, or one with rows and ratio only. Raises InputError."""
+        text = read_text(path, _MAX_BYTES, _HINT)
         try:
-            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}); give a file that calibrate wrote.") from error
+            return cls.from_json(json.loads(text))
+        except InputError as error:
+            raise InputError(f"{shorten(path)}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise InputError(f'{path} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.') from error
+            raise InputError(
+                f'{shorten(path)} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.'
+            ) from error
 
 
 # Before anything was measured. A GPU verifies 32 guesses for about a sixth more than one token. For a CPU `calibrate`

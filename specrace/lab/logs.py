@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import open_regular
 
 Tokens = tuple[int, ...]
 Tokenize = Callable[[str], Sequence[int]]
 
 GZIP_MAGIC = b"\x1f\x8b"
 # Far above any real transcript: what is longer is another kind of file, and must not fill the memory.
-MAX_LINE_BYTES = 32_000_000
+MAX_LINE_BYTES = 16_000_000
 MAX_TOKEN = 2**31 - 1
 REASONS_KEPT = 5
 
@@ -60,13 +61,14 @@ class TranscriptFile:
 
     def __iter__(self) -> Iterator[Transcript]:
         try:
-            with self.path.open("rb") as raw:
+            with open_regular(self.path, pipes=True) as raw:
                 for number, line in self._lines(raw):
                     transcript = self._read_line(number, line)
                     if transcript is not None:
                         yield transcript
         except OSError as error:
-            raise InputError(f"{self.path} cannot be read ({error.strerror or error}); give a JSONL file.") from error
+            reason = error.strerror or error
+            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
 
     def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
         """(number, line) of every line that is not blank, without its end."""
@@ -75,10 +77,13 @@ class TranscriptFile:
         while True:
             number += 1
             try:
-                line = lines.readline(MAX_LINE_BYTES + 1)
-                rest = line
-                while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                    rest = lines.readline(MAX_LINE_BYTES + 1)
+                line = rest = lines.readline(MAX_LINE_BYTES + 1)
+                if len(line) > MAX_LINE_BYTES:
+                    # Before the rest of the line is skipped, which may never end.
+                    self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
+                    while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                        rest = lines.readline(MAX_LINE_BYTES + 1)
+                    continue
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
                 self._bad(number, f"the gzip file {kind} here; copy or write it again")
@@ -95,14 +100,13 @@ class TranscriptFile:
         if raw.peek(2)[:2] == GZIP_MAGIC:
             return gzip.GzipFile(fileobj=raw)
         if self.path.suffix == ".gz" and raw.peek(1):
-            raise InputError(f"{self.path}, line 1: this is not gzip, though the name ends in .gz; rename or pack it.")
+            raise InputError(
+                f"{shorten(self.path)}, line 1: this is not gzip, though the name ends in .gz; rename or pack it."
+            )
         return raw
 
     def _read_line(self, number: int, line: bytes) -> Transcript | None:
         """The line's transcript, None where it is bad and may be."""
-        if len(line) > MAX_LINE_BYTES:
-            self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
-            return None
         try:
             return parse(_object(line), self.tokenize, self.vocab_size)
         except ValueError as error:
@@ -110,7 +114,7 @@ class TranscriptFile:
             return None
 
     def _bad(self, number: int, reason: str) -> None:
-        message = f"{self.path}, line {number}: {reason}"
+        message = f"{shorten(self.path)}, line {number}: {reason}"
         if not self.skip_bad:
             raise InputError(f"{message} (--skip-bad leaves such lines out).")
         self.skipped += 1
@@ -180,15 +184,10 @@ def _ids(line: dict[str, Any], name: str, vocab_size: int | None) -> Tokens:
 
 def _check_range(name: str, ids: Sequence[int], vocab_size: int | None) -> None:
     if min(ids) < 0:
-        raise ValueError(f"{name} has the negative id {min(ids)}; ids begin at 0")
+        raise ValueError(f"{name} has the negative id {shorten(min(ids), 20)}; ids begin at 0")
     if max(ids) >= (vocab_size or MAX_TOKEN):
         bound = f"--vocab-size is {vocab_size}" if vocab_size else f"no vocabulary reaches {MAX_TOKEN}"
-        raise ValueError(f"{name} has the id {_short(max(ids))}, but {bound}; check the file and its tokenizer")
-
-
-def _short(number: int) -> str:
-    text = str(number)
-    return text if len(text) <= 20 else f"{text[:12]}..."
+        raise ValueError(f"{name} has the id {shorten(max(ids), 20)}, but {bound}; check the file and its tokenizer")
 
 
 def _text(line: dict[str, Any], name: str) -> str:

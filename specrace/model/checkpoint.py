@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 
 # Buffers that the library once saved and now computes, in names that not every model's own list of them has.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
+
+_MOST, _MOST_LAYERS = 1 << 40, 10_000
 
 
 def check_weights(told: Mapping[str, Any], name: str) -> None:
@@ -42,9 +44,23 @@ def refuse_own_code(read: Mapping[str, Any], file: str, name: str) -> None:
         )
 
 
+def refuse_large_numbers(read: Mapping[str, Any], name: str) -> None:
+    """Raises InputError where `read`, the config.json of the model called `name`, has a number that no model has.
+
+    The library would build a model of so many layers until the memory is full.
+    """
+    for key, value in read.items():
+        if isinstance(value, Mapping):
+            refuse_large_numbers(value, name)
+        elif isinstance(value, int) and abs(value) > (_MOST_LAYERS if "layer" in key else _MOST):
+            raise InputError(
+                f"The config.json of {name} has {shorten(key)} {shorten(value, 20)}, which no model has; correct it."
+            )
+
+
 def _shape(sizes: Iterable[int]) -> str:
     return "x".join(map(str, sizes))
 
 
 def _few(keys: list[str]) -> str:
-    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+    return shorten(keys[0]) + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.kv import KVStore, Prefix
@@ -109,7 +109,7 @@ def check_vocabulary(model: Scorer, target: Scorer) -> None:
     if not same:
         sizes = f"{len(ours) or model.vocab_size} tokens against {len(theirs) or target.vocab_size}"
         differing = [token for token, number in theirs.items() if ours.get(token) != number]
-        example = f", for instance {min(differing, key=theirs.__getitem__)!r}" if differing else ""
+        example = f", for instance {shorten(repr(min(differing, key=theirs.__getitem__)))}" if differing else ""
         raise InputError(
             f"{model.name} cannot draft for {target.name}: their vocabularies differ ({sizes}{example}); "
             "choose a smaller model of the same family."

@@ -120,7 +120,7 @@ class Retriever:
         return [known[number] for number in numbers]
 
     def _embed_sentences(self, passages: Sequence[Passage]) -> list[_SplitPassage]:
-        spans = [split_sentences(passage.text) for passage in passages]
+        spans = [list(split_sentences(passage.text)) for passage in passages]
         texts = [
             embedded_sentence(passage, passage.text[start:end])
             for passage, own in zip(passages, spans, strict=True)

@@ -75,6 +75,25 @@ def test_a_missing_folder_is_refused_without_asking_a_hub(name: str) -> None:
     assert name in one_sentence(refused)
 
 
+@pytest.mark.parametrize("name", ["n" * 100_000, "/" + "n" * 100_000, "a/" + "n" * 300, "nul\0", "\udcff"])
+def test_a_name_that_is_none_is_refused_in_a_short_sentence(name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_target(name)
+    assert len(one_sentence(refused)) < 1000
+
+
+@pytest.mark.parametrize("field", ["max_position_embeddings", "vocab_size", "num_hidden_layers", "hidden_size"])
+def test_a_config_with_a_number_that_no_model_has_is_refused(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, field: str
+) -> None:
+    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: 10**400}))
+    with pytest.raises(InputError, match=field) as refused:
+        load_target(tmp_path)
+    assert len(one_sentence(refused)) < 1000
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         load_target(tmp_path)
