@@ -34,7 +34,10 @@ export const cases = {
       ["own", " 9", 1],
     ];
     const draft = { step: 0, drafted: 3, accepted: 1, yes: HOSTILE, no: ["b"] };
-    return [[frame.runs, frame.draft, frame.end, frame.base], [runs, draft, "eos", 0]];
+    return [
+      [frame.runs, frame.draft, frame.end, frame.base],
+      [runs, draft, "eos", 0],
+    ];
   },
   "counts grow, and what is not given stays": () => {
     const changes = { badge: ["same", "identical so far"], sources: [1], loops: false };
