@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {*ABOVE_ALL, "workbench", "hf", "ui"},
     "tiny": {*ABOVE_ALL, "workbench", "hf"},
     # The doors.
-    "": {"drafters", "engine", "model", "hf"},
+    "": {"drafters", "engine", "model", "ngrams", "hf"},
     "__main__": {"cli"},
     "app": {"cli"},
 }

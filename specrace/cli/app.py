@@ -58,7 +58,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     """Serve the page until it is interrupted. Raises InputError for what cannot be used."""
     check(options)
-    options.limits = Limits(**{name: getattr(options, name) for name in LIMITS})
     return serve(options)
 
 

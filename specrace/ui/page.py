@@ -124,8 +124,8 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
-        # Far more than is read: what Gradio itself refuses never reaches a race, which would then run without it.
-        "max_file_size": 10 * uploads.MAX_BYTES,
+        # Far more than is read: what the browser does not send a race never hears of, and would run without.
+        "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
         "enable_monitoring": False,
         "show_error": False,
@@ -200,9 +200,13 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
         models.check(asked.model, asked.dtype)
         visitors.race(_address(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
-        session = request.session_hash or ""
-        upload = benches.read(session, [file["path"] for file in files or []])
-        job = worker.submit(session, _racing(asked, benches, models, session, upload))
+        try:
+            upload = benches.read(session, [file["path"] for file in files or []])
+        except InputError as error:
+            # On the stage, where a race was expected: it does not run on the server's documents instead.
+            job = worker.refuse(session, error)
+        else:
+            job = worker.submit(session, _racing(asked, benches, models, session, upload))
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
@@ -261,7 +265,7 @@ def _describer(worker: Worker, benches: uploads.SessionBenches) -> Callable[...,
             gr.Warning(html.escape(f"Left out: {sentence}", quote=False))
         if worker.bench is None:
             return gr.skip()
-        own = f"; races use your {upload.num_passages:,} passages" if upload else ""
+        own = f"; races use your own documents, passages: {upload.num_passages:,}" if upload else ""
         return json.dumps({"state": "ready", "text": worker.status + own})
 
     return describe

@@ -22,9 +22,9 @@ from starlette.types import Receive, Scope, Send
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
 from specrace.engine.recording import to_json
+from specrace.ui.guard import RECORDING
 from specrace.ui.helper import Helper
 from specrace.ui.worker import CLOSING, Job, Worker
-from specrace.views.audit import PAGE
 from specrace.views.frames import Frame, RaceView, report
 
 PERIOD_S = 1 / 18
@@ -84,15 +84,9 @@ def recording_route(helper: Helper) -> Route:
     """Where a page posts a visitor's own recording, and gets its reel as JSON, or a sentence with status 400."""
 
     async def post(request: Request) -> Response:
-        content, name = bytearray(), request.query_params.get("name", "")
-        async for part in request.stream():
-            content += part
-            if len(content) > PAGE.size:
-                return PlainTextResponse(f"This is larger than {PAGE.size // 1_000_000} MB; open a shorter race.", 413)
+        content, name = await request.body(), request.query_params.get("name", "")
         gone = threading.Event()
-        reading = asyncio.create_task(
-            asyncio.to_thread(helper.run, "recording", name, bytes(content), stop=gone.is_set)
-        )
+        reading = asyncio.create_task(asyncio.to_thread(helper.run, "recording", name, content, stop=gone.is_set))
         while not (await asyncio.wait({reading}, timeout=LEFT_PERIOD_S))[0]:
             if await request.is_disconnected():
                 gone.set()
@@ -102,7 +96,7 @@ def recording_route(helper: Helper) -> Route:
         except InputError as error:
             return PlainTextResponse(str(error), 400)
 
-    return Route("/gradio_api/recording", post, methods=["POST"])
+    return Route(RECORDING, post, methods=["POST"])
 
 
 def frame_json(frame: Frame) -> str:

@@ -198,6 +198,12 @@ class Worker:
             self._change.notify()
         return job
 
+    def refuse(self, session: str, error: InputError) -> Job:
+        """A race that is over before it began; its page is told why."""
+        job = Job(next(self._numbers), session, lambda *_: iter(()))
+        job.skip(str(error))
+        return job
+
     def offer(self, job: Job) -> None:
         """Let the job be claimed by its key, once; unless that is soon, it is stopped."""
         job.claim_until = time.monotonic() + CLAIM_LIMIT_S

@@ -104,7 +104,7 @@ def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> 
     events[-1]["lanes"][3]["speedup"] = 99.0
     write_rows(tmp_path / "liar.jsonl", events)
     sentences = {
-        "empty": "is not a whole race", "binary": "line 1 is no event", "html": "line 1 is no event",
+        "empty": "is not a whole race", "binary": "is not text", "html": "line 1 is no event",
         "liar": "speedup is given as 99",
     }  # fmt: skip
     for name, sentence in sentences.items():

@@ -1,4 +1,4 @@
-"""The walk by hand: which guesses stay, what replaces the first that does not, and what is recorded of it."""
+"""The walk by hand: what is accepted, what replaces the first rejected token, and what is recorded."""
 
 from __future__ import annotations
 

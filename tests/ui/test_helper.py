@@ -77,9 +77,9 @@ def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: Helper) -
     assert process_of(helper).pid == before
 
 
-def test_a_recording_that_is_too_large_does_not_get_there() -> None:
-    helper = Helper()
-    assert post(helper, b" " * (PAGE.size + 1))[0] == 413 and helper._process is None
+def test_a_recording_that_is_too_large_is_a_sentence(helper: Helper) -> None:
+    status, words = post(helper, b" " * (PAGE.size + 1))
+    assert status == 400 and b"larger than" in words
 
 
 def test_what_takes_too_long_or_is_stopped_is_ended(helper: Helper) -> None:
