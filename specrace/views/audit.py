@@ -85,13 +85,13 @@ class _Lane:
     info: LaneInfo
     metrics: LaneMetrics
     tokens: list[int] = field(default_factory=list)
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     end: str = ""
 
     def add(self, step: Step) -> None:
         self.metrics.add(step)
         self.tokens += step.emitted
-        self.text += "".join(step.texts)
+        self.texts += step.texts
         self.end = step.end
 
 
@@ -236,7 +236,7 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
         first_difference=None,
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),
-        text=lane.text.strip(),
+        text="".join(lane.texts).strip(),
         note="" if compared else NOTE,
     )
     return result, place
