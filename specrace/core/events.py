@@ -60,10 +60,10 @@ class Step:
     """One turn of the loop of one lane. `at_ms`: race time at its end.
 
     `emitted` is the accepted path and the bonus, cut at the end-of-text token and at the length limit. `end` is "" or
-    why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; together they are the printed
-    text) and `pieces` (one a node) are filled in by whoever has the tokenizer. `checks`, of a lane under rejection
-    sampling only: p, q and the coin of each guess that was looked at, the accepted ones and then the rejected one.
-    `note`: what the drafter tells of its draft, if anything.
+    why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; joined they are the printed text)
+    and `pieces` (one a node) are filled in by the caller that has the tokenizer. `checks`, under rejection sampling
+    only: p, q and the coin of each draft token that was looked at, the accepted ones, then the rejected one. `note`:
+    the drafter's details of its draft, if it has any.
     """
 
     lane: str
