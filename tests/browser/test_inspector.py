@@ -177,7 +177,7 @@ def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Pa
         choose(page, "lookahead", row["index"])
         assert chips(page, "Window") == pieces(row, "Window") != []
         assert chips(page, "Pool") == pieces(row, "Pool") != []
-    # What the model agreed with is marked in the pool, where it came from there.
+    # What the model accepted is marked in the pool, where it came from there.
     marked = 0
     for row in accepted:
         choose(page, "lookahead", row["index"])
@@ -206,7 +206,7 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
     lines = page.locator(".trajectory tbody tr")
     assert lines.count() >= 2
     assert "step 8" in lines.last.inner_text()
-    # A guess stands in the column of its place in the answer: what is accepted there is what is said there.
+    # A draft token stands in the column of its position in the answer.
     said = [token for row in steps for token in row["emitted"]]
     places = page.locator(".trajectory th").evaluate_all(
         "heads => heads.slice(1).map(head => Number(head.textContent))"
