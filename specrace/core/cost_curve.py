@@ -109,8 +109,8 @@ class CostCurve:
             ) from error
 
 
-# Before anything was measured. A GPU verifies 32 draft tokens for about a sixth more than one. For a CPU `calibrate` found,
-# in float32 on packed weights, on one thread of a 2-core AMD EPYC without AVX-512 (bundled model, the dearest
+# Before anything was measured. A GPU verifies 32 draft tokens for about a sixth more than one. For a CPU `calibrate`
+# found, in float32 on packed weights, on one thread of a 2-core AMD EPYC without AVX-512 (bundled model, the dearest
 # context of three runs, other work beside them), 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows, and
 # no more for a shape of half a billion weights up to 32. What is assumed is about a tenth dearer, for other machines.
 # An eager model on plain weights is dearer still for 2 and 3 rows (2.1 and 3.0): there it takes a measurement.

@@ -3,7 +3,8 @@
 Launching a small model's kernels takes the host longer than running them takes the GPU; a replay is one launch. Its
 shapes and addresses are fixed: a tree is padded to the next row count, attention reads the cache up to a multiple of
 `COLUMN_STEP`, and stores with their graphs are pooled: sessions use them one after another. A session names its row
-counts; graphs that its store lacks are recorded when it begins, outside every clock. The recorded function is the eager one.
+counts; graphs that its store lacks are recorded when it begins, outside every clock. The recorded function is the eager
+one.
 """
 
 from __future__ import annotations

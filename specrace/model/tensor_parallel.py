@@ -2,8 +2,8 @@
 
 torchrun starts the processes; transformers splits the weights by the model's own plan and all-reduces within each
 forward. Lanes cut their trees by measured times, so processes that each ran the race would soon run different forwards
-and deadlock. So only the first process, the leader, runs the race; its target announces every operation on the model and
-its caches, and the followers do the same on their parts.
+and deadlock. So only the first process, the leader, runs the race; its target announces every operation on the model
+and its caches, and the followers do the same on their parts.
 """
 
 from __future__ import annotations

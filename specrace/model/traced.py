@@ -84,7 +84,7 @@ class TracedForward:
         with warnings.catch_warnings():
             # It warns of every value that becomes a Python number: right for shapes; others fail the check of replays.
             warnings.simplefilter("ignore")
-            # `torch.jit.trace` adds its functions, and so the weights, to a compilation unit that lives as long as the process.
+            # `torch.jit.trace` would keep the weights until exit, in the compilation unit of the process.
             inputs = (base, ids, depths, masked, data, *self._weights)
             graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
             return torch._C._create_function_from_graph("step", graph)

@@ -43,7 +43,7 @@ class Embedder(Protocol):
 
 
 class SentenceEmbedder:
-    """An embedder over a sentence-transformers model; threads take turns, because its tokenizer serves one at a time."""
+    """An embedder over a sentence-transformers model; threads take turns at its tokenizer."""
 
     def __init__(self, name: str, model: SentenceTransformer) -> None:
         self.name = name
