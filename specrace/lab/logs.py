@@ -22,7 +22,7 @@ Tokens = tuple[int, ...]
 Tokenize = Callable[[str], Sequence[int]]
 
 GZIP_MAGIC = b"\x1f\x8b"
-# Far above any real transcript: what is longer is another kind of file, and must not fill the memory.
+# Far above any real transcript: a longer line is another kind of file, and must not fill the memory.
 MAX_LINE_BYTES = 16_000_000
 MAX_TOKEN = 2**31 - 1
 REASONS_KEPT = 5
@@ -30,7 +30,7 @@ REASONS_KEPT = 5
 
 @dataclass(frozen=True)
 class Transcript:
-    """Token ids of a prompt and of its output, neither empty; `vocab_size` is above all of them."""
+    """Token ids of a prompt and its output, neither empty, all below `vocab_size`."""
 
     id: str
     category: str
@@ -40,7 +40,7 @@ class Transcript:
 
 
 class TranscriptFile:
-    """The transcripts of a file, in order, and what had to be left out.
+    """The transcripts of a file, in order.
 
     Iterating raises InputError that names file and line, unless `skip_bad`: then bad lines are counted in `skipped`
     and the first few reasons are kept. A gzip that breaks off ends the file, and counts as one bad line.
@@ -56,7 +56,7 @@ class TranscriptFile:
         self.skip_bad = skip_bad
         self.skipped = 0
         self.reasons: list[str] = []
-        # Bytes of the file, as it lies on the disk, that were read so far.
+        # Bytes of the file, compressed or not, read so far.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Transcript]:
@@ -96,7 +96,7 @@ class TranscriptFile:
                 yield number, line
 
     def _unpacked(self, raw: io.BufferedReader) -> io.BufferedIOBase:
-        """The file's own bytes. Raises InputError for a name that promises gzip and does not keep it."""
+        """The file's own bytes. Raises InputError for a name in .gz without gzip content."""
         if raw.peek(2)[:2] == GZIP_MAGIC:
             return gzip.GzipFile(fileobj=raw)
         if self.path.suffix == ".gz" and raw.peek(1):
@@ -106,7 +106,7 @@ class TranscriptFile:
         return raw
 
     def _read_line(self, number: int, line: bytes) -> Transcript | None:
-        """The line's transcript, None where it is bad and may be."""
+        """The line's transcript, None for a bad line that is skipped."""
         try:
             return parse(_object(line), self.tokenize, self.vocab_size)
         except ValueError as error:
@@ -125,8 +125,7 @@ class TranscriptFile:
 def _object(line: bytes) -> dict[str, Any]:
     """The line as a JSON object. Raises ValueError."""
     try:
-        # A byte order mark is what some editors put before the first line.
-        # Without the line's end, so that what is missing there is missing in this line.
+        # Some editors begin a file with a byte order mark. Without the newline, an error is reported in this line.
         found = json.loads(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
@@ -154,7 +153,7 @@ def parse(line: dict[str, Any], tokenize: Tokenize | None = None, vocab_size: in
 
 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
-    """Ids of a text and its continuation, tokenised as the one text that the model saw.
+    """Ids of a prompt and its output, tokenised as the one text that the model saw.
 
     A token that spans the boundary belongs to the output, and what a tokenizer puts at the end of every text is not
     part of the prompt: the prompt's ids are those that both tokenisations begin with. Raises ValueError where
@@ -212,7 +211,7 @@ def _label(line: dict[str, Any], name: str) -> str:
 
 
 def _whole(name: str, text: str) -> str:
-    """The text itself. JSON can write half of a character (a lone surrogate), which nothing else can."""
+    """The text itself. Raises ValueError for a lone surrogate, which JSON can escape and UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
