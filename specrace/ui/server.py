@@ -10,7 +10,8 @@ import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -72,10 +73,17 @@ def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
     return 0
 
 
-def end_on_sigterm() -> None:
-    """From now on SIGTERM ends the process by an exception, so that what is to be cleaned up is."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _end)
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Here SIGTERM ends the process by an exception, so that what is to be cleaned up is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _end(*_: Any) -> None:

@@ -123,7 +123,11 @@ def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
     with serving("--queue", "1") as app:
         config = app.ask("GET", "/config").json()
         status = next(each["id"] for each in config["components"] if each["props"].get("elem_id") == "status-host")
-        watching = [each for each in config["dependencies"] if status in each["outputs"]]
+        watching = [
+            each
+            for each in config["dependencies"]
+            if status in each["outputs"] and any(name == "load" for _, name in each["targets"])
+        ]
         assert watching and not any(each["queue"] for each in watching)
         for number in range(3):
             body = {"data": [], "fn_index": watching[0]["id"], "session_hash": f"session-{number}"}
