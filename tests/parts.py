@@ -186,7 +186,7 @@ def random_tree(chance: random.Random, root: int, num_draft: int, vocab: int = V
     """A tree of at most `num_draft` random guesses, of any shape."""
     builder = TreeBuilder(root)
     for _ in range(num_draft):
-        builder.add(chance.randrange(len(builder)), chance.randrange(vocab))
+        builder.add(chance.randrange(len(builder.tokens)), chance.randrange(vocab))
     return builder.build()
 
 
@@ -258,5 +258,5 @@ def trees(draw: st.DrawFn, most: int = 24, vocab: int = 5) -> TokenTree:
     """Trees of any shape over a small vocabulary, so that many share prefixes."""
     builder = TreeBuilder(draw(st.integers(0, vocab - 1)))
     for parent, token in draw(st.lists(st.tuples(st.integers(0, most), st.integers(0, vocab - 1)), max_size=most)):
-        builder.add(parent % len(builder), token)
+        builder.add(parent % len(builder.tokens), token)
     return builder.build()

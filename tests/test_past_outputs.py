@@ -44,7 +44,7 @@ def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
     assert number == 1 and len(bench.outputs) == 2
     assert after[1].steps < alone[1].steps and after[2].steps <= alone[2].steps
     assert all(lane.identical for lane in (*alone, *after))
-    other = bench.on([Document("own.md", "Own", "Robins sing at dawn. They sing in spring.")])
+    other = bench.on([Document("own.md", "Own", "Robins sing at dawn.")], bench.retriever.index)
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
 
 

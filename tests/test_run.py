@@ -1,5 +1,5 @@
-"""`tests/run`: whatever fails, the rest runs, and the exit code and the last line tell. The real script, with a Python
-that only notes what it is asked for, and fails where it is told to.
+"""`tests/run`: whatever fails, the rest runs, and the exit code and the last line tell. The real script, with programs
+that only note what they are asked for, and fail where they are told to.
 """
 
 from __future__ import annotations
@@ -11,23 +11,27 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent / "run"
-PYTHON = """#!/usr/bin/env bash
-echo "$*" >> "$NOTES"
-[[ -z "$FAILS" || ! "$*" =~ $FAILS ]]
+PROGRAM = """#!/usr/bin/env bash
+asked="$(basename "$0") $*"
+echo "$asked" >> "$NOTES"
+[[ -z "$FAILS" || ! "$asked" =~ $FAILS ]]
 """
 WHOLE = [
-    "-m pip install --quiet --disable-pip-version-check -r requirements-dev.txt",
-    "-m ruff check .",
-    "-m mypy",
-    "-m pytest -n 2 --dist worksteal -m not browser",
-    "-m pytest -n 2 --dist loadfile -m browser tests/browser",
+    "python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt",
+    "python -m ruff check .",
+    "python -m mypy",
+    "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
+    "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
+    "python -m pytest -n 2 --dist worksteal -m not browser",
+    "python -m pytest -n 2 --dist loadfile -m browser tests/browser",
 ]
+GROUPS = ("ruff", "mypy", "the page's scripts", "their format", "tests without a browser", "tests in a browser")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit code, lines that were printed, and what Python was asked for."""
-    for name, words in (("python", PYTHON), ("chromium", "#!/bin/sh\n")):
-        (folder / "bin").mkdir(exist_ok=True)
+    """Exit code, lines that were printed, and what was asked for."""
+    (folder / "bin").mkdir()
+    for name, words in (*((each, PROGRAM) for each in ("python", "oxlint", "oxfmt")), ("chromium", "#!/bin/sh\n")):
         (folder / "bin" / name).write_text(words)
         (folder / "bin" / name).chmod(0o755)
     notes = folder / "notes"
@@ -40,7 +44,7 @@ def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list
 def test_every_group_runs_and_is_announced(tmp_path: Path) -> None:
     code, said, asked = run(tmp_path, "")
     assert (code, asked) == (0, WHOLE)
-    assert said == ["== ruff", "== mypy", "== tests without a browser", "== tests in a browser", "All passed."]
+    assert said == [f"== {name}" for name in GROUPS] + ["All passed."]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,8 @@ def test_every_group_runs_and_is_announced(tmp_path: Path) -> None:
     [
         ("ruff", "ruff"),
         ("mypy", "mypy"),
+        ("oxlint", "the page's scripts"),
+        ("oxfmt", "their format"),
         ("not browser", "tests without a browser"),
         ("loadfile", "tests in a browser"),
         ("ruff|pytest", "ruff, tests without a browser, tests in a browser"),
@@ -65,5 +71,5 @@ def test_what_cannot_be_installed_ends_it(tmp_path: Path) -> None:
 
 def test_arguments_are_pytest_s(tmp_path: Path) -> None:
     code, said, asked = run(tmp_path, "pytest", "tests/core", "-k", "two words")
-    assert (code, asked[1:]) == (1, ["-m ruff check .", "-m mypy", "-m pytest tests/core -k two words"])
+    assert (code, asked[1:]) == (1, [*WHOLE[1:5], "python -m pytest tests/core -k two words"])
     assert said[-1] == "Failed: tests."

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import socket
-import sys
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from specrace.cli.arguments import DEVICES, DEVICES_HELP, Parser, under_torchrun
+from specrace.cli.terminal import complain
 from specrace.core.errors import InputError
+from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.retrieval.documents import read_documents
-from specrace.ui.serve import DTYPES
+from specrace.ui.limits import Limits
+from specrace.ui.serve import DTYPES, serve
 
 MAX_THREADS = 1024
+HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
+# A limit's flag, its most, and its help.
+LIMITS = {
+    "queue": ("--queue", 1000, "races that may wait"),
+    "race_tokens": (
+        "--race-tokens",
+        int(SETTINGS["max_new_tokens"].bounds(shared=True)[1]),
+        "new tokens that a race may ask for",
+    ),
+    "uploads_per_hour": ("--uploads-per-hour", 10_000, "files that one visitor (IP address) may upload within an hour"),
+    "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start within a minute"),
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -29,8 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except InputError as error:
-        print(error, file=sys.stderr)
+        complain(error)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -42,12 +57,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> int:
     """Serve the page until it is interrupted. Raises InputError for what cannot be used."""
-    logging.basicConfig(level=logging.WARNING)
     check(options)
-    from specrace.ui.serve import serve
-
-    serve(options)
-    return 0
+    return serve(options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,18 +66,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default=str(BUNDLED_MODEL), help="a folder or a hub id; default: the bundled model")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
+    parser.add_argument(
+        "--allowed-hosts",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="further names that browsers may ask for the page under, for instance a proxy's; default: localhost, the "
+        "address that is served on, this machine's name, and a Space's own",
+    )
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument(
         "--keep-outputs",
         action="store_true",
         help="fusion and suffix decoding (and recycling with recycling.warm) also draft from the answers to other "
-        "questions of the sitting",
+        "questions in this session",
     )
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
+    for name, (flag, _, meaning) in LIMITS.items():
+        default = getattr(Limits, name)
+        help_text = f"{meaning}; default: {default}"
+        parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -75,14 +98,20 @@ def check(options: argparse.Namespace) -> None:
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
     if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
         raise InputError(f"--threads is {options.threads}; give 1 to {MAX_THREADS}.")
+    for name, (flag, most, _) in LIMITS.items():
+        if not 1 <= getattr(options, name) <= most:
+            raise InputError(f"{flag} is {getattr(options, name)}; give 1 to {most}.")
+    for name in options.allowed_hosts:
+        if not HOST_NAME.fullmatch(name):
+            raise InputError(
+                f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
+            )
     if options.replay is not None:
-        check_port(options.host, options.port)
         return
     check_model(options.model)
     if options.draft_model is not None:
         check_model(options.draft_model)
     check_corpus(options.corpus)
-    check_port(options.host, options.port)
 
 
 def check_model(name: str) -> None:
@@ -96,20 +125,3 @@ def check_model(name: str) -> None:
 def check_corpus(folder: Path) -> None:
     """Raises InputError for documents that cannot be read."""
     read_documents([folder])
-
-
-def check_port(host: str | None, port: int | None) -> None:
-    """Raises InputError for an address that cannot be served on."""
-    if port is None and host is None:
-        return
-    if port is not None and not 1 <= port <= 65535:
-        raise InputError(f"The port is {port}; give one from 1 to 65535.")
-    try:
-        found = socket.getaddrinfo(host or "127.0.0.1", port or 0, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        where = f"{host or '127.0.0.1'}:{port}" if port else str(host)
-        raise InputError(f"{where} cannot be served on ({error.strerror}); give another --port or --host.") from error

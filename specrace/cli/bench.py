@@ -20,7 +20,7 @@ from rich.progress import Progress
 import specrace
 from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
-from specrace.cli.terminal import clean, console, quiet_model_library
+from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
 from specrace.core.files import read_text
 from specrace.core.settings import SETTINGS
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write(options.out, found, results)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print_json(found)
     else:
         show(found)
     return 0

@@ -1,23 +1,24 @@
-"""Figures of a lane, from its steps. Definitions are the design's words; every face shows these and no others."""
+"""A lane's figures, defined once for the terminal, the page, the recordings and the JSON (design, sections 2 and 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from specrace.core.events import Difference, Step
 
-# Text that repeats itself flatters every drafter that copies: three turns and 36 tokens of it count as a loop.
+# Repetition flatters every drafter that copies: three periods and 36 tokens count as a loop.
 LOOP_PERIOD = 24
 LOOP_TURNS = 3
 LOOP_TOKENS = 36
-# Two logits nearer than this trade places by rounding in 16 bits.
+# Logits closer than this can swap by rounding in 16 bits.
 NEAR_TIE_GAP = 0.25
 
 
 @dataclass
 class LaneMetrics:
-    """Running totals of one lane. Durations are milliseconds on the lane's own clock, prefill not included."""
+    """Running totals of one lane; durations in ms on the lane's own clock, without prefill."""
 
     tokens: int = 0
     steps: int = 0
@@ -26,10 +27,9 @@ class LaneMetrics:
     draft_ms: float = 0.0
     target_ms: float = 0.0
     keep_ms: float = 0.0
-    accept_lengths: list[int] = field(default_factory=list)
 
     def add(self, step: Step) -> None:
-        """Count one step."""
+        """Add one step."""
         self.tokens += len(step.emitted)
         self.steps += 1
         self.drafted += step.tree.num_draft
@@ -37,16 +37,15 @@ class LaneMetrics:
         self.draft_ms += step.timing.draft_ms
         self.target_ms += step.timing.target_ms
         self.keep_ms += step.timing.keep_ms
-        self.accept_lengths.append(len(step.emitted))
 
     @property
     def decode_ms(self) -> float:
-        """Time of the loop: draft + target + keep."""
+        """draft + target + keep."""
         return self.draft_ms + self.target_ms + self.keep_ms
 
     @property
     def tau(self) -> float:
-        """Tokens per step; 0.0 before the first step."""
+        """Tokens per step; 0.0 before the first."""
         return self.tokens / self.steps if self.steps else 0.0
 
     @property
@@ -56,17 +55,26 @@ class LaneMetrics:
 
     @property
     def drafted_per_step(self) -> float:
-        """Draft nodes a step, the root excluded."""
+        """Draft nodes per step."""
         return self.drafted / self.steps if self.steps else 0.0
 
     @property
     def tokens_per_s(self) -> float:
-        """Decode tokens a second on the lane's clock."""
+        """Tokens per second of `decode_ms`."""
         return 1000.0 * self.tokens / self.decode_ms if self.decode_ms else 0.0
+
+    def speedup(self, vanilla: LaneMetrics) -> float:
+        """Tokens per second over vanilla's; 0.0 before vanilla's first step."""
+        return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
+
+    def figures(self, vanilla: LaneMetrics) -> dict[str, Any]:
+        """A LaneResult's fields that follow from these totals."""
+        names = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s")
+        return {name: getattr(self, name) for name in names} | {"speedup": self.speedup(vanilla)}
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:
-    """How many tokens at the end of `tokens` repeat one period again and again; 0 when that is not a loop.
+    """The length of the loop that `tokens` end in; 0 for none.
 
     >>> loop_tokens([7, 1, 2] + [5, 6] * 20)
     40
@@ -82,15 +90,29 @@ def loop_tokens(tokens: Sequence[int]) -> int:
     return longest
 
 
+def first_difference(
+    tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool = True, agreed: int = 0
+) -> int | None:
+    """The first position where an output differs from vanilla's, None where none does.
+
+    One may be shorter if not both have `ended`. The first `agreed` tokens are known to be equal.
+    """
+    shared = min(len(tokens), len(vanilla))
+    position = next((index for index in range(agreed, shared) if tokens[index] != vanilla[index]), shared)
+    differs = position < shared or (ended and len(tokens) != len(vanilla))
+    return position if differs else None
+
+
+def compare(tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool) -> tuple[bool | None, int | None]:
+    """(whether an output is vanilla's, the first position that differs); (None, None) with nothing to compare.
+
+    Unless both have `ended`, only as far as both got.
+    """
+    position = first_difference(tokens, vanilla, ended=ended)
+    return (position is None if ended or (tokens and vanilla) else None), position
+
+
 def difference_words(difference: Difference, dtype: str) -> str:
-    """What a badge says of a lane that differs from vanilla."""
+    """The badge of a lane that differs from vanilla."""
     near = "near tie, " if difference.gap <= NEAR_TIE_GAP else ""
     return f"differs at token {difference.position}: {near}gap {difference.gap:.3f}, {dtype}".removesuffix(", ")
-
-
-def first_difference(tokens: Sequence[int], reference: Sequence[int]) -> int | None:
-    """Index of the first token at which two outputs differ (one may simply be longer), None when they are equal."""
-    for index, (token, expected) in enumerate(zip(tokens, reference, strict=False)):
-        if token != expected:
-            return index
-    return None if len(tokens) == len(reference) else min(len(tokens), len(reference))

@@ -1,4 +1,4 @@
-"""How a token is chosen, as numbers only."""
+"""How the target's tokens are chosen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specrace.core.settings import SETTINGS
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Temperature 0 is greedy; `top_k` 0 and `top_p` 1 keep everything. Raises InputError for values out of bounds."""
+    """`temperature` 0 is greedy; `top_k` 0 and `top_p` 1 are off. Raises InputError for values out of bounds."""
 
     temperature: float = 0.0
     top_p: float = 1.0

@@ -1,4 +1,4 @@
-"""The draft: a tree of guessed tokens whose root is the pending token."""
+"""The token tree of a step: the pending token as its root, and the draft below it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TokenTree:
-    """N nodes in an order in which parents come first. Node 0 is the root: the pending token, not a guess.
+    """N nodes, parents before their children; node 0 is the root, the pending token, the others are the draft.
 
     `tokens` and `parents` have N entries; `parents[0] == -1` and `parents[i] < i`; siblings have distinct tokens.
-    `probs`, if given, is the drafter's estimate of each node given its parent. `positions`, if given, says where in
-    the drafter's own text (prompt, then output) each node's token was found, -1 for nowhere.
-    Raises ValueError when these rules do not hold.
+    `probs`, optional: the drafter's estimate of each node given its parent. `positions`, optional: the index in prompt
+    and output that each node's token was copied from, -1 for none. Raises ValueError when these rules do not hold.
     """
 
     tokens: tuple[int, ...]
@@ -52,17 +51,17 @@ class TokenTree:
 
     @property
     def num_draft(self) -> int:
-        """How many nodes are guesses."""
+        """How many draft nodes there are: N - 1."""
         return len(self.tokens) - 1
 
     @cached_property
     def is_chain(self) -> bool:
-        """Whether every node hangs from the one before it."""
+        """Whether every node is the child of the one before it."""
         return self.parents == tuple(range(-1, len(self.tokens) - 1))
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Edges from the root to each node, N entries; the root's is 0."""
+        """Edges from the root to each node [N]."""
         depths = [0] * len(self.tokens)
         for node in range(1, len(self.tokens)):
             depths[node] = depths[self.parents[node]] + 1
@@ -70,11 +69,18 @@ class TokenTree:
 
     @cached_property
     def children(self) -> tuple[dict[int, int], ...]:
-        """For each node, token -> child."""
-        children: list[dict[int, int]] = [{} for _ in self.tokens]
+        """token -> child of each node [N]."""
+        children: tuple[dict[int, int], ...] = tuple({} for _ in self.tokens)
         for node in range(1, len(self.tokens)):
             children[self.parents[node]][self.tokens[node]] = node
-        return tuple(children)
+        return children
+
+    def path_probs(self) -> list[float]:
+        """The estimated probability that each node is accepted [N]: the product of `probs` (1 without) on its path."""
+        paths = [1.0]
+        for node in range(1, len(self)):
+            paths.append(paths[self.parents[node]] * (self.probs[node] if self.probs else 1.0))
+        return paths
 
     def path_to(self, node: int) -> tuple[int, ...]:
         """Nodes from the root to `node`, both included."""
@@ -84,7 +90,7 @@ class TokenTree:
         return tuple(reversed(path))
 
     def ancestor_mask(self) -> np.ndarray:
-        """Bool [N, N]: row i is true at i's ancestors and at i itself, which is what node i may attend to."""
+        """Bool [N, N]: row i is true at i and its ancestors, the nodes that i may attend to."""
         size = len(self.tokens)
         if self.is_chain:
             return np.tri(size, dtype=bool)
@@ -94,55 +100,41 @@ class TokenTree:
         return mask
 
     def padded(self, size: int) -> TokenTree:
-        """This tree and, behind its last node, a chain that makes it `size` nodes; itself if it has as many."""
-        more = size - len(self)
-        if more <= 0:
-            return self
-        tokens = (*self.tokens, *[self.tokens[0]] * more)
-        return TokenTree(tokens, (*self.parents, *range(len(self) - 1, size - 1)))
+        """This tree with a chain after its last node, to have `size` nodes at least."""
+        more = range(len(self) - 1, size - 1)
+        return TokenTree((*self.tokens, *self.tokens[:1] * len(more)), (*self.parents, *more)) if more else self
 
     def cut(self, num_draft: int) -> TokenTree:
-        """The first `num_draft` guesses; a tree again, because parents come first."""
-        if num_draft >= self.num_draft:
-            return self
-        size = max(0, num_draft) + 1
-        probs = self.probs[:size] if self.probs is not None else None
-        positions = self.positions[:size] if self.positions is not None else None
-        return TokenTree(self.tokens[:size], self.parents[:size], probs, positions)
+        """The root and the first `num_draft` draft nodes."""
+        return self if num_draft >= self.num_draft else self._keep(range(max(0, num_draft) + 1))
 
     def pruned(self, depth: int) -> TokenTree:
-        """Without the nodes deeper than `depth`; a tree again, because a node is deeper than its parent."""
-        # A tree of so many guesses is at most so deep.
+        """Without the nodes deeper than `depth`."""
+        # A tree is at most as deep as it has draft nodes.
         if depth >= self.num_draft or max(self.depths) <= depth:
             return self
-        kept = [node for node, own in enumerate(self.depths) if own <= max(0, depth)]
-        numbers = {node: number for number, node in enumerate(kept)}
+        return self._keep([node for node, own in enumerate(self.depths) if own <= max(0, depth)])
+
+    def _keep(self, nodes: Sequence[int]) -> TokenTree:
+        """The tree of some nodes, each of them with its parent."""
+        numbers = {node: number for number, node in enumerate(nodes)}
         return TokenTree(
-            tuple(self.tokens[node] for node in kept),
-            tuple(numbers.get(self.parents[node], -1) for node in kept),
-            None if self.probs is None else tuple(self.probs[node] for node in kept),
-            None if self.positions is None else tuple(self.positions[node] for node in kept),
+            tuple(self.tokens[node] for node in nodes),
+            tuple(numbers.get(self.parents[node], -1) for node in nodes),
+            self.probs and tuple(self.probs[node] for node in nodes),
+            self.positions and tuple(self.positions[node] for node in nodes),
         )
 
 
 class TreeBuilder:
-    """Builds a TokenTree by adding nodes; adding a child twice gives the same node.
-
-    Merging duplicates costs nothing: what the target says at a node depends on the path to it only.
-    """
+    """Builds a TokenTree; adding a child twice gives the same node, whose logits depend on its path only."""
 
     def __init__(self, root: int) -> None:
-        self.tokens = [root]
-        self.parents = [-1]
-        self.probs = [1.0]
-        self.positions = [-1]
+        self.tokens, self.parents, self.probs, self.positions = [root], [-1], [1.0], [-1]
         self._children: dict[tuple[int, int], int] = {}
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
     def add(self, parent: int, token: int, prob: float = 1.0, position: int = -1) -> int:
-        """The child of `parent` that carries `token`, new or not."""
+        """The child of `parent` with `token`, added if new; an old one keeps its `prob` and `position`."""
         node = self._children.get((parent, token))
         if node is None:
             node = len(self.tokens)
@@ -154,7 +146,7 @@ class TreeBuilder:
         return node
 
     def add_path(self, tokens: Sequence[int], parent: int = 0) -> list[int]:
-        """Hang a chain under `parent`; returns its nodes."""
+        """Add a chain under `parent`; its nodes."""
         nodes = []
         for token in tokens:
             parent = self.add(parent, token)

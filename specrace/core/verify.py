@@ -1,7 +1,7 @@
-"""The verifier: an integer walk from the root along the target's own choices.
+"""The verifier, sample-and-match: a walk from the root along the target's own tokens.
 
-Sample-and-match. The target's token has been drawn once at every node; where a child carries it the walk goes on,
-where none does that token is the bonus and the walk ends. Greedy decoding and seeded sampling are the same walk.
+The target's token is drawn once at every node. The walk moves to the child with that token; where there is none the
+token is the bonus. Greedy decoding and seeded sampling are the same walk, and print exactly vanilla's tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from specrace.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class Scores:
-    """What the target said in one forward: its token at each of the N nodes and, if asked for, its k likeliest."""
+    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], its likeliest, or None."""
 
     targets: tuple[int, ...]
     top: tuple[tuple[int, ...], ...] | None = None
@@ -21,7 +21,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The accepted path (nodes, from the root on) and the bonus token after it."""
+    """`path`: the accepted nodes, the root first; `bonus`: the target's token after them."""
 
     path: tuple[int, ...]
     bonus: int
@@ -29,25 +29,22 @@ class Verdict:
 
     @property
     def accepted(self) -> int:
-        """Accepted draft tokens; the root and the bonus are not among them."""
+        """Accepted draft tokens: neither root nor bonus."""
         return len(self.path) - 1
 
     def output(self, tree: TokenTree) -> list[int]:
-        """What a step on `tree` says: the accepted tokens and the bonus, before any limit."""
+        """The accepted tokens and the bonus, before any limit; `tree` is what was verified."""
         tokens = tree.tokens
         return [*[tokens[node] for node in self.path[1:]], self.bonus]
 
 
 def verify(tree: TokenTree, scores: Scores) -> Verdict:
-    """Walk from the root to the child that carries the target's token, until there is none.
-
-    Raises ValueError unless there is one target token a node.
-    """
+    """The verdict on a tree. Raises ValueError unless `scores` have one target token a node."""
     if len(scores.targets) != len(tree):
         raise ValueError(f"{len(scores.targets)} target tokens for {len(tree)} nodes")
     tokens, parents, targets = tree.tokens, tree.parents, scores.targets
     path, last = [0], 0
-    # One look at each node is enough: a child comes after its parent, and no two siblings carry the same token.
+    # One pass is enough: children come after their parents, and siblings have distinct tokens.
     for node in range(1, len(tokens)):
         if parents[node] == last and tokens[node] == targets[last]:
             path.append(node)

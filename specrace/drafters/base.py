@@ -1,4 +1,4 @@
-"""What a drafter is: it proposes a tree, and is told what the target made of it."""
+"""What a drafter is, and how it is registered: it proposes a tree and observes the verdict on it."""
 
 from __future__ import annotations
 
@@ -21,46 +21,45 @@ from specrace.ngrams.suffix_index import SuffixIndex
 
 
 class DraftSession(Protocol):
-    """A draft model on one text, with a cache of its own. Each reading is one forward."""
+    """A draft model on one text, with its own KV cache. Each read is one forward."""
 
     @property
     def room(self) -> int:
-        """How many tokens it can still read."""
+        """How many more tokens it can read."""
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """Read `tokens` (one at least); the likeliest token after them, and its probability."""
+        """Read `tokens` (at least one); the likeliest next token, and its probability."""
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (one at least); the next token's distribution after temperature, top-k, top-p, float64 [V]."""
+        """Read `tokens` (at least one); the next token's distribution after temperature, top-k, top-p, float64 [V]."""
 
     def rewind(self, count: int) -> None:
-        """Forget all but the first `count` tokens that were read."""
+        """Roll back to the first `count` tokens read."""
 
 
 class PromptedDraftModel(Protocol):
-    """A draft model that has read all of the prompt but its last token, which took it `prefill_ms`."""
+    """A draft model that has read the prompt up to its last token, in `prefill_ms`."""
 
     prefill_ms: float
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
-        """A session behind the prompt. As far as is known it will read `room` tokens more, `rows` of them at a time."""
+        """A session after the prompt, for about `room` more tokens (0: unknown), `rows` of them at a time."""
 
 
 class DraftModel(Protocol):
-    """A smaller language model with the target's vocabulary. `specrace.model.draft_model.DraftModel` is one."""
+    """A smaller language model with the target's vocabulary, as `specrace.model.draft_model.DraftModel`."""
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
-        """The model behind `prompt`. Raises InputError where it does not fit."""
+        """The model after `prompt`. Raises InputError where that does not fit."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """All that a drafter may know before the first step. Nothing in it is changed during a race.
+    """All that a drafter may know before the first step; nothing in it changes during a race.
 
-    Of a corpus there are its n-gram counts and a suffix index; `past` are outputs of earlier requests. `params` are how
-    the target's tokens are chosen, for drafters that sample theirs the same way; `curve` what verifying rows costs, for
-    drafters that cut their own trees; `room` how many tokens may follow all but the last of the prompt, drafts
-    included, 0 where that is not known.
+    `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
+    `params`: how the target samples, for drafters that sample the same way. `curve`: the cost of verification, for
+    drafters that cut their own trees. `room`: tokens after the prompt, the pending one and drafts included; 0: unknown.
     """
 
     prompt: tuple[int, ...]
@@ -76,21 +75,20 @@ class Material:
 
 
 class Drafter(Protocol):
-    """Made anew for each generation, so there is no reset and nothing leaks between lanes.
+    """One is built for each generation, so there is no reset and nothing leaks between lanes.
 
-    A class may say more of itself, in class attributes: `num_top`, the k of `Scores.top` that it learns from (an
-    instance's own counts, where options decide it); `needs_target_outputs`, why it cannot be scored without its model;
-    `scored_part`, what of it is, where not all; `needs_draft_model`, true where it drafts with one; `takes_depth`, true
-    of a `DepthDrafter`.
+    Optional class attributes: `num_top`, the k of `Scores.top` it learns from (an instance may have its own);
+    `needs_target_outputs`, why `score` needs the model for it; `scored_part`, what part of it is scored without, and
+    `scored_options`, the options fixed for that; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A tree whose root is `context[-1]` (prompt and output so far) with at most `budget` guesses."""
+        """A tree with the root `context[-1]` (of prompt and output so far) and at most `budget` draft nodes."""
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Learn from a step: the accepted path, the bonus, and the target's token at every node, rejected or not.
 
-        `tree` is what was scored: the proposal, without what was over the budget or too deep to count.
+        `tree` is what was scored: the proposal, cut to the budget and pruned to the depth that can count.
         """
 
 
@@ -99,20 +97,20 @@ ANY_DEPTH = 1 << 30
 
 
 class DepthDrafter(Drafter, Protocol):
-    """A drafter that proposes otherwise where the text is about to end; what others propose is pruned then."""
+    """A drafter that uses its budget within the depth left before the length limit; others' trees are pruned."""
 
     takes_depth: ClassVar[bool]
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """As any drafter; at most `depth` guesses in a row may count."""
+        """As `Drafter.propose`, no node deeper than `depth`."""
 
 
-def draft(drafter: Drafter, context: Sequence[int], budget: int, left: int) -> TokenTree:
-    """The tree to score where `left` tokens may still be said: a draft of at most `budget` guesses, none too deep.
+def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int) -> TokenTree:
+    """The tree to score where `remaining` tokens may still be emitted, with at most `budget` draft nodes.
 
-    One of those tokens is the target's own, so at most `left` - 1 guesses in a row can count.
+    One of these tokens is the bonus, so nodes deeper than `remaining` - 1 cannot count.
     """
-    depth = left - 1
+    depth = remaining - 1
     if depth < 1:
         budget = 0
     if getattr(drafter, "takes_depth", False):
@@ -123,23 +121,23 @@ def draft(drafter: Drafter, context: Sequence[int], budget: int, left: int) -> T
 
 
 class SamplingDrafter(Drafter, Protocol):
-    """A drafter whose option `sampled` makes it draw its guesses, in a chain, from distributions that it hands over."""
+    """A drafter whose option `sampled` makes it draw a chain from distributions that it hands over."""
 
     def distributions(self) -> np.ndarray:
-        """What the k guesses of the last proposal were drawn from, [k, V]."""
+        """What the k tokens of the last draft were drawn from, [k, V]."""
 
 
 @runtime_checkable
-class TellingDrafter(Drafter, Protocol):
-    """A drafter that has more to tell of a draft than its tree, for those who watch; asked off the clock."""
+class DrafterWithNotes(Drafter, Protocol):
+    """A drafter with details of each draft to show; asked off the clock."""
 
     def note(self, tree: TokenTree) -> Note:
-        """What it knew when it proposed `tree`; called right after that, before anything is learnt from the step."""
+        """Details of the draft `tree`, which it has just proposed and not yet observed."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The range of a whole-number option, and what it does in one line."""
+    """The bounds of an integer option, both included, and its help line."""
 
     low: int
     high: int
@@ -148,14 +146,14 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Flag:
-    """What a yes-or-no option does, in one line."""
+    """The help line of a boolean option."""
 
     help: str
 
 
 @dataclass(frozen=True)
 class Option:
-    """A drafter's keyword argument as faces list it."""
+    """A drafter's keyword argument."""
 
     name: str
     default: int | bool
@@ -164,11 +162,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Profile:
-    """How many accepted tokens a method's draft nodes are assumed to bring: `first`, and each next one `decay` of it.
+    """Assumed gains, for a default `num_draft`: accepted tokens of the `first` node, and `decay` of it for each next.
 
-    `price` is what drafting a node is assumed to cost, as a share of the target's forward over one row.
-
-    An assumption is needed for a default only; how many nodes pay depends on the text, and --num-draft overrides it.
+    `price`: the cost of drafting a node, in target forwards over one row.
     """
 
     first: float
@@ -176,29 +172,26 @@ class Profile:
     price: float = 0.0
 
     def gains(self, count: int) -> tuple[float, ...]:
-        """The tokens that the first `count` nodes bring, each."""
+        """The accepted tokens expected of each of the first `count` nodes."""
         return tuple(self.first * self.decay**index for index in range(count))
 
 
-# Copying from a prompt: 8 nodes bring 0.8 tokens on Spec-Bench's RAG, 1.7 on its summaries, 2.9 with the bundled model,
-# and 16 about a sixth more. Guesses that nothing in the prompt stands for fade sooner.
+# Copying from a prompt: 8 nodes yield 0.8 tokens on Spec-Bench's RAG, 1.7 on its summaries, 2.9 with the bundled model,
+# and 16 about a sixth more. N-grams without a long match fade sooner.
 COPYING = Profile(0.5, 0.8)
 NGRAM = Profile(0.4, 0.7)
-# A draft model is right more often, and every node is a forward of its own (0.4 of the target's for the bundled pair,
-# a twentieth where the target is large).
+# A draft model is right more often, and every node is one of its forwards (0.4 of the target's for the bundled pair, a
+# twentieth for a large target).
 MODEL = Profile(0.85, 0.9, price=0.2)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A registered way to draft.
+    """A registered drafter.
 
-    `num_draft` is the default number of draft nodes a step, or a function of the options where they decide it.
-    `accelerator` holds the defaults that differ on a GPU. `scored_as` builds what is scored in the method's place,
-    where a transcript cannot tell all that it needs; the options that this fixes are its class's `scored_options`.
-    `profile` is what its draft nodes are assumed to bring, for a default `num_draft` from a machine's cost curve; None
-    where options alone decide the size, and where the drafter cuts each tree by that curve itself, so that `num_draft`
-    is only the most it may draft.
+    `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
+    GPU. `scored_as`: what `score` builds instead where a transcript lacks what the drafter needs. `profile`: for a
+    default budget from the machine's cost curve; None where options decide the size or the drafter cuts its trees.
     """
 
     name: str
@@ -212,7 +205,7 @@ class Method:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The drafter's options, read from the annotations of its constructor."""
+        """The keyword-only arguments of the constructor, with their annotations."""
         hints = get_type_hints(self.build.__init__, include_extras=True)  # type: ignore[misc]
         found = []
         for name, parameter in inspect.signature(self.build).parameters.items():
@@ -225,35 +218,34 @@ class Method:
 
     @property
     def num_top(self) -> int:
-        """How many of the target's likeliest tokens the drafter wants to see at every node."""
-        number: int = getattr(self.build, "num_top", 0)
-        return number
+        """How many of the target's likeliest tokens the drafter learns from at every node."""
+        return int(getattr(self.build, "num_top", 0))
 
     @property
     def needs_draft_model(self) -> bool:
-        """Whether it drafts with a smaller model."""
+        """Whether it drafts with a draft model."""
         return bool(getattr(self.build, "needs_draft_model", False))
 
     @property
     def samples(self) -> bool:
-        """Whether it can draw its drafts and say from what (a `SamplingDrafter`), as rejection sampling needs."""
+        """Whether it is a `SamplingDrafter`, as rejection sampling needs."""
         return hasattr(self.build, "distributions") and any(option.name == "sampled" for option in self.options)
 
     def defaults(self, device: str) -> dict[str, int | bool]:
-        """Option values on a kind of device ("cpu", "cuda")."""
+        """Default option values on a device type ("cpu", "cuda")."""
         values = {option.name: option.default for option in self.options}
         if device != "cpu":
             values |= {name: value for name, value in self.accelerator.items() if name in values}
         return values
 
     def budget(self, device: str, options: Mapping[str, int]) -> int:
-        """The default `num_draft` on a kind of device, with these options."""
+        """The default `num_draft` on a device type, with these options."""
         if callable(self.num_draft):
             return self.num_draft(options)
         return self.num_draft if device == "cpu" else self.accelerator.get("num_draft", self.num_draft)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, int | bool]:
-        """`values` converted and within bounds. Raises InputError naming the option."""
+        """`values` converted. Raises InputError for an unknown option or a value out of bounds."""
         options = {option.name: option for option in self.options}
         checked: dict[str, int | bool] = {}
         for name, value in values.items():
@@ -276,7 +268,7 @@ def _convert(label: str, option: Option, value: Any) -> int | bool:
     try:
         number = int(str(value))
     except ValueError:
-        raise InputError(f"{label} is {value!r}; give a whole number from {low} to {high}.") from None
-    if not low <= number <= high:
-        raise InputError(f"{label} is {number}; give a whole number from {low} to {high}.")
+        number = None
+    if number is None or not low <= number <= high:
+        raise InputError(f"{label} is {value!r}; give a whole number from {low} to {high}.")
     return number

@@ -1,7 +1,7 @@
-"""Speculative decoding with a draft model (SpS; Leviathan et al., 2023; Chen et al., 2023): a smaller model runs ahead.
+"""Speculative decoding with a draft model (Leviathan et al., 2023; Chen et al., 2023, SpS): a smaller model runs ahead.
 
-By default the draft is the smaller model's greedy continuation. With `sampled` it is drawn from the model's own
-distribution, warped as the target's is, and hands that distribution over, as rejection sampling needs.
+The draft is its greedy continuation or, with `sampled`, drawn from its own distribution, warped as the target's and
+handed over for rejection sampling.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Flag, Material
 
-# Which stream of the seed the drafts are drawn with; the bigram's and the trigram's are 2 and 3.
+# The seed's stream of these drafts; the bigram's and the trigram's are 2 and 3.
 STREAM = 1
-# Tokens that are read at a time: the last guess or the pending token; after a draft that was accepted whole both.
+# Tokens read at a time: one; two after a draft that was accepted whole, for its last token is not read.
 _ROWS = (1, 2)
 
 
@@ -45,22 +45,20 @@ class DraftModelDrafter:
         self.session = material.draft_model.session(material.params, material.room, _ROWS)
         self.vocab_size = material.vocab_size
         self.random = np.random.default_rng((material.seed, STREAM, 2)) if sampled else None
-        # What the session has read, of which the first `committed` tokens stand in the text for good.
+        # What the session has read; the first `committed` tokens are prompt and output.
         self.read = list(material.prompt[:-1])
         self.committed = len(self.read)
         self._drawn_from: list[np.ndarray] = []
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """The model's next tokens: `budget` of them, or as many as may count, or its own context has room for."""
+        """The model's next tokens, at most `budget`, `depth`, and what its own context has room for."""
         self._rewind(context)
-        unread = list(context[self.committed :])
-        draft: list[int] = []
-        probs = [1.0]
+        unread, draft, probs = list(context[self.committed :]), list[int](), [1.0]
         self._drawn_from = []
-        # The last token of a draft is never read: nothing is drafted after it.
+        # The last token of a draft is not read: nothing is drafted after it.
         budget = min(budget, depth, self.session.room - len(unread) + 1)
         while len(draft) < budget:
-            token, prob = self._guess(unread)
+            token, prob = self._next(unread)
             self.read += unread
             unread = [token]
             draft.append(token)
@@ -68,25 +66,25 @@ class DraftModelDrafter:
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), tuple(probs))
 
     def distributions(self) -> np.ndarray:
-        """What the guesses of the last proposal were drawn from, [k, V]; only of a `sampled` draft."""
+        """What the last draft was drawn from, [k, V]; of a `sampled` draft only."""
         return np.array(self._drawn_from).reshape(-1, self.vocab_size)
 
     def note(self, tree: TokenTree) -> Note:
-        """How sure the smaller model was of its chain."""
-        reached = np.cumprod((tree.probs or (1.0,))[: len(tree)])
+        """How likely the smaller model thinks its chain."""
+        reached = tree.path_probs()
         return Note(
             {
                 "drafted": tree.num_draft,
-                "each guess": "drawn at the race's temperature" if self.random else "the smaller model's likeliest",
-                "sure of the whole": f"{reached[-1]:.0%}",
-                "by its own estimate": f"{reached.sum():.2f} tokens",
+                "each token": "drawn at the race's temperature" if self.random else "the smaller model's likeliest",
+                "probability of the whole": f"{reached[-1]:.0%}",
+                "expected": f"{sum(reached):.2f} tokens",
             }
         )
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing to learn; what was rejected is forgotten when the next context tells it."""
+        """Nothing to learn; the next `propose` rolls back what was rejected."""
 
-    def _guess(self, unread: Sequence[int]) -> tuple[int, float]:
+    def _next(self, unread: Sequence[int]) -> tuple[int, float]:
         """The next token of the draft, and its probability."""
         if self.random is None:
             return self.session.likeliest(unread)
@@ -96,7 +94,7 @@ class DraftModelDrafter:
         return token, float(probs[token])
 
     def _rewind(self, context: Sequence[int]) -> None:
-        """Roll the model's cache back to the drafts that were kept; the pending token is always read anew."""
+        """Roll the model's cache back to accepted tokens, and before the pending one, which is read again."""
         committed, most = min(self.committed, len(context) - 1), min(len(self.read), len(context) - 1)
         while committed < most and self.read[committed] == context[committed]:
             committed += 1

@@ -1,17 +1,15 @@
 """Lookahead decoding (Fu et al., 2024): a two-dimensional window of Jacobi trajectories and a pool of n-grams.
 
-The window is N-1 rows. The trunk is the pending token and row 0; from trunk node i hangs the chain row1[i], row2[i],
-... With the ancestor mask and position = base + depth that is the published mask and the published positions, so the
-window is a tree like any other, and the n-grams to verify are more branches at its root.
+The window has N-1 rows. Its trunk is the pending token and row 0; below trunk node i is the chain row1[i], row2[i], ...
+The ancestor mask and position = base + depth make this the published mask and positions; the n-grams to verify are more
+branches at the root.
 
-Where this differs from the reference code, on purpose: a full match keeps its bonus token (N tokens, not N-1), the
-output is never extended by a stale hit, and branches that share a prefix share its nodes. Verifying the window's own
-branches costs nothing and is not forbidden.
+Unlike the reference code, a full match keeps its bonus token (N tokens, not N-1), the output is never extended by a
+stale hit, branches with a common prefix share its nodes, and the window's branches are verified too, at no cost.
 
-At a temperature above 0 the window takes the tokens that the target draws, where the reference code takes the likeliest
-ones: the noise of a position is the same in every step, so what is drawn there is what the text will hold if the tokens
-before it come true. (Tokens a step, drawn and likeliest: 1.47 and 1.39 at temperature 1 on the character model with
-N, W, G = 3, 5, 3; elsewhere, and with the bundled model, within 4 % of each other.)
+At a temperature above 0 the window takes the tokens that the target draws, not the likeliest: the noise of a position
+is the same at every step, so they are what the output will hold if the tokens before them are right. (Tokens per step,
+drawn and likeliest: 1.47 and 1.39 at temperature 1 on the character model with N, W, G = 3, 5, 3; else within 4 %.)
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ NGram = tuple[int, ...]
 
 
 def tree_size(options: Mapping[str, int]) -> int:
-    """Most draft nodes a step with these options: the full window and G branches, or the widest stage of filling."""
+    """The most draft nodes of a step: those of the full window and G branches, or of the widest fill step."""
     n, window = options["n"], options["window"]
     first = window + n - 3
     filling = max(first - stage + stage * (first - stage + 1) for stage in range(n - 2))
@@ -37,10 +35,10 @@ def tree_size(options: Mapping[str, int]) -> int:
 
 
 class NGramPool:
-    """Token -> the at most `guesses` n-grams seen after it, the least recently inserted first (and first to go)."""
+    """Token -> the last `capacity` n-grams inserted after it (LRU)."""
 
-    def __init__(self, guesses: int) -> None:
-        self.guesses = guesses
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         self._entries: dict[int, dict[NGram, None]] = {}
 
     def __len__(self) -> int:
@@ -48,21 +46,21 @@ class NGramPool:
 
     def insert(self, key: int, ngram: NGram) -> None:
         """Add `ngram` after `key`, or refresh it; a full entry drops its oldest."""
-        if not self.guesses:
+        if not self.capacity:
             return
         entry = self._entries.setdefault(key, {})
         entry.pop(ngram, None)
-        if len(entry) >= self.guesses:
+        if len(entry) >= self.capacity:
             del entry[next(iter(entry))]
         entry[ngram] = None
 
     def after(self, key: int) -> list[NGram]:
-        """N-grams after `key`, the most recent first."""
+        """The n-grams after `key`, the most recent first."""
         return list(reversed(self._entries.get(key, {})))
 
 
 class LookaheadDrafter:
-    """Names as in the paper: `n` = N, `window` = W, `guesses` = G."""
+    """The paper's N, W and G are `n`, `window` and `guesses`."""
 
     takes_depth: ClassVar[bool] = True
 
@@ -71,11 +69,11 @@ class LookaheadDrafter:
         material: Material,
         *,
         n: Annotated[int, Bounds(3, 16, "N: tokens of an n-gram; the window has N-1 rows")] = 3,
-        window: Annotated[int, Bounds(1, 64, "W: columns of the window, n-grams made a step")] = 5,
-        guesses: Annotated[int, Bounds(0, 64, "G: n-grams verified a step, and kept for each token")] = 3,
-        pool_from_prompt: Annotated[bool, Flag("also fill the pool from the prompt and the output")] = False,
+        window: Annotated[int, Bounds(1, 64, "W: columns of the window, and n-grams collected a step")] = 5,
+        guesses: Annotated[int, Bounds(0, 64, "G: most n-grams verified a step, and kept for each token")] = 3,
+        pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
-        self.n, self.width = n, window
+        self.n = n
         chance = random.Random(material.seed)
         self.rows: list[list[int]] = [[chance.choice(material.prompt) for _ in range(window + n - 3)]]
         self.pool = NGramPool(guesses)
@@ -87,14 +85,13 @@ class LookaheadDrafter:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the window has all its N-1 rows."""
+        """Whether the window has its N-1 rows."""
         return len(self.rows) == self.n - 1
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The window, then the pool's n-grams after the pending token, the most recent first.
 
-        With a budget too small for the window there is no window this step: it stays as it is. Columns that would reach
-        deeper than `depth` stand past the end of the text, and are given up.
+        A window larger than the budget is left out and unchanged. Columns deeper than `depth` are dropped for good.
         """
         builder = TreeBuilder(context[-1])
         self._last_row_nodes = []
@@ -106,9 +103,9 @@ class LookaheadDrafter:
         return builder.build()
 
     def _narrow(self, depth: int) -> bool:
-        """Keep the columns whose last token is at most so deep; whether there are any."""
+        """Keep the columns that reach no deeper than `depth`; False where none does."""
         first, *more = self.rows
-        # The columns of a single row begin at depth 1; of several at 0, with the pending token in row 0's first place.
+        # With a single row, column i has depth i + 1; with several, the first column is below the pending token.
         columns = min(len(more[0]), depth + 1 - len(more)) if more else min(len(first), depth)
         if columns > 0:
             self.rows = [first[: columns - 1] if more else first[:columns], *(row[:columns] for row in more)]
@@ -122,7 +119,7 @@ class LookaheadDrafter:
         self._last_row_nodes = tips
 
     def note(self, tree: TokenTree) -> Note:
-        """The window as drafted, a column under each trunk token, and the pool's n-grams after the pending one."""
+        """The window as drafted, its columns below the trunk, and the pool's n-grams after the pending token."""
         pending = tree.tokens[0]
         hits = self.pool.after(pending)
         rows = [NoteRow("Pool", f"n-gram {number}", hit, after=(pending,)) for number, hit in enumerate(hits, 1)]
@@ -133,27 +130,25 @@ class LookaheadDrafter:
         return Note({"pool hits": len(hits), "tokens with n-grams in the pool": len(self.pool)}, tuple(rows))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """One more row from the target's tokens at the last row; once full, W n-grams and one column forward."""
+        """The target's tokens at the last row are the next row; a full window yields W n-grams and moves a column."""
         if self._last_row_nodes:
-            fresh = [verdict.scores.targets[node] for node in self._last_row_nodes]
+            new = [verdict.scores.targets[node] for node in self._last_row_nodes]
             if self.is_filled:
-                self._collect(tree.tokens[0], fresh)
-                self.rows = [self.rows[1][1:], *self.rows[2:], fresh]
+                self._collect(tree.tokens[0], new)
+                self.rows = [self.rows[1][1:], *self.rows[2:], new]
             else:
-                # The first fill leaves the new row whole, since row 0 gives up its first token to the trunk.
-                fresh = fresh if len(self.rows) == 1 else fresh[1:]
-                self.rows = [*(row[1:] for row in self.rows), fresh]
+                # The first fill keeps the new row whole: row 0 loses its first token to the trunk.
+                self.rows = [*(row[1:] for row in self.rows), new if len(self.rows) == 1 else new[1:]]
         if self.pool_from_prompt:
             self._follow(verdict.output(tree))
 
-    def _collect(self, pending: int, fresh: list[int]) -> None:
-        """Column i of rows 1.. and its new token, keyed by the token before it: the pending one, then row 0."""
-        keys = [pending, *self.rows[0]]
-        for key, *ngram in zip(keys, *self.rows[1:], fresh, strict=True):
+    def _collect(self, pending: int, new: list[int]) -> None:
+        """Insert each column of rows 1, 2, ... and `new`, keyed by the trunk token above it."""
+        for key, *ngram in zip([pending, *self.rows[0]], *self.rows[1:], new, strict=True):
             self.pool.insert(key, tuple(ngram))
 
     def _follow(self, tokens: Sequence[int]) -> None:
-        """Insert every n-gram that ends in one of `tokens`, the text's next."""
+        """Insert every n-gram that ends in one of `tokens`, the next of the text."""
         for token in tokens:
             self.recent = [*self.recent[-(self.n - 1) :], token]
             if len(self.recent) == self.n:
@@ -161,10 +156,10 @@ class LookaheadDrafter:
 
 
 class PoolDrafter(LookaheadDrafter):
-    """Lookahead without its window: the n-grams of prompt and output, which is all that a transcript can tell."""
+    """Lookahead without its window, for transcripts, which do not have the target's tokens there."""
 
     scored_part: ClassVar[str] = "pool from the prompt only"
     scored_options: ClassVar[Mapping[str, int]] = {"pool_from_prompt": True}
 
     def _hang_window(self, builder: TreeBuilder) -> None:
-        """None is drafted: what the model would say there is not known."""
+        """No window."""

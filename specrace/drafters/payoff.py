@@ -1,4 +1,4 @@
-"""What drafting pays: the price of rows, how far estimates can be trusted, and whether drafts earned their cost."""
+"""What drafting pays: the cost of a step by draft size, calibrated estimates, and a cool-down after losses."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from specrace.core.cost_curve import CostCurve
 
 
 class StepCosts:
-    """What a step with 0, 1, ... guesses costs, in steps without any, up to a number of guesses.
+    """Costs of a step with 0 to `most` draft tokens, in steps without a draft.
 
-    A lane runs a few rows more where that is cheaper, so the cost never falls; and a guess takes time to make.
-    `floor` is the price of a guess where they are cheapest: one that is less likely than that never pays. `measured`
-    are the rows alone, as the curve has them.
+    `measured`: the forward alone, as in the curve. `costs`: never falling, for a lane pads its rows where more are
+    cheaper, and with the drafter's own time. `floor`: the least cost of a draft token, so the least probability that
+    may pay.
     """
 
-    # On a curve that is flat, or falls by a noise, what is hardly ever right is left out all the same.
-    CHEAPEST = 0.002
-    # What Python takes to make any draft, and more for each guess, on the machines that this was written on.
+    # The least `floor`: on a curve that is flat, or falls by noise, tokens that are hardly ever right still do not pay.
+    LEAST = 0.002
+    # Measured times of this drafter's Python: for a draft, and for each node in it.
     DRAFT_MS, NODE_MS = 0.1, 0.02
 
     def __init__(self, curve: CostCurve, most: int) -> None:
@@ -27,60 +27,59 @@ class StepCosts:
         for count in range(most - 1, -1, -1):
             rows[count] = min(rows[count], rows[count + 1])
         self.costs = [cost / rows[0] + (first + each * count if count else 0.0) for count, cost in enumerate(rows)]
-        # Between measured rows costs run straight, so whether more guesses can pay is decided at these.
-        self.corners = sorted({row - 1 for row in curve.rows if 1 < row <= most} | ({most} if most else set()))
-        prices = ((self.costs[count] - 1.0) / count for count in self.corners)
-        self.floor = max(self.CHEAPEST, min(prices, default=1.0))
+        # The curve is linear between measured rows, so sizes between these need no look.
+        self.knots = sorted({row - 1 for row in curve.rows if 1 < row <= most} | ({most} if most else set()))
+        self.floor = max(self.LEAST, min(((self.costs[count] - 1.0) / count for count in self.knots), default=1.0))
 
     def may_pay(self, count: int, tokens: float, prob: float, best: float) -> bool:
-        """Whether more than `count` guesses, none likelier than `prob`, could beat `best` tokens for their cost.
+        """Whether more than `count` draft tokens could yield more than `best` tokens per cost.
 
-        `tokens` is what `count` guesses bring.
+        The first `count` yield `tokens`, and none of the others is likelier than `prob`.
         """
         costs = self.costs
-        for corner in self.corners:
-            if corner > count and tokens + prob * (corner - count) > best * costs[corner]:
+        for knot in self.knots:  # noqa: SIM110 - a generator takes twice as long
+            if knot > count and tokens + prob * (knot - count) > best * costs[knot]:
                 return True
         return False
 
 
 @lru_cache(maxsize=32)
 def step_costs(curve: CostCurve, most: int) -> StepCosts:
-    """The prices of a machine's rows, worked out once and not for every drafter."""
+    """`StepCosts`, computed once and shared by drafters."""
     return StepCosts(curve, most)
 
 
 class Calibration:
-    """How far the estimates after contexts of each length have come true: right over expected, near 1 at first.
+    """Hits over expected hits of the likeliest token, by the number of tokens matched; a little below 1 at first.
 
-    Every real token judges the estimate that was made for its place, so there is no bias from what was drafted. Length
-    0 stands for no context at all, and up to `longest` more for contexts in earlier outputs.
+    Every output token updates the prediction made at its position, drafted or not, so what was drafted is no bias.
+    Lengths: 0 for no context, 1 to `longest` in prompt and output, and as many again for earlier outputs.
     """
 
-    # As if a few estimates had been judged before and nine in ten of what was expected had come.
-    SEEN, CAME = 4.0, 0.9
-    # No copy is sure.
-    MOST = 0.98
+    # The prior: this many expected hits, of which this share came.
+    PRIOR, PRIOR_RATE = 4.0, 0.9
+    # The most that any token is given.
+    MAX_PROB = 0.98
 
     def __init__(self, longest: int) -> None:
-        self.right = [self.SEEN * self.CAME] * (2 * longest + 1)
-        self.expected = [self.SEEN] * (2 * longest + 1)
+        self.hits = [self.PRIOR * self.PRIOR_RATE] * (2 * longest + 1)
+        self.expected = [self.PRIOR] * (2 * longest + 1)
 
     def factor(self, length: int, top: float) -> float:
-        """What to multiply estimates with after a context of `length` tokens, the likeliest of which is `top`."""
-        return min(self.right[length] / self.expected[length], self.MOST / top)
+        """The factor for estimates at `length`, of which the likeliest is `top`."""
+        return min(self.hits[length] / self.expected[length], self.MAX_PROB / top)
 
-    def judge(self, length: int, top: float, came: bool) -> None:
-        """The likeliest token was estimated with `top`, and `came` or not."""
-        self.right[length] += came
-        self.expected[length] += top
+    def update(self, length: int, prob: float, hit: bool) -> None:
+        """The likeliest token, estimated with `prob`, was the target's or not."""
+        self.hits[length] += hit
+        self.expected[length] += prob
 
 
 class CoolDown:
-    """The cool-down: once drafts have lost more than two tokens they are put off, for longer each time.
+    """Suspends drafting after a loss of more than two tokens, for twice as many steps each time.
 
-    A draft brings its tokens and costs its rows, both in steps of one token. Gains count up to `MOST`, so that a text
-    which changes is noticed soon. At the longest pause drafts that are never right cost 2 % of the speed.
+    Gains and losses are tokens minus cost, in steps without a draft; gains count up to `MOST`, so that a change of the
+    text shows soon. At the longest pause, drafts that are never accepted cost 2 % of the speed.
     """
 
     MOST, LEAST = 1.0, -2.0
@@ -91,15 +90,15 @@ class CoolDown:
         self.pause = 0
         self.next_pause = self.SHORTEST
 
-    def rests(self) -> bool:
-        """Whether this step goes without a draft, because the last ones did not pay."""
+    def skip_step(self) -> bool:
+        """Whether this step is to have no draft; it counts as one of the pause."""
         if not self.pause:
             return False
         self.pause -= 1
         return True
 
-    def book(self, tokens: int, cost: float) -> None:
-        """A step with a draft brought `tokens` for `cost`."""
+    def record(self, tokens: int, cost: float) -> None:
+        """A step with a draft yielded `tokens` at `cost`."""
         self.balance = min(self.MOST, self.balance + tokens - cost)
         if self.balance < self.LEAST:
             self.pause, self.balance = self.next_pause, 0.0

@@ -1,7 +1,7 @@
 """Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
 
-And the copy rule of LLMA (Yang et al., 2023), which copies from the reference, here the prompt, and never from what was
-generated: 20 tokens, once a single one matches.
+With `llma` the rule of LLMA (Yang et al., 2023): copy from the reference, here the prompt, never from the output; 20
+tokens once a single one matches.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from specrace.ngrams.occurrences import FirstOccurrences
 
 
 def copy_length(options: Mapping[str, int]) -> int:
-    """Tokens copied a step unless otherwise asked for: 10 as in prompt lookup, 20 as in LLMA."""
+    """The default number of tokens to copy: 10 as in prompt lookup, 20 as in LLMA."""
     return 20 if options.get("llma") else 10
 
 
 class PromptLookupDrafter:
-    """Matches `longest` tokens down to `shortest`, in prompt and output; with `llma` in the prompt only."""
+    """Matches the last `longest` tokens, down to `shortest`, in prompt and output; with `llma` in the prompt only."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class PromptLookupDrafter:
         *,
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 3,
         shortest: Annotated[int, Bounds(1, 32, "fewest tokens matched")] = 1,
-        llma: Annotated[bool, Flag("LLMA's rule: copy from the prompt only, never from the output")] = False,
+        llma: Annotated[bool, Flag("LLMA's rule: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.text = FirstOccurrences(longest)
         self.text.extend(material.prompt)
@@ -39,8 +39,8 @@ class PromptLookupDrafter:
         self._matched = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain of up to `budget` tokens; the bare root where nothing matches."""
-        index, self._matched = self.text.match_end(self.shortest, context if self.llma else None)
+        """A chain of up to `budget` tokens; the bare root without a match."""
+        index, self._matched = self.text.match_suffix(self.shortest, context if self.llma else None)
         if not self._matched:
             return TokenTree.chain(context[-1])
         draft = self.text.tokens[index : index + max(0, budget)]
@@ -52,6 +52,6 @@ class PromptLookupDrafter:
         return Note({"matched tokens": self._matched})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Append what was said, where it may be copied from."""
+        """Append the output tokens, unless `llma`."""
         if not self.llma:
             self.text.extend(verdict.output(tree))

@@ -1,7 +1,7 @@
-"""Token recycling (Luo et al., 2024): what the target thought likely after a token once, it may say after it again.
+"""Token recycling (Luo et al., 2024): the target's likely tokens after a token are drafted when it comes again.
 
-An adjacency holds the target's k likeliest tokens after each token it was last asked about, rejected drafts too. A
-template of ranks, always the same, is filled from it level by level.
+An adjacency matrix holds the target's k likeliest tokens after each token at its last node, rejected ones included. A
+fixed template of ranks is filled from it level by level.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from specrace.ngrams.counts import NGramCounts
 
 NUM_TOP = 8
 Ranks = tuple[int, ...]
-# The published template of 80 nodes ("2.2.2" in the authors' code), whose levels are 8, 21, 25, 15, 8 and 3 wide: how
-# many successors each node has, its likeliest ones, by the ranks on the way to it. Nodes that are not named have none.
+# The published template of 80 nodes ("2.2.2" in the authors' code), its levels 8, 21, 25, 15, 8 and 3 wide: the number
+# of children of each node, by the ranks on its path; others have none.
 _PUBLISHED: Mapping[Ranks, int] = {
     (): 8,
     **{(rank,): count for rank, count in enumerate((8, 4, 3, 2, 1, 1, 1, 1))},
@@ -36,14 +36,14 @@ _PUBLISHED: Mapping[Ranks, int] = {
 
 @lru_cache(maxsize=64)
 def template(num_nodes: int) -> tuple[Ranks, ...]:
-    """A tree of ranks with `num_nodes` nodes, level by level; a node is the ranks on the way to it.
+    """A tree of `num_nodes` ranks, level by level; a node is the ranks on its path.
 
-    With 80 it is the published one, with fewer the likeliest part of that, with more the likeliest nodes beside it. A
-    successor of rank r (0 is the likeliest) is taken to be right with 2 ** -(r + 1), and a path with the product. Ties:
-    the shallower, then the lower ranks. Up to 31 nodes that is the likeliest of all trees.
+    80 nodes are the published template, fewer the likeliest part of it, more add the likeliest nodes beside it. Rank r
+    (0 is the likeliest) has probability 2 ** -(r + 1), a path the product. Ties: the shallower, then the lower ranks.
+    Up to 31 nodes it is the likeliest of all trees.
     """
     chosen: list[Ranks] = []
-    # (not published, halvings, depth, ranks): a child is a halving or more behind its parent.
+    # (not published, -log2 of the path probability, depth, ranks)
     frontier: list[tuple[bool, int, int, Ranks]] = []
 
     def push(parent: Ranks, halvings: int) -> None:
@@ -60,9 +60,9 @@ def template(num_nodes: int) -> tuple[Ranks, ...]:
 
 
 class RecyclingDrafter:
-    """Starts knowing nothing, as each of our lanes does; the published code keeps its adjacency between requests.
+    """Starts empty for each generation, where the published code keeps its adjacency between requests.
 
-    The model's likeliest tokens of earlier requests are not kept here; `warm` starts from what texts tell of them.
+    `warm` starts from the bigrams of prompt and past outputs, for lack of the model's likely tokens in these.
     """
 
     num_top: ClassVar[int] = NUM_TOP
@@ -72,7 +72,7 @@ class RecyclingDrafter:
         self,
         material: Material,
         *,
-        warm: Annotated[bool, Flag("start from the pairs of tokens in the prompt and in past outputs")] = False,
+        warm: Annotated[bool, Flag("start from the bigrams of the prompt and of past outputs")] = False,
     ) -> None:
         self.successors: dict[int, Ranks] = {}
         if warm:
@@ -80,11 +80,11 @@ class RecyclingDrafter:
             counts.extend_apart((material.prompt, *material.past))
             for context, row in counts.rows():
                 if len(context) == 1:
-                    # Sorting keeps the order in which equals came.
+                    # The sort is stable: equals stay in order of first occurrence.
                     self.successors[context[0]] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The template of `budget` nodes, less those for which no successor is known."""
+        """The template of `budget` nodes, without those for which no successor is known."""
         builder = TreeBuilder(context[-1])
         nodes: dict[Ranks, int] = {(): 0}
         for ranks in template(max(0, budget)):
@@ -97,18 +97,15 @@ class RecyclingDrafter:
         return builder.build()
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Take over the target's likeliest tokens after every node's token.
+        """Take the target's likeliest tokens at every node; accepted nodes last, so that they overwrite the others.
 
-        Where a token stands at several nodes the last counts, and a node of the accepted path before all others.
+        Where only the target's own token is known, it moves to the front of the old row.
         """
-        for node in (*range(len(tree)), *verdict.path):
-            self._learn(tree.tokens[node], node, verdict)
-
-    def _learn(self, token: int, node: int, verdict: Verdict) -> None:
-        """A new row. A target that tells its token only puts that first in the old row; an unknown one leaves it."""
         scores = verdict.scores
-        if scores.top is not None:
-            self.successors[token] = tuple(scores.top[node][:NUM_TOP])
-        elif (target := scores.targets[node]) >= 0:
-            old = self.successors.get(token, ())
-            self.successors[token] = (target, *(each for each in old if each != target))[:NUM_TOP]
+        for node in (*range(len(tree)), *verdict.path):
+            token = tree.tokens[node]
+            if scores.top is not None:
+                self.successors[token] = tuple(scores.top[node][:NUM_TOP])
+            elif (target := scores.targets[node]) >= 0:
+                old = self.successors.get(token, ())
+                self.successors[token] = (target, *(each for each in old if each != target))[:NUM_TOP]

@@ -1,6 +1,6 @@
-"""REST (He et al., 2023): drafts are what follows the last tokens elsewhere, in a corpus much larger than the prompt.
+"""REST (He et al., 2023): the draft is what follows the last tokens in a corpus.
 
-Unlike the published code it drafts nothing where nothing matches, and breaks ties by place, not by hash order.
+Unlike the published code, no match means no draft, and ties go to the first place, not by hash order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, Material
 from specrace.ngrams.suffix_index import END, count_continuations, matches_in_itself
 
-MOST_HITS = 5000
+MOST_MATCHES = 5000
 
 
 class RestDrafter:
-    """The most frequent continuations, in all documents, of the longest match of the last tokens.
-
-    Where no corpus is given, prompt and output are the corpus.
-    """
+    """The most frequent continuations of the longest match in all documents, or in prompt and output without any."""
 
     scored_part: ClassVar[str] = "prompt and output as its corpus"
 
@@ -33,17 +30,17 @@ class RestDrafter:
         *,
         longest: Annotated[int, Bounds(1, 16, "most tokens matched")] = 16,
         shortest: Annotated[int, Bounds(1, 16, "fewest tokens matched")] = 2,
-        length: Annotated[int, Bounds(1, 16, "tokens of a continuation")] = 10,
-        branches: Annotated[int, Bounds(1, 1024, "continuations, and their prefixes, kept")] = 64,
+        length: Annotated[int, Bounds(1, 16, "most tokens of a continuation")] = 10,
+        branches: Annotated[int, Bounds(1, 1024, "most continuations, their prefixes counted")] = 64,
     ) -> None:
         self.index = material.corpus_index
         self.shortest, self.longest = min(shortest, longest), longest
         self.length, self.branches = length, branches
-        self._places = 0
+        self._num_places = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The best `branches` prefixes of the continuations, most frequent first, cut at `budget`."""
-        self._places = 0
+        """The most frequent prefixes of the continuations, at most `branches` and `budget`."""
+        self._num_places = 0
         if budget < 1:
             return TokenTree.chain(context[-1])
         text: Sequence[int]
@@ -51,11 +48,11 @@ class RestDrafter:
             places = matches_in_itself(np.array(context, np.int64), self.shortest, self.longest)
             text = [*context, END]
         else:
-            places = self.index.longest_match(context, self.shortest, self.longest, MOST_HITS)
+            places = self.index.longest_match(context, self.shortest, self.longest, MOST_MATCHES)
             text = self.index.tokens
-        self._places = len(places)
+        self._num_places = len(places)
         builder = TreeBuilder(context[-1])
-        # A prefix's node and count, by its tokens.
+        # The node and count of each prefix.
         known: dict[tuple[int, ...], tuple[int, int]] = {(): (0, len(places))}
         for found in count_continuations(text, places.tolist(), self.length, min(self.branches, budget)):
             parent, count = known[found.tokens[:-1]]
@@ -65,8 +62,8 @@ class RestDrafter:
         return builder.build()
 
     def note(self, tree: TokenTree) -> Note:
-        """In how many places of the corpus the longest match stands."""
-        return Note({"places that match": self._places})
+        """How often the longest match occurs in the corpus."""
+        return Note({"places that match": self._num_places})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing to learn: the corpus stays as it is, and the text comes with the context."""
+        """Nothing to learn: the corpus does not grow, and the output comes with the context."""

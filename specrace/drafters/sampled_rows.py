@@ -1,4 +1,4 @@
-"""Drafts drawn from count tables: smoothed rows, the sampling rule's warpers, and the distributions that were used."""
+"""Drafts sampled from count tables, and the distributions they were drawn from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
 
 
 class SampledRows:
-    """Draws from the rows of `counts` over a vocabulary of V tokens; dense for small ones, else as they are needed."""
+    """Samples from rows of `counts` over a vocabulary of V tokens; small vocabularies have a dense copy of them."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class SampledRows:
         self._dense = DenseCounts(vocab_size, counts) if vocab_size <= LARGEST_VOCABULARY else None
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Take in what was said; the sparse counts are the drafter's own and have it already."""
+        """Append output tokens to the dense copy; the drafter appends them to `counts`."""
         if self._dense is not None:
             self._dense.extend(tokens)
 
@@ -39,7 +39,7 @@ class SampledRows:
         return smoothed
 
     def draw(self, context: Context) -> tuple[int, np.ndarray]:
-        """A token, and the very distribution [V] that it was drawn from: the row, smoothed, then warped."""
+        """A token, and the distribution [V] it was drawn from: the row, smoothed, then warped."""
         probs = warp_probs(self.smoothed(context), self.params)
         return int(draw(probs, self.random.random())), probs
 

@@ -1,4 +1,4 @@
-"""The n-gram trie drafter ("Faster In-Context Learning ... via N-Gram Trie Speculative Decoding")."""
+"""The n-gram trie drafter of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", section 3."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from specrace.ngrams.trie import Match, NGramTrie
 
 
 class TrieDrafter:
-    """Drafts the most frequent continuations, in the prompt, of the longest match of the last `prefix` tokens.
+    """The most frequent continuations of the longest match of the last `prefix` tokens.
 
-    `static=True` is the paper; by default the output is added to the trie as it grows.
+    `static=True` is the paper's, over the prompt; by default output tokens are added to the trie.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class TrieDrafter:
         *,
         n: Annotated[int, Bounds(2, 64, "depth of the trie, in tokens")] = 13,
         prefix: Annotated[int, Bounds(1, 32, "L_p: most tokens matched")] = 3,
-        static: Annotated[bool, Flag("the paper's: only the prompt, never the output")] = False,
+        static: Annotated[bool, Flag("the paper's: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.prefix = min(prefix, n - 1)
         self.trie = NGramTrie(n, material.prompt, copies=self.prefix)
@@ -33,7 +33,7 @@ class TrieDrafter:
         self._match: Match | None = None
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The best `budget` nodes under the match; the bare root where nothing matches."""
+        """The `budget` best nodes under the match; the bare root without one."""
         self._suffix = context[-self.prefix :]
         self._match = self.trie.match(self._suffix) if budget > 0 else None
         if self._match is None:
@@ -41,19 +41,17 @@ class TrieDrafter:
         return self.trie.best(self._match, context[-1], budget)
 
     def note(self, tree: TokenTree) -> Note:
-        """How many of the last tokens matched, and what each node weighs."""
+        """The tokens that matched, and each node's count."""
         if self._match is None:
             return Note({"matched tokens": 0})
-        length, places = self._match.length, [self._match]
+        length, nodes = self._match.length, [self._match]
         for node in range(1, len(tree)):
-            places.append(self.trie.children(places[tree.parents[node]])[tree.tokens[node]])
-        matched = NoteRow(
-            "Matched in the trie", f"the last {length} of at most {self.prefix}", tuple(self._suffix[-length:])
-        )
-        counts = (0, *(self.trie.weight(place) for place in places[1:]))
-        return Note({"matched tokens": length}, (matched,), counts)
+            nodes.append(self.trie.children(nodes[tree.parents[node]])[tree.tokens[node]])
+        label = f"the last {length} of at most {self.prefix}"
+        row = NoteRow("Matched in the trie", label, tuple(self._suffix[-length:]))
+        return Note({"matched tokens": length}, (row,), (0, *map(self.trie.count, nodes[1:])))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Grow the trie by what was said, unless it is static."""
+        """Append the output tokens to the trie, unless it is static."""
         if not self.static:
             self.trie.extend(verdict.output(tree))

@@ -1,4 +1,4 @@
-"""No draft at all: the baseline, on the very code that the methods run on."""
+"""The baseline: no draft, on the very code that the methods run on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class VanillaDrafter:
         pass
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The pending token and nothing else."""
+        """The pending token only."""
         return TokenTree.chain(context[-1])
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

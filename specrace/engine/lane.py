@@ -14,7 +14,7 @@ from specrace.core.note import Note
 from specrace.core.rejection import Check, Coins, verify_sampled
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict, verify
-from specrace.drafters.base import Drafter, SamplingDrafter, TellingDrafter, draft
+from specrace.drafters.base import Drafter, DrafterWithNotes, SamplingDrafter, draft
 from specrace.engine.pace import PaceKeeper
 
 
@@ -68,7 +68,7 @@ class Lane:
         self.coins = coins
         self.curve = curve
         self.pace = pace
-        self._teller = drafter if isinstance(drafter, TellingDrafter) else None
+        self._teller = drafter if isinstance(drafter, DrafterWithNotes) else None
         self.num_steps = 0
         self.end = "" if max_new_tokens > 0 else "length"
 

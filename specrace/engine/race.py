@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from specrace.core.cost_curve import CostCurve, assumed_curve, row_counts
 from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.core.metrics import LaneMetrics, first_difference, loop_tokens
+from specrace.core.metrics import LaneMetrics, compare, loop_tokens
 from specrace.core.rejection import NOTE, Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION
@@ -285,10 +285,12 @@ def result(
     A lane under rejection sampling draws its own text, so it is not compared.
     """
     own, base = metrics[lane.name], metrics[vanilla.name]
-    shared = min(len(lane.tokens), len(vanilla.tokens)) if not (lane.end and vanilla.end) else None
-    compared = lane.coins is None
-    position = first_difference(lane.tokens[:shared], vanilla.tokens[:shared]) if compared else None
-    difference = None if position is None else explain_difference(target, vanilla, position, params)
+    identical, position, difference = None, None, None
+    if lane.coins is None:
+        identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))
+    if position is not None:
+        before = vanilla.context[: vanilla.num_prompt + position]
+        difference = explain_difference(target, before, position, params)
     return LaneResult(
         lane=lane.name,
         tokens=own.tokens,
@@ -298,18 +300,18 @@ def result(
         acceptance_rate=own.acceptance_rate,
         decode_ms=own.decode_ms,
         tokens_per_s=own.tokens_per_s,
-        speedup=own.tokens_per_s / base.tokens_per_s if base.tokens_per_s else 0.0,
-        identical=position is None if compared and shared != 0 else None,
+        speedup=own.speedup(base),
+        identical=identical,
         first_difference=difference,
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),
-        note="" if compared else NOTE,
+        note="" if lane.coins is None else NOTE,
     )
 
 
-def explain_difference(target: RaceTarget, vanilla: Lane, position: int, params: SamplingParams) -> Difference:
-    """The two tokens between which the choice fell at the place, scored afresh, and the gap between them."""
-    (best, second), gap = target.top_two(vanilla.context[: vanilla.num_prompt + position], params)
+def explain_difference(target: RaceTarget, before: Sequence[int], position: int, params: SamplingParams) -> Difference:
+    """The target's two best tokens after the prompt and `position` output tokens, in `before`, scored afresh."""
+    (best, second), gap = target.top_two(before, params)
     return Difference(position, (target.decode([best]), target.decode([second])), gap)
 
 

@@ -33,7 +33,15 @@ from specrace.core.settings import MATCH
 from specrace.drafters import find_method
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
-from specrace.engine.race import RaceTarget, gather, in_race_time, make_lane, warm_up, warm_up_draft_model
+from specrace.engine.race import (
+    RaceTarget,
+    explain_difference,
+    gather,
+    in_race_time,
+    make_lane,
+    warm_up,
+    warm_up_draft_model,
+)
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
@@ -275,8 +283,7 @@ class Bench:
             outputs |= {name: runs[0].tokens for name, runs in found.peer_runs.items()}
         for name, tokens in outputs.items():
             position = first_difference(tokens, reference)
-            found.differences[name] = None if position is None else self._explain(found.prompt, reference, position)
-
-    def _explain(self, prompt: BenchPrompt, reference: Sequence[int], position: int) -> Difference:
-        (best, second), gap = self.target.top_two([*prompt.tokens, *reference[:position]], self.spec.sampling_params())
-        return Difference(position, (self.target.decode([best]), self.target.decode([second])), gap)
+            found.differences[name] = None
+            if position is not None:
+                before, params = [*found.prompt.tokens, *reference[:position]], self.spec.sampling_params()
+                found.differences[name] = explain_difference(self.target, before, position, params)

@@ -1,1 +1,1 @@
-"""What drafters look things up in: n-gram counts, the n-gram trie, first occurrences. Ints in, ints out."""
+"""What drafters match the context in: n-gram counts, tries and suffix structures. Token ids only, no drafter known."""

@@ -1,10 +1,8 @@
-"""A suffix automaton: every run of tokens of a growing text, what followed it, and how often.
+"""A suffix automaton: every substring of a growing token sequence, what follows it, and how often it occurs.
 
-Runs that end at the same places of the text are one state; the automaton is that of Blumer, Blumer, Haussler,
-Ehrenfeucht, Chen and Seiferas, "The smallest automaton recognizing the subwords of a text", Theoretical Computer
-Science 40 (1985). A text of T tokens has less than 2 T states, and adding a token takes a few small operations, however
-often the text repeats itself: a copied passage adds one state a token. One look-up goes a token further in all runs
-that are ends of each other, and the shorter of them are found behind the links, in fewer states than there are runs.
+Substrings that end at the same positions (an endpos class) share a state, so T tokens make fewer than 2 T states; an
+appended token takes amortised constant time. Blumer, Blumer, Haussler, Ehrenfeucht, Chen and Seiferas, "The smallest
+automaton recognizing the subwords of a text", Theoretical Computer Science 40 (1985).
 """
 
 from __future__ import annotations
@@ -12,148 +10,152 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 ROOT = 0
-# In the place of the state that follows: nothing does, or several do.
-NOTHING, SEVERAL = -1, -2
-# A run that stands in the text and goes on there: its state, and its length.
-Run = tuple[int, int]
-NOWHERE: Run = (ROOT, 0)
+# In place of the one successor of a state: it has none, or several.
+NO_STATE, SEVERAL = -1, -2
+# A substring that has a continuation: its state and its length.
+MatchState = tuple[int, int]
+NO_MATCH: MatchState = (ROOT, 0)
 
 
 class SuffixAutomaton:
-    """The automaton of `tokens`. Runs of up to `n` tokens are counted, so those that go on are told up to n - 1.
+    """The automaton of `tokens`, which counts substrings of up to `n` tokens; so it matches up to n - 1 of a context.
 
-    Of each state, by its number: `lengths`, that of its longest run; `links`, the state of the longest end of its runs
-    that stands in more places (-1 for the empty run's, `ROOT`); `nexts`, the state that follows, which `rows` has where
-    there are several, token -> state, the first seen first; `counts`, in how many places it stands; `firsts`, the index
-    of a run's last token in the first of them. The token that leads to a state stands there in the text.
+    Lists by state: `lengths`, of the longest substring; `links`, the suffix link (-1 for `ROOT`, the empty substring);
+    `nexts`, the only successor, or NO_STATE, or SEVERAL; `counts`, the number of end positions; `firsts`, the first of
+    them, an index into `tokens`, where the token of every transition into the state stands. `branches`: token ->
+    successor, in order of first occurrence, of the states with SEVERAL.
     """
 
     def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
         self.n = n
         self.tokens: list[int] = []
-        self.lengths, self.links, self.nexts, self.counts, self.firsts = [0], [-1], [NOTHING], [0], [-1]
-        self.rows: dict[int, dict[int, int]] = {}
-        # The states of the whole text, and of its last `n` tokens.
-        self._whole = self._end = ROOT
+        self.lengths, self.links, self.nexts, self.counts, self.firsts = [0], [-1], [NO_STATE], [0], [-1]
+        self.branches: dict[int, dict[int, int]] = {}
+        # The states of all tokens, and of the last `n`.
+        self._last = self._suffix = ROOT
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Append `tokens` to the text."""
-        text, lengths, links, nexts, rows = self.tokens, self.lengths, self.links, self.nexts, self.rows
+        """Append `tokens`."""
+        text, lengths, links, nexts, branches = self.tokens, self.lengths, self.links, self.nexts, self.branches
         firsts, counts = self.firsts, self.counts
-        place, whole = len(text), self._whole
+        end, last = len(text), self._last
         for token in tokens:
-            before, whole, found = whole, len(lengths), NOTHING
+            state, last, target = last, len(lengths), NO_STATE
             text.append(token)
-            firsts.append(place)
-            place += 1
-            lengths.append(place)
-            nexts.append(NOTHING)
+            firsts.append(end)
+            end += 1
+            lengths.append(end)
+            nexts.append(NO_STATE)
             counts.append(0)
-            # Ends of the text, ever shorter, that nothing led on from with this token now lead to the new state.
-            while before >= 0:
-                found = nexts[before]
-                if found == NOTHING:
-                    nexts[before] = whole
-                elif found == SEVERAL:
-                    found = rows[before].setdefault(token, whole)
-                    if found != whole:
+            # Suffixes, ever shorter, that `token` has not followed before get a transition to the new state.
+            while state >= 0:
+                target = nexts[state]
+                if target == NO_STATE:
+                    nexts[state] = last
+                elif target == SEVERAL:
+                    target = branches[state].setdefault(token, last)
+                    if target != last:
                         break
-                elif text[firsts[found]] == token:
+                elif text[firsts[target]] == token:
                     break
                 else:
-                    nexts[before], rows[before] = SEVERAL, {text[firsts[found]]: found, token: whole}
-                before = links[before]
+                    nexts[state], branches[state] = SEVERAL, {text[firsts[target]]: target, token: last}
+                state = links[state]
             else:
-                found = ROOT
-            links.append(found)
-            if found and lengths[found] > lengths[before] + 1:
-                links[whole] = self._split(found, before, token)
-            self._count(whole, token)
-        self._whole = whole
+                target = ROOT
+            links.append(target)
+            if target and lengths[target] > lengths[state] + 1:
+                links[last] = self._clone(target, state, token)
+            self._count(last, token)
+        self._last = last
 
-    def _count(self, whole: int, token: int) -> None:
-        """Count the ends of the text, whose state is `whole` and `token` the last, up to `n` tokens long."""
+    def _count(self, state: int, token: int) -> None:
+        """Count the suffixes of up to `n` tokens after `token` was appended; `state` is that of all tokens."""
         links, counts = self.links, self.counts
-        if self.lengths[links[whole]] >= self.n:
-            # On from the last `n` tokens before: of a loop the whole text has as many ends as tokens.
-            whole = self.after(self._end, token)
-            if self.lengths[links[whole]] >= self.n:
-                whole = links[whole]
-        self._end = whole
-        while whole:
-            counts[whole] += 1
-            whole = links[whole]
+        if self.lengths[links[state]] >= self.n:
+            # Start from the previous suffix of `n` tokens: the chain of links from `state` is as long as a loop is.
+            state = self.successor(self._suffix, token)
+            if self.lengths[links[state]] >= self.n:
+                state = links[state]
+        self._suffix = state
+        while state:
+            counts[state] += 1
+            state = links[state]
 
-    def _split(self, found: int, before: int, token: int) -> int:
-        """A state of its own for those runs of `found` that are no longer than one of `before` with `token`."""
-        state = len(self.lengths)
-        self.lengths.append(self.lengths[before] + 1)
-        for known in (self.links, self.nexts, self.counts, self.firsts):
-            known.append(known[found])
-        if found in self.rows:
-            self.rows[state] = self.rows[found].copy()
-        self.links[found] = state
-        while before >= 0 and self.after(before, token) == found:
-            if self.nexts[before] == SEVERAL:
-                self.rows[before][token] = state
+    def _clone(self, target: int, state: int, token: int) -> int:
+        """Split off the substrings of `target` that are no longer than those of `state` with `token`."""
+        clone = len(self.lengths)
+        self.lengths.append(self.lengths[state] + 1)
+        for values in (self.links, self.nexts, self.counts, self.firsts):
+            values.append(values[target])
+        if target in self.branches:
+            self.branches[clone] = self.branches[target].copy()
+        self.links[target] = clone
+        while state >= 0 and self.successor(state, token) == target:
+            if self.nexts[state] == SEVERAL:
+                self.branches[state][token] = clone
             else:
-                self.nexts[before] = state
-            before = self.links[before]
-        return state
+                self.nexts[state] = clone
+            state = self.links[state]
+        return clone
 
-    def after(self, state: int, token: int) -> int:
-        """The state of the runs of `state` with `token`; `NOTHING` where that follows none of them."""
-        after = self.nexts[state]
-        if after >= 0:
-            return after if self.tokens[self.firsts[after]] == token else NOTHING
-        return NOTHING if after == NOTHING else self.rows[state].get(token, NOTHING)
+    def successor(self, state: int, token: int) -> int:
+        """The state after `token`, or NO_STATE where it never followed."""
+        target = self.nexts[state]
+        if target >= 0:
+            return target if self.tokens[self.firsts[target]] == token else NO_STATE
+        return NO_STATE if target == NO_STATE else self.branches[state].get(token, NO_STATE)
 
     def successors(self, state: int) -> list[tuple[int, int]]:
-        """(token, state) of what follows the runs of `state`, the first seen first."""
-        after = self.nexts[state]
-        if after >= 0:
-            return [(self.tokens[self.firsts[after]], after)]
-        return [] if after == NOTHING else list(self.rows[state].items())
+        """(token, state) of every continuation, in order of first occurrence."""
+        target = self.nexts[state]
+        if target >= 0:
+            return [(self.tokens[self.firsts[target]], target)]
+        return [] if target == NO_STATE else list(self.branches[state].items())
 
-    def end(self) -> Run:
-        """The longest end of the text that goes on elsewhere in it; `NOWHERE` for none."""
+    def suffix(self) -> MatchState:
+        """The longest suffix of the tokens that has a continuation, so occurs earlier, too; NO_MATCH for none."""
         length = min(self.n, len(self.tokens))
-        return self._going_on(*self.shortened((self._end, length), self.n - 1))
+        return self._continued(*self.shortened((self._suffix, length), self.n - 1))
 
-    def follow(self, run: Run, token: int) -> Run:
-        """The longest end of `run` and `token` that stands in the text and goes on there; `NOWHERE` for none."""
-        return self.trace(run, token)[0]
+    def follow(self, match: MatchState, tokens: Iterable[int]) -> MatchState:
+        """The longest suffix of `match` and `tokens` that has a continuation; NO_MATCH for none."""
+        for token in tokens:
+            match = self.trace(match, token)[0]
+        return match
 
-    def trace(self, run: Run, token: int) -> tuple[Run, int]:
-        """As `follow`; and where `token` stands first after the longest end of `run` it follows, or -1."""
-        state, length = run
-        after = self.after(state, token)
-        while after < 0:
+    def trace(self, match: MatchState, token: int) -> tuple[MatchState, int]:
+        """As `follow`, by one token; and its first position after the longest suffix of `match` it followed, or -1."""
+        state, length = match
+        target = self.nexts[state]
+        if target < 0 or self.tokens[self.firsts[target]] != token:
+            target = self.successor(state, token)
+        while target < 0:
             state = self.links[state]
             if state < 0:
-                return NOWHERE, -1
+                return NO_MATCH, -1
             length = self.lengths[state]
-            after = self.after(state, token)
-        place = self.firsts[after] if state else -1
+            target = self.successor(state, token)
+        position = self.firsts[target] if state else -1
         if length < self.n - 1:
             length += 1
-        elif self.lengths[self.links[after]] == length:
-            after = self.links[after]
-        return ((after, length) if self.nexts[after] != NOTHING else self._going_on(after, length)), place
+        elif self.lengths[self.links[target]] == length:
+            target = self.links[target]
+        return ((target, length) if self.nexts[target] != NO_STATE else self._continued(target, length)), position
 
-    def shortened(self, run: Run, length: int) -> Run:
-        """The end of `run` that has no more than `length` tokens."""
-        state, whole = run
-        if whole <= length:
-            return run
+    def shortened(self, match: MatchState, length: int) -> MatchState:
+        """The suffix of `match` of at most `length` tokens."""
+        state, matched = match
+        if matched <= length:
+            return match
         while self.lengths[self.links[state]] >= length > 0:
             state = self.links[state]
-        return (state, length) if length else NOWHERE
+        return (state, length) if length else NO_MATCH
 
-    def _going_on(self, state: int, length: int) -> Run:
-        """The longest end of a run of `state` that anything follows."""
-        while state and self.nexts[state] == NOTHING:
+    def _continued(self, state: int, length: int) -> MatchState:
+        """The longest suffix of a substring that has a continuation."""
+        while state and self.nexts[state] == NO_STATE:
             state = self.links[state]
             length = self.lengths[state]
         return state, length

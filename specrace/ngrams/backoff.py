@@ -1,9 +1,8 @@
-"""Variable-order back-off: what comes next, by everything that ever followed the last 1, 2, ... tokens of a text.
+"""Variable-order back-off: the next token's distribution from everything that followed the last 1, 2, ... tokens.
 
-The estimate is Witten and Bell's (1991, method C, with a weight of its own), interpolated over all orders as in
-prediction by partial matching: a context that was seen C times with D different successors says C / (C + a * D) of
-what comes next, in proportion to its counts, and leaves the rest to the context that is one token shorter. What no
-context accounts for goes by how often a token stands in the text.
+Witten and Bell's estimate (1991, method C, its escape weighted with `ESCAPE`), interpolated over all orders as in
+prediction by partial matching (PPM): a context with C continuations of D kinds gives C / (C + ESCAPE * D) of the mass
+to them by count, and the rest, its escape mass, to the context one token shorter; the last one to unigram frequency.
 """
 
 from __future__ import annotations
@@ -11,78 +10,78 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from specrace.ngrams.automaton import ROOT, Run, SuffixAutomaton
+from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 
-# A successor that was seen once is right a third of the time. Chosen on half of the Spec-Bench transcripts, where 1.2
-# gave much the same and 4 lost 6 % of the tokens per step on summaries.
+# A continuation seen once gets a third. Chosen on half of the Spec-Bench transcripts, where 1.2 gave much the same and
+# 4 lost 6 % of the tokens per step on summaries.
 ESCAPE = 2.0
-# The most frequent tokens, which are guessed where nothing else is known; they are looked up anew when the text has
-# grown by so many tokens and by such a part, which changes their order.
-NUM_COMMON, REFRESH, GROWTH = 32, 16, 1 / 8
+# How many frequent tokens are kept; they are counted again once the text has grown by REFRESH tokens and by the share
+# GROWTH.
+NUM_FREQUENT, REFRESH, GROWTH = 32, 16, 1 / 8
 
+# The probability of each token, and the escape mass.
 Estimate = tuple[dict[int, float], float]
 
 
 class BackoffModel:
-    """Estimates over a growing text, for contexts of up to `longest` tokens; or over one that is `known` already.
+    """Estimates for contexts of up to `longest` tokens, over a text that grows or one whose `automaton` is given.
 
-    A context is a run that goes on in the text, and stands for all its ends. Those that share a state of the automaton
-    were followed by the same tokens, so each of them says the same.
+    A context is a match state and stands for all its suffixes. Those that share a state of the automaton have the same
+    continuations and counts, so a state is evaluated once for all of them.
     """
 
-    def __init__(self, longest: int, tokens: Sequence[int] = (), known: SuffixAutomaton | None = None) -> None:
+    def __init__(self, longest: int, tokens: Sequence[int] = (), automaton: SuffixAutomaton | None = None) -> None:
         self.longest = longest
-        self.known = SuffixAutomaton(longest + 1, tokens) if known is None else known
-        self._common: list[tuple[int, float]] = []
-        self._common_at = 0
+        self.automaton = SuffixAutomaton(longest + 1, tokens) if automaton is None else automaton
+        self._frequent: list[tuple[int, float]] = []
+        self._counted = 0
 
-    def successors(self, context: Run) -> Estimate:
-        """The probability of each token that followed a context, and what is left for all others."""
-        probs: dict[int, float] = {}
-        return probs, self.blend(context, probs, 1.0)
+    def deterministic(self, context: MatchState, most: float) -> tuple[int, float] | None:
+        """The only continuation of a context and the escape mass; None for several or where that is not below `most`.
 
-    def sure(self, context: Run, least: float) -> tuple[int, float] | None:
-        """The only token that ever followed a context, and what that leaves, where it is less than `least`."""
-        known, (state, length) = self.known, context
-        after = known.nexts[state]
-        if after < 0 or not length:
-            return None
-        rest: float = (ESCAPE / (known.counts[after] + ESCAPE)) ** (length - known.lengths[known.links[state]])
-        return (known.tokens[known.firsts[after]], rest) if rest < least else None
-
-    def blend(self, context: Run, probs: dict[int, float], rest: float, least: float = 0.0, above: int = 0) -> float:
-        """Add to `probs` what a context and its ends, one after the other, make of the `rest`; returns what they leave.
-
-        Once that is less than `least` the shorter ones, which have the most successors, are not asked; nor are those of
-        no more than `above` tokens.
+        The escape mass is that of all suffixes in the context's state.
         """
-        known, (state, length) = self.known, context
-        counts, links = known.counts, known.links
-        while length > above and rest >= least:
-            after, link = known.nexts[state], links[state]
-            shorter = max(known.lengths[link], above)
-            if after >= 0:
-                token = known.tokens[known.firsts[after]]
-                left = rest * (ESCAPE / (counts[after] + ESCAPE)) ** (length - shorter)
-                probs[token] = probs.get(token, 0.0) + rest - left
-            else:
-                row = known.rows[state]
-                sightings = [counts[after] for after in row.values()]
-                total, spread = sum(sightings), ESCAPE * len(row)
-                left = rest * (spread / (total + spread)) ** (length - shorter)
-                share = (rest - left) / total
-                for token, seen in zip(row, sightings, strict=True):
-                    probs[token] = probs.get(token, 0.0) + share * seen
-            rest, state, length = left, link, shorter
-        return rest
+        automaton, (state, length) = self.automaton, context
+        target = automaton.nexts[state]
+        if target < 0 or not length:
+            return None
+        order = length - automaton.lengths[automaton.links[state]]
+        escape: float = (ESCAPE / (automaton.counts[target] + ESCAPE)) ** order
+        return (automaton.tokens[automaton.firsts[target]], escape) if escape < most else None
 
-    def common(self) -> list[tuple[int, float]]:
-        """The most frequent tokens of the text, each with its probability where no context is known."""
-        known = self.known
-        total = len(known.tokens)
-        if not self._common_at or total >= self._common_at + max(REFRESH, GROWTH * self._common_at):
-            self._common_at = total
-            found = [(token, known.counts[state]) for token, state in known.successors(ROOT)]
-            most = sorted(found, key=itemgetter(1), reverse=True)[:NUM_COMMON]
-            self._common = [(token, count / (total + ESCAPE * len(found))) for token, count in most]
-        return self._common
+    def blend(
+        self, context: MatchState, probs: dict[int, float], mass: float, least: float = 0.0, above: int = 0
+    ) -> float:
+        """Distribute `mass` over the continuations of a context and its suffixes, into `probs`; the escape mass left.
+
+        Stops below `least`, for shorter contexts have the most continuations, and at suffixes of `above` tokens.
+        """
+        automaton, (state, length) = self.automaton, context
+        counts, links = automaton.counts, automaton.links
+        while length > above and mass >= least:
+            target, link = automaton.nexts[state], links[state]
+            shorter = max(automaton.lengths[link], above)
+            if target >= 0:
+                token = automaton.tokens[automaton.firsts[target]]
+                escape = mass * (ESCAPE / (counts[target] + ESCAPE)) ** (length - shorter)
+                probs[token] = probs.get(token, 0.0) + mass - escape
+            else:
+                branches = automaton.branches[state]
+                seen = [counts[target] for target in branches.values()]
+                total, weight = sum(seen), ESCAPE * len(branches)
+                escape = mass * (weight / (total + weight)) ** (length - shorter)
+                share = (mass - escape) / total
+                for token, count in zip(branches, seen, strict=True):
+                    probs[token] = probs.get(token, 0.0) + share * count
+            mass, state, length = escape, link, shorter
+        return mass
+
+    def frequent(self) -> list[tuple[int, float]]:
+        """The most frequent tokens with their probabilities where no context is known; a new list when recounted."""
+        total = len(self.automaton.tokens)
+        if not self._counted or total >= self._counted + max(REFRESH, GROWTH * self._counted):
+            self._counted = total
+            seen = [(token, self.automaton.counts[state]) for token, state in self.automaton.successors(ROOT)]
+            most = sorted(seen, key=itemgetter(1), reverse=True)[:NUM_FREQUENT]
+            self._frequent = [(token, count / (total + ESCAPE * len(seen))) for token, count in most]
+        return self._frequent

@@ -1,17 +1,18 @@
-"""Counts of bigrams and trigrams, sparse, in layers: a shared corpus below, one lane's own text above."""
+"""Sparse counts of bigrams and trigrams, in layers: a shared corpus below, one lane's own text above."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Context = tuple[int, ...]
 
 
 class NGramCounts:
-    """How often each token followed each context of 1 and of 2 tokens.
+    """How often each token followed each context of 1 and of 2 tokens; a context's token -> count map is its row.
 
-    A lane's counts are `NGramCounts(below=corpus)`: the corpus is counted once and shared, never changed, and the
-    lane's own prompt and output are counted on top. A row is the token -> count map of a context.
+    A lane's counts are `NGramCounts(below=corpus)`: the corpus is counted once, shared and never changed; prompt and
+    output are counted on top.
     """
 
     def __init__(self, below: NGramCounts | None = None) -> None:
@@ -30,7 +31,7 @@ class NGramCounts:
         self._last = last
 
     def extend_apart(self, texts: Iterable[Sequence[int]]) -> None:
-        """Count several texts; no n-gram runs from one into the next."""
+        """Count several texts; no n-gram crosses from one into the next."""
         for tokens in texts:
             self._last = ()
             self.extend(tokens)
@@ -38,28 +39,25 @@ class NGramCounts:
 
     @property
     def last(self) -> Context:
-        """The last tokens that were counted, at most two: the context of the next."""
+        """The last tokens counted, at most two: the context of the next."""
         return self._last
 
     def rows(self) -> Iterator[tuple[Context, Mapping[int, int]]]:
-        """Every context and its row, layer by layer: a context that several layers know comes several times."""
+        """Every context and its row, layer by layer: a context of several layers comes once for each."""
         if self.below is not None:
             yield from self.below.rows()
         yield from self._rows.items()
 
     def total(self, context: Context) -> int:
-        """How often something followed `context`."""
+        """The sum of a context's row."""
         return sum(self.row(context).values())
 
     def row(self, context: Context) -> dict[int, int]:
-        """Token -> count after `context` (1 or 2 tokens), all layers added; empty when it was never seen."""
+        """Token -> count after `context` (1 or 2 tokens), layers added; empty where it was never seen."""
         own = self._rows.get(context, {})
-        if self.below is None:
-            return own
-        under = self.below.row(context)
+        under = self.below.row(context) if self.below is not None else {}
         if not own or not under:
             return own or under
-        merged = dict(under)
-        for token, count in own.items():
-            merged[token] = merged.get(token, 0) + count
+        merged = Counter(under)
+        merged.update(own)
         return merged

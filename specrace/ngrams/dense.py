@@ -1,4 +1,4 @@
-"""Counts of bigrams and trigrams as arrays, for vocabularies of letters: 65 of them are a table of 65 x 65 x 65."""
+"""Counts of bigrams and trigrams as arrays, for character vocabularies: 65 characters make a table of 65 x 65 x 65."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ LARGEST_VOCABULARY = 128
 
 
 class DenseCounts:
-    """A copy of `counts` over a vocabulary of V tokens: bigrams [V, V] and trigrams [V, V, V], int32."""
+    """A copy of `counts` over a vocabulary of V tokens: `bigrams` [V, V] and `trigrams` [V, V, V], int32."""
 
     def __init__(self, vocab_size: int, counts: NGramCounts) -> None:
         self.bigrams = np.zeros((vocab_size,) * 2, dtype=np.int32)
         self.trigrams = np.zeros((vocab_size,) * 3, dtype=np.int32)
         for context, row in counts.rows():
-            table = self.bigrams if len(context) == 1 else self.trigrams
-            table[context][list(row)] += np.array(list(row.values()), dtype=np.int32)
+            self.row(context)[list(row)] += np.array(list(row.values()), dtype=np.int32)
         self._last = counts.last
 
     def extend(self, tokens: Iterable[int]) -> None:
@@ -32,6 +31,6 @@ class DenseCounts:
             self._last = (*self._last[-1:], token)
 
     def row(self, context: Context) -> np.ndarray:
-        """Counts [V] of every token after `context` (1 or 2 tokens)."""
+        """Counts [V] of every token after `context` (1 or 2 tokens), a view."""
         counts: np.ndarray = (self.bigrams if len(context) == 1 else self.trigrams)[context]
         return counts

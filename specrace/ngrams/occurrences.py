@@ -1,4 +1,4 @@
-"""Where each n-gram of a growing text stood first."""
+"""Where each n-gram of a growing text occurs first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 class FirstOccurrences:
-    """For every n-gram up to `longest` tokens, the index just after its first occurrence."""
+    """For every n-gram of up to `longest` tokens, the index after its first occurrence."""
 
     def __init__(self, longest: int) -> None:
         self.longest = longest
@@ -14,17 +14,17 @@ class FirstOccurrences:
         self._after: dict[tuple[int, ...], int] = {}
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Append to the text."""
+        """Append `tokens`."""
         text, after = self.tokens, self._after
         for token in tokens:
             text.append(token)
             for length in range(1, min(self.longest, len(text)) + 1):
                 after.setdefault(tuple(text[-length:]), len(text))
 
-    def match_end(self, shortest: int = 1, query: Sequence[int] | None = None) -> tuple[int, int]:
-        """(index, length): the longest suffix of `query` (None: the text) that goes on here, and the index after it.
+    def match_suffix(self, shortest: int = 1, query: Sequence[int] | None = None) -> tuple[int, int]:
+        """The longest suffix of `query` (None: of the text) that has a continuation: (index after it, its length).
 
-        The place is the first one. (-1, 0) when no suffix of `shortest` tokens or more does.
+        (-1, 0) when no suffix of at least `shortest` tokens has one.
         """
         last = self.tokens if query is None else query
         for length in range(min(self.longest, len(last)), shortest - 1, -1):

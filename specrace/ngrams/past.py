@@ -1,4 +1,4 @@
-"""Outputs of earlier requests, and the automata of them that drafters share."""
+"""Outputs of earlier requests, and the suffix automata of them that drafters share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
 
-# Of its prompt an output remembers the last few tokens, those of the chat template, so that drafters learn how outputs
-# begin.
+# Tokens of the prompt, of its chat template, that are kept with an output, so that drafters learn how outputs begin.
 PROMPT_TAIL = 4
 
 
 class PastOutputs:
-    """The latest outputs, the oldest first: of more than `most` the older half is forgotten.
+    """The latest outputs, the oldest first; of more than `most` the older half is dropped.
 
-    An automaton of them is built when a drafter first asks for its n, on that lane's clock, and shared from then on.
-    What is added later extends it between two requests, as a server would do it once an answer is out; nothing changes
-    it while a race runs.
+    An automaton of them is built when a drafter first asks for its n, on that lane's clock, and then shared. Outputs
+    are added between requests, as on a server, never during a race.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
@@ -30,7 +28,7 @@ class PastOutputs:
 
     @classmethod
     def of(cls, outputs: Iterable[Sequence[int]]) -> PastOutputs:
-        """`outputs` themselves, with the automata they have, or made of plain tokens."""
+        """`outputs` if they are PastOutputs, with the automata already built; else made of plain tokens."""
         return outputs if isinstance(outputs, PastOutputs) else cls(outputs)
 
     def __len__(self) -> int:
@@ -40,21 +38,20 @@ class PastOutputs:
         return (each.output for each in self._answers)
 
     def add(self, output: Sequence[int], prompt: Sequence[int] = (), question: str = "") -> None:
-        """Remember one more output, the `prompt` that it answered, and the `question` in it where that is known."""
-        self._answers.append(_Answer(tuple(output), tuple(prompt), _words(question)))
+        """Append an output, the `prompt` that it answered, and the `question` in it if known."""
+        self._answers.append(_Answer(tuple(output), tuple(prompt), _normalise(question)))
         if len(self._answers) > self.most:
             self._answers = self._answers[self.most // 2 :]
             self._automata.clear()
-        for known in self._automata.values():
-            known.extend(self._answers[-1].text)
+        for automaton in self._automata.values():
+            automaton.extend(self._answers[-1].text)
 
     def of_others(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
-        """Those that answered another prompt and, where it is given, another question: these very ones where all did.
+        """The outputs of other prompts and, if given, other questions (case and spaces aside); `self` if all are.
 
-        A question is the same in other letters too, and its prompt is another one with other passages. What lanes have
-        asked for before is ready in either case.
+        One question has another prompt when other passages were retrieved. Automata that were built are built again.
         """
-        own, asked = tuple(prompt), _words(question)
+        own, asked = tuple(prompt), _normalise(question)
         others = PastOutputs(most=self.most)
         others._answers = [
             each for each in self._answers if each.prompt != own and not (asked and each.question == asked)
@@ -66,17 +63,15 @@ class PastOutputs:
         return others
 
     def automaton(self, n: int) -> SuffixAutomaton:
-        """Their n-grams of up to `n` tokens; an END follows each output. Only to be read."""
+        """The automaton that counts substrings of up to `n` tokens, an END after each output. Read only."""
         if n not in self._automata:
-            known = self._automata[n] = SuffixAutomaton(n)
-            for answer in self._answers:
-                known.extend(answer.text)
+            self._automata[n] = SuffixAutomaton(n, (token for answer in self._answers for token in answer.text))
         return self._automata[n]
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """An output and what it answered."""
+    """An output, its prompt, and the normalised question."""
 
     output: tuple[int, ...]
     prompt: tuple[int, ...]
@@ -84,9 +79,9 @@ class _Answer:
 
     @property
     def text(self) -> tuple[int, ...]:
-        """What drafters read of it."""
+        """The tokens drafters match."""
         return (*self.prompt[-PROMPT_TAIL:], *self.output, END)
 
 
-def _words(question: str) -> str:
+def _normalise(question: str) -> str:
     return " ".join(question.casefold().split())

@@ -1,6 +1,6 @@
-"""A suffix index: every place in a corpus where some tokens stand, by binary search in a sorted list of its suffixes.
+"""A suffix index (suffix array): where some tokens occur in a corpus, by binary search in its sorted suffixes.
 
-Built once for a corpus and shared. Documents stay apart: each ends in `END`, which no query and no draft contains.
+Built once for a corpus and shared. Each document ends in `END`, which no query and no draft contains.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 END = -1
-# Suffixes are in order of their first tokens, this many; those that are equal so far, in the order of the text.
+# Suffixes are sorted by this many of their first tokens; equal ones are in the order of the text.
 SORTED_TOKENS = 32
 
 
 class SuffixIndex:
-    """The suffixes of all documents' tokens, sorted. It is never changed.
+    """The sorted suffixes of all documents' tokens, immutable.
 
-    `text` is all documents in a row, an `END` after each; `order` the starts of its suffixes, sorted, both [T].
+    `text` [T] is all documents in a row, an `END` after each; `order` [T] the starts of its suffixes, sorted.
     """
 
     def __init__(self, documents: Iterable[Sequence[int]]) -> None:
         self.text: Ints = np.fromiter((token for tokens in documents for token in (*tokens, END)), np.int64)
         self.order = _sorted_suffixes(self.text)
-        # A search looks at numbers one by one, and from these they come as Python's own.
+        # Memoryviews, because a search reads single numbers and these give Python's own.
         self.tokens, self._starts = memoryview(self.text), memoryview(self.order)
 
     def __len__(self) -> int:
         return len(self.text)
 
     def places(self, query: Sequence[int], most: int) -> Ints:
-        """Where the text goes on after `query`: indices of the next token, sorted by what follows, [at most `most`].
+        """Indices of the tokens that follow `query`, sorted by what follows, [at most `most`].
 
-        Places at a document's end, where nothing follows, are left out. Of too many, an even spread over the sorted
-        ones is taken, so that no continuation is left out for its token numbers.
+        Of more than `most` an even spread over the sorted ones is taken, so that no continuation is dropped for its
+        token ids. Occurrences at a document's end are left out.
         """
         size, text = len(query), self.tokens
         first = self._first(query)
@@ -49,12 +49,11 @@ class SuffixIndex:
         return self.order[np.linspace(first, end - 1, most).astype(np.int64)] + size
 
     def _first(self, query: Sequence[int]) -> int:
-        """Where in the order those that begin with `query` and go on begin, if there are any."""
+        """Where in the order the suffixes begin that start with `query` and have a continuation, if there are any."""
         size, text = len(query) + 1, self.tokens
         return bisect_left(self._starts, [*query, END + 1], key=lambda start: text[start : start + size].tolist())
 
-    def _goes_on(self, query: Sequence[int]) -> bool:
-        """Whether anything follows `query` anywhere."""
+    def _has_continuation(self, query: Sequence[int]) -> bool:
         first = self._first(query)
         if first == len(self):
             return False
@@ -62,22 +61,22 @@ class SuffixIndex:
         return self.tokens[start : start + len(query)].tolist() == list(query)
 
     def longest_match(self, context: Sequence[int], shortest: int, longest: int, most: int) -> Ints:
-        """The places after the longest end of `context`, `shortest` to `longest` tokens, that goes on somewhere."""
+        """`places` of the longest suffix of `context`, of `shortest` to `longest` tokens, that has a continuation."""
         lengths = range(shortest, min(longest, len(context)) + 1)
-        # Where a longer end of the context stands, a shorter one stands too: the lengths that match come first.
-        matching = bisect_left(lengths, True, key=lambda length: not self._goes_on(context[-length:]))
+        # Where a suffix occurs its own suffixes do, so the lengths that match come first.
+        matching = bisect_left(lengths, True, key=lambda length: not self._has_continuation(context[-length:]))
         if not matching:
             return np.empty(0, np.int64)
         return self.places(context[-lengths[matching - 1] :], most)
 
 
 def _sorted_suffixes(text: Ints) -> Ints:
-    """Starts of the suffixes [T], by prefix doubling: sorted by 2 tokens, then 4, 8, 16 and 32."""
+    """Starts of the suffixes [T], by prefix doubling (Manber and Myers, 1990): by 2 tokens, then 4, 8, 16 and 32."""
     size, width = len(text), 1
     ranks: Ints = np.unique(text, return_inverse=True)[1].astype(np.int64)
     order: Ints
     while width < SORTED_TOKENS:
-        # What stands `width` further decides among equals; the text's end comes before every token.
+        # The rank `width` tokens further breaks ties; the end of the text sorts before every token.
         following = np.zeros(size, np.int64)
         following[: max(0, size - width)] = ranks[width:] + 1
         pairs = ranks * (size + 1) + following
@@ -89,9 +88,9 @@ def _sorted_suffixes(text: Ints) -> Ints:
 
 
 def matches_in_itself(text: Ints, shortest: int, longest: int) -> Ints:
-    """The places in `text` [T] after earlier occurrences of the longest of its ends that has one, in their order.
+    """Indices in `text` [T] after earlier occurrences of its longest suffix that has one, in ascending order.
 
-    An index for a text that grows a little at every step: one look over all of it, and nothing to keep.
+    For a text that grows at every step: one vectorised scan, no index to maintain.
     """
     found = ends = np.flatnonzero(text[:-1] == text[-1])
     if shortest > 1:
@@ -116,10 +115,10 @@ class Continuation:
 
 
 def count_continuations(text: Sequence[int], places: Sequence[int], length: int, most: int) -> list[Continuation]:
-    """The `most` most frequent prefixes of what follows at `places`, each at most `length` tokens, up to an END.
+    """The `most` most frequent prefixes, of at most `length` tokens, of what follows at `places` up to an END.
 
-    `text` ends in an END. Ties: the shorter, then the one that stands first in the text. A prefix always comes after
-    its own prefixes, and only those that come get to be extended: mostly one place is left after a token or two.
+    `text` ends in an END. Best first, so a prefix comes after its own prefixes, and only prefixes that are returned are
+    extended. Ties: the shorter, then the first in the text.
     """
     found: list[Continuation] = []
     # (-count, depth, first) is unique to a prefix, so later fields are never compared.

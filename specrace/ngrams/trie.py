@@ -1,14 +1,14 @@
 """The n-gram trie of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", sections 3.1-3.2.
 
-One window of n tokens starts at every token (cut short at the end, never left out); the trie holds every prefix of
-every window with the number of windows that begin so. The paper also inserts each window without its first 1, 2, ...
-L_p - 1 tokens. Those are cut-off copies of later windows, so they add no node, but they count: an n-gram of the text
-that the trie was built from weighs up to L_p, one that was added later weighs 1. So in a trie that grows, what the
-prompt says ranks before what the output happened to say once or twice.
+A window of n tokens starts at every token, cut short at the end of the text but never left out. The trie holds every
+prefix of every window with the number of windows that start with it. The paper also inserts each window without its
+first 1, 2, ... L_p - 1 tokens; those copies of later windows add no node but count. So an n-gram of the text that the
+trie was built from counts up to L_p times and one appended later once: in a trie that grows, the prompt's n-grams rank
+before those that the output had once or twice.
 
-Most windows are unique after a few tokens. Such a window is a leaf: a start index whose further tokens are read from
-the text itself. A leaf is opened, one level at a time, when a second window passes. So a text of T tokens costs about
-T small operations, not T * n, and a leaf grows by itself as the text does.
+Most windows are unique after a few tokens. Such a window is a leaf: a start index, its further tokens read from the
+text; when a second window passes, it becomes an inner node, one level at a time. So T tokens cost about T operations,
+not T * n, and a leaf grows with the text.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from specrace.core.tree import TokenTree
 
 
 class Node:
-    """An inner node: the windows that pass it weigh `count`, the first starts at `start`; children by token."""
+    """An inner node: `count` of the windows that pass it, the first of which starts at `start`; children by token."""
 
     __slots__ = ("children", "count", "start")
 
     def __init__(self, start: int, count: int, children: dict[int, Node | int]) -> None:
         self.start = start
         self.count = count
-        # A child is a Node, or the start index of the only window that goes there.
+        # A child is a Node, or the start index of the only window that passes.
         self.children = children
 
 
 @dataclass(frozen=True)
 class Match:
-    """A place in the trie at depth `length`: `node` is a Node, or the start index of a single window."""
+    """A node at depth `length`: `node` is a Node, or the start index of a single window."""
 
     node: Node | int
     length: int
 
 
 class NGramTrie:
-    """A trie of the n-grams of a text that may grow. Depths run from 1 to `n`.
+    """A trie of the n-grams, of 1 to `n` tokens, of a text that may grow.
 
-    `tokens` are what it is built from; each of their n-grams counts as often as the paper inserts it with L_p
-    `copies`: itself, and as a sub-prefix of the windows that start up to `copies` - 1 tokens earlier and reach as far.
+    It is built from `tokens`, whose n-grams count as often as the paper inserts them with L_p = `copies`: themselves,
+    and as sub-prefixes of windows that start up to `copies` - 1 tokens earlier and reach as far.
     """
 
     def __init__(self, n: int, tokens: Sequence[int] = (), copies: int = 1) -> None:
@@ -53,18 +53,18 @@ class NGramTrie:
         self.tokens: list[int] = []
         self._built = len(tokens)
         self.root = Node(0, 0, {})
-        # Windows that reach the end of the text inside inner nodes, longest first: the next token extends them.
+        # Inner nodes where the text ends, the deepest first: the next token extends their windows.
         self._open: list[Node] = []
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Append `tokens` to the text; every window that reaches its end grows."""
+        """Append `tokens`; every window that reaches the end of the text grows."""
         text, n, root, single = self.tokens, self.n, self.root, self.copies == 1
         for token in tokens:
             end = len(text)
             text.append(token)
             still_open = []
-            # `_open[k]` is the node of the window that started `len(_open) - k` tokens ago; one more starts here.
+            # `_open[k]` is the window that started `len(_open) - k` tokens ago; one more starts here.
             depth = len(self._open) + 1
             for node in (*self._open, root):
                 child = node.children.get(token)
@@ -82,13 +82,13 @@ class NGramTrie:
             self._open = still_open
 
     def find(self, path: Sequence[int]) -> Match | None:
-        """Where `path` (at least one token) leads, None when it is no n-gram of the text."""
+        """The node at the end of `path` (at least one token); None when it is no n-gram of the text."""
         node: Node | int = self.root
         for depth, token in enumerate(path):
             if not isinstance(node, Node):
-                # The rest of a single window is read from the text.
-                alike = len(path) <= self.n and self.tokens[node + depth : node + len(path)] == list(path[depth:])
-                return Match(node, len(path)) if alike else None
+                # A leaf's further tokens are the text's.
+                same = len(path) <= self.n and self.tokens[node + depth : node + len(path)] == list(path[depth:])
+                return Match(node, len(path)) if same else None
             following = node.children.get(token)
             if following is None:
                 return None
@@ -96,7 +96,7 @@ class NGramTrie:
         return Match(node, len(path))
 
     def match(self, suffix: Sequence[int]) -> Match | None:
-        """The longest end of `suffix` that is in the trie *and goes on there*."""
+        """The longest suffix of `suffix` that is in the trie *and has a continuation there* (section 3.2)."""
         for cut in range(len(suffix)):
             found = self.find(suffix[cut:])
             if found is not None and self._children(found.node, found.length):
@@ -104,24 +104,19 @@ class NGramTrie:
         return None
 
     def children(self, match: Match) -> dict[int, Match]:
-        """Token -> the place one token further, the first seen first."""
+        """Token -> child, in order of first occurrence."""
         found = self._children(match.node, match.length)
         return {token: Match(child, match.length + 1) for token, child in found.items()}
 
-    def weight(self, match: Match) -> int:
-        """What the windows that pass a place weigh; with one copy, how many there are."""
+    def count(self, match: Match) -> int:
+        """How many windows pass a node, the copies counted."""
         return self._count(match.node, match.length)
 
-    def count(self, path: Sequence[int]) -> int:
-        """What the windows that begin with `path` weigh; with one copy, how many there are."""
-        found = self.find(path)
-        return 0 if found is None else self._count(found.node, found.length)
-
     def best(self, match: Match, root: int, num_draft: int) -> TokenTree:
-        """The `num_draft` most frequent nodes under `match`, as a tree under the token `root`.
+        """The `num_draft` most frequent nodes under `match` as a tree under the token `root`, by best-first expansion.
 
-        Best-first expansion, so a parent always comes before its child. Ties: the shallower, then the earlier in the
-        text. `positions` says where each token stands first; `probs` is its count over that of its siblings.
+        Ties: the shallower, then the earlier in the text. `positions`: each token's first; `probs`: its count over the
+        sum of its siblings'.
         """
         tokens, parents, probs, positions = [root], [-1], [1.0], [-1]
         frontier: list[tuple[int, int, int, int, Node | int, int, float]] = []
@@ -131,7 +126,7 @@ class NGramTrie:
             counts = [self._count(child, depth + 1) for child in children.values()]
             total = sum(counts)
             for (token, child), count in zip(children.items(), counts, strict=True):
-                start = self._start(child)
+                start = child.start if isinstance(child, Node) else child
                 # (start, depth) is unique to a node, so later fields are never compared.
                 entry = (-count, depth + 1, start, parent, child, token, count / total)
                 heapq.heappush(frontier, entry)
@@ -146,17 +141,8 @@ class NGramTrie:
             push(node, depth, len(tokens) - 1)
         return TokenTree(tuple(tokens), tuple(parents), tuple(probs), tuple(positions))
 
-    def size(self) -> int:
-        """Nodes of the trie, the leaves' further tokens included."""
-        total, stack = 0, [(child, 1) for child in self.root.children.values()]
-        while stack:
-            node, depth = stack.pop()
-            total += 1
-            stack += [(child, depth + 1) for child in self._children(node, depth).values()]
-        return total
-
     def _children(self, node: Node | int, depth: int) -> dict[int, Node | int]:
-        """Children of a node at `depth`; a leaf has one, the next token of its window, unless the window ends."""
+        """Children of a node at `depth`; a leaf has one, the next token of its window, unless the window ends there."""
         if isinstance(node, Node):
             return node.children
         index = node + depth
@@ -165,14 +151,10 @@ class NGramTrie:
         return {self.tokens[index]: node}
 
     def _weight(self, start: int, depth: int) -> int:
-        """How often the first `depth` tokens of the window at `start` were inserted. It never rises with `depth`."""
+        """How often the first `depth` tokens of the window at `start` were inserted; it never rises with `depth`."""
         if self.copies == 1 or start + depth > self._built:
             return 1
         return min(self.copies, self.n - depth + 1, start + 1)
 
     def _count(self, node: Node | int, depth: int) -> int:
         return node.count if isinstance(node, Node) else self._weight(node, depth)
-
-    @staticmethod
-    def _start(node: Node | int) -> int:
-        return node.start if isinstance(node, Node) else node

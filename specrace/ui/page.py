@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import html
 import json
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -19,80 +16,87 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
-from specrace.ui.early import EarlyScript
-from specrace.ui.gallery import Answer, Gallery, open_recorded
+from specrace.ui.blocks import Page, upload_routes
+from specrace.ui.gallery import Answer, Gallery
+from specrace.ui.gradio_private import EarlyHead, slow_queue
+from specrace.ui.guard import PagePolicy
+from specrace.ui.helper import Helper
+from specrace.ui.limits import Visitors
 from specrace.ui.models import Models
-from specrace.ui.stream import outcome, watch_route
+from specrace.ui.scripts import STATIC, serve_scripts
+from specrace.ui.stream import outcome, recording_route, watch_route
 from specrace.ui.worker import Run, Worker
+from specrace.views.colours import hue_number, hue_style
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
-STATIC = Path(__file__).resolve().parent / "static"
-SCRIPTS = (
-    "passages.js",
-    "panes.js",
-    "results.js",
-    "inspector.js",
-    "plots.js",
-    "explain.js",
-    "podium.js",
-    "player.js",
-    "gallery.js",
-    "share.js",
-    "stage.js",
-    "tools.js",
-    "keys.js",
-)
 EXAMPLES_SHOWN = 4
-STATUS_PERIOD_S = 0.25
-QUEUE_PERIOD_S = 0.01
+STATUS_PERIOD_S = 0.5
+# What the page's scripts do for Gradio's hooks; see main.js.
+DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
+DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
+TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
+FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
+FREE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
 def build_page(
-    worker: Worker, examples: Sequence[str], gallery: Gallery | None = None, models: Models | None = None
+    worker: Worker,
+    examples: Sequence[str],
+    gallery: Gallery | None = None,
+    models: Models | None = None,
+    visitors: Visitors | None = None,
 ) -> gr.Blocks:
     """The page over a worker that need not be ready yet.
 
     `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
     """
-    benches, models = uploads.SessionBenches(), models or Models()
-    with gr.Blocks(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
+    models, visitors = models or Models(), visitors or Visitors()
+    benches = uploads.SessionBenches(lambda files: worker.helper.run("uploads", "", files))
+    with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
-        panel = settings.build_panel(list(models.known), models.dtypes)
-        inputs = [question, *panel.inputs]
-        linkable = [question, *panel.common]
+        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens)
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
-            status = gr.HTML(html_template=_read("status.html"), js_on_load=_read("status.js"), elem_id="status-host")
+            status = gr.HTML(html_template=_read("status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
         stage = _stage(gallery or Gallery())
-        start = _starter(worker, benches, models)
-        quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        free: dict[str, Any] = {**quiet, "concurrency_limit": None}
-        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **free)
+        start, inputs = _starter(worker, benches, models, visitors), [question, *panel.inputs]
+        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **FREE)
         for chip, text in zip(chips, examples, strict=False):
-            fill = chip.click(lambda text=text: text, None, question, queue=False, **quiet)
-            fill.then(start, inputs, stage, **free)
+            fill = chip.click(lambda text=text: text, None, question, queue=False, **QUIET)
+            fill.then(start, inputs, stage, **FREE)
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
-        buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
-        buttons["settings"].click(None, None, None, js=_read("settings.js"), **quiet)
-        # Before the status: one listener of an event waits for the one before, and the status watches the model load.
-        linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
-        linked.success(None, stage, None, js=_read("autorun.js"), **quiet)
-        page.load(_status_watcher(worker), None, status, **free)
+        buttons["stop"].click(_stopper(worker), None, None, queue=False, **QUIET)
+        buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
+        linked = page.load(_read_link, None, [question, *panel.common, stage], queue=False, **QUIET)
+        linked.success(None, stage, None, js=FOLLOW_LINK, **QUIET)
+        _show_status(page, worker, status)
+        panel.files.change(_describer(worker, benches), panel.files, status, **FREE)
         page.unload(_leaver(worker, benches))
-        gr.api(_result_endpoint(worker, models), api_name="race_result", concurrency_limit=None)
-    page.queue(max_size=20)
-    # Gradio looks a thousand times a second whether an event waits; the race in the same process pays for that.
-    page._queue.sleep_when_free = QUEUE_PERIOD_S
+        endpoint = _result_endpoint(worker, benches, models, visitors)
+        gr.api(endpoint, api_name="race_result", concurrency_limit=None)
+    page.queue(max_size=visitors.limits.queue, api_open=False)
+    slow_queue(page)
     return page
+
+
+def _show_status(page: gr.Blocks, worker: Worker, status: gr.HTML) -> None:
+    """Ask for the status until the model is loaded.
+
+    Not through the queue, in which each visitor would hold a place for as long as that takes.
+    """
+    clock = gr.Timer(STATUS_PERIOD_S)
+    gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **QUIET)
 
 
 def build_replay(gallery: Gallery) -> gr.Blocks:
     """A page without a model: it plays the first race of the gallery, and opens others."""
-    with gr.Blocks(title="specrace", fill_width=True, analytics_enabled=False) as page:
+    with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
             gr.HTML(_read("menu.html"), elem_id="menu")
@@ -100,8 +104,14 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
     return page
 
 
-def launch_options(worker: Worker | None = None) -> dict[str, Any]:
-    """What `launch` needs for the page to look and behave as it should; with a `worker`, to show its races."""
+def page_style() -> str:
+    """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
+    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
+    return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
+
+
+def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = None) -> dict[str, Any]:
+    """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races."""
     # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
     sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
     mono = gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))
@@ -111,18 +121,22 @@ def launch_options(worker: Worker | None = None) -> dict[str, Any]:
         font=[sans, "system-ui", "sans-serif"],
         font_mono=[mono, "monospace"],
     )
-    # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
-    style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
+    scripts, head = serve_scripts()
+    helper = worker.helper if worker else Helper()
+    watch = [watch_route(worker)] if worker else []
     return {
         "theme": theme,
-        "head": style,
+        "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
-        "max_file_size": uploads.MAX_BYTES,
+        # Far more than is read: what the browser does not send a race never hears of, and would run without.
+        "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
+        "enable_monitoring": False,
+        "show_error": False,
         "app_kwargs": {
-            "routes": [watch_route(worker)] if worker else [],
-            "middleware": [Middleware(EarlyScript, script=_read("idle.js"))],
+            "routes": [*upload_routes(page, visitors), scripts, recording_route(helper), *watch],
+            "middleware": [Middleware(PagePolicy), Middleware(EarlyHead, html=head)],
         },
     }
 
@@ -155,13 +169,13 @@ def _examples(examples: Sequence[str]) -> list[gr.Button]:
 def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
     return gr.HTML(
         html_template=_read("stage.html"),
-        js_on_load="\n".join(map(_read, SCRIPTS)),
+        js_on_load=DRAW_STAGE,
         elem_id="stage-host",
         methods=[_describe_method(number) for number in range(len(METHODS))],
         lanes=list(DEFAULT_LANES),
         gallery=gallery.cards,
         only_replay=only_replay,
-        server_functions=[_player(gallery), open_recorded],
+        server_functions=[_player(gallery)],
     )
 
 
@@ -176,27 +190,36 @@ def _player(gallery: Gallery) -> Callable[[Any], Answer]:
 def _describe_method(number: int) -> dict[str, Any]:
     """What the stage knows of a method before a race; its place in the registry is its colour."""
     method = list(METHODS.values())[number]
-    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
+    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(number)}
 
 
-def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models) -> Callable[..., str]:
+def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors) -> Callable[..., str]:
     def start(
-        question: Any, files: list[str] | None, model: Any, dtype: Any, request: gr.Request, lanes: Any, *values: Any
-    ) -> str:
+        question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request, lanes: Any,
+        *values: Any,
+    ) -> str:  # fmt: skip
         """Where the page can watch the race that it has asked for."""
+        given = dict(zip(asking.OFFERED, values, strict=False))
+        options = settings.read_options(values[len(given) :])
+        asked = asking.read_asking(question, lanes, given, options, model, dtype)
+        models.check(asked.model, asked.dtype)
+        visitors.race(_address(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
         try:
-            given = dict(zip(asking.OFFERED, values, strict=False))
-            options = settings.read_options(values[len(given) :])
-            asked = asking.read_asking(question, lanes, given, options, model, dtype)
-            models.check(asked.model, asked.dtype)
-            job = worker.submit(session, _racing(asked, benches, models, session, files or []))
+            upload = benches.read(session, [file["path"] for file in files or []])
         except InputError as error:
-            raise toast(error) from error
+            # On the stage, where a race was expected: it does not run on the server's documents instead.
+            job = worker.refuse(session, error)
+        else:
+            job = worker.submit(session, _racing(asked, benches, models, session, upload))
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
     return start
+
+
+def _address(request: gr.Request) -> str | None:
+    return request.client.host if request.client else None
 
 
 def _read_link(request: gr.Request) -> list[Any]:
@@ -211,11 +234,15 @@ def _read_link(request: gr.Request) -> list[Any]:
 
 
 def _racing(
-    asked: asking.Asking, benches: uploads.SessionBenches, models: Models, session: str, files: Sequence[str]
+    asked: asking.Asking,
+    benches: uploads.SessionBenches,
+    models: Models,
+    session: str,
+    upload: uploads.Upload | None = None,
 ) -> Run:
-    def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event]:
-        own = models.bench(benches.get(session, bench, files), asked.model, asked.dtype)
-        return own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
+    def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
+        own = models.bench((yield from benches.open(session, bench, upload)), asked.model, asked.dtype)
+        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
 
     return run
 
@@ -235,25 +262,36 @@ def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Req
     return leave
 
 
-def _status_watcher(worker: Worker) -> Callable[[], AsyncIterator[str]]:
-    async def watch() -> AsyncIterator[str]:
-        """The worker's status whenever it changes, until the model is loaded."""
-        shown = ""
-        while True:
-            settled = worker.settled
-            if worker.status != shown:
-                shown = worker.status
-                state = "failed" if worker.failure else "ready" if settled else "loading"
-                yield json.dumps({"state": state, "text": f"{shown} …" if state == "loading" else shown})
-            if settled:
-                return
-            await asyncio.sleep(STATUS_PERIOD_S)
+def _describer(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., Any]:
+    def describe(files: list[dict[str, Any]] | None, request: gr.Request) -> Any:
+        """The status once the visitor's files have changed: how many passages a race chooses from."""
+        upload = benches.read(request.session_hash or "", [file["path"] for file in files or []])
+        for sentence in upload.skipped if upload else ():
+            gr.Warning(html.escape(f"Left out: {sentence}", quote=False))
+        if worker.bench is None:
+            return gr.skip()
+        own = f"; races use your own documents, passages: {upload.num_passages:,}" if upload else ""
+        return json.dumps({"state": "ready", "text": worker.status + own})
 
-    return watch
+    return describe
 
 
-def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
+def _status_of(worker: Worker) -> Callable[[], Awaitable[tuple[str, Any]]]:
+    async def look() -> tuple[str, Any]:
+        """The worker's status; the clock that asks for it stops when the model is loaded."""
+        settled = worker.settled
+        state = "failed" if worker.failure else "ready" if settled else "loading"
+        text = f"{worker.status} …" if state == "loading" else worker.status
+        return json.dumps({"state": state, "text": text}), gr.Timer(active=False) if settled else gr.skip()
+
+    return look
+
+
+def _result_endpoint(
+    worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors
+) -> Callable[..., Any]:
     async def race_result(
+        request: gr.Request,
         question: str,
         lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
         max_new_tokens: int = SETTINGS["max_new_tokens"].default,
@@ -268,24 +306,18 @@ def _result_endpoint(worker: Worker, models: Models) -> Callable[..., Any]:
         dtype: str = "",
     ) -> dict[str, Any]:
         """Race on the server's documents and return every lane's figures and text, without streaming."""
-        try:
-            given = {
-                "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
-                "num_draft": num_draft, "passages": passages, "verifier": verifier,
-            }  # fmt: skip
-            asked = asking.read_asking(question, lanes, given, options, model, dtype)
-            models.check(asked.model, asked.dtype)
-            session = f"api-{uuid.uuid4()}"
-            return await outcome(worker.submit(session, _racing(asked, uploads.SessionBenches(), models, session, [])))
-        except InputError as error:
-            raise toast(error) from error
+        given = {
+            "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
+            "num_draft": num_draft, "passages": passages, "verifier": verifier,
+        }  # fmt: skip
+        asked = asking.read_asking(question, lanes, given, options, model, dtype)
+        models.check(asked.model, asked.dtype)
+        visitors.race(_address(request), asked.spec.max_new_tokens)
+        session = f"api {_address(request)}"
+        job = worker.submit(session, _racing(asked, benches, models, session), for_page=False)
+        return await visitors.wanted(request.session_hash or "", outcome(job))
 
     return race_result
-
-
-def toast(error: InputError) -> gr.Error:
-    """The sentence as a toast; a visitor's own words in it stay words."""
-    return gr.Error(html.escape(str(error), quote=False), print_exception=False)
 
 
 def _read(name: str) -> str:

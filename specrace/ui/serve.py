@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
-from collections.abc import Callable
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrace.core.shipped import ASSETS, CORPUS, QUESTIONS, RECORDINGS
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from specrace.ui.guard import Hosts
+    from specrace.ui.worker import Worker
     from specrace.workbench import Workbench
 
+# A race that is told to stop ends within a step of its slowest lane.
+JOIN_LIMIT_S = 3.0
 DTYPES = ("float32", "bfloat16", "float16")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
@@ -23,28 +33,76 @@ FIRST_QUESTIONS = (
 )
 
 
-def serve(options: argparse.Namespace) -> None:
-    """Serve the page until it is interrupted."""
+def serve(options: argparse.Namespace) -> int:
+    """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
+    from specrace.ui.guard import Hosts
+    from specrace.ui.server import Server, end_on_sigterm, log_discreetly, open_sockets, run
+
+    host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+    sockets = open_sockets(host, options.port)
+    end_on_sigterm()
+    log_discreetly()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
-    from specrace.ui.gallery import Gallery, read_recording
-    from specrace.ui.models import Models
-    from specrace.ui.page import build_page, build_replay, launch_options
-    from specrace.ui.worker import Worker
+    with tempfile.TemporaryDirectory(prefix="specrace-") as folder:
+        # Whatever visitors send is kept there, and nowhere else.
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        bound = [host, *(each.getsockname()[0] for each in sockets)]
+        app, worker, leave = build_app(options, Hosts(bound, options.allowed_hosts))
+        if worker is not None:
+            worker.start()
+        print(f"specrace serves {address(sockets)}", flush=True)
+        code = run(Server(app, leave), sockets)
+    if worker is not None and not worker.join(JOIN_LIMIT_S):
+        # A model that loads or computes in a thread would bring the interpreter down as it ends.
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
-    where = {"server_name": options.host, "server_port": options.port, "prevent_thread_lock": True}
+
+def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Worker | None, Callable[[], None]]:
+    """The whole app, the worker behind it, which is not started yet, and what ends the work of both."""
+    import gradio as gr
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+
+    from specrace.ui.gallery import Gallery
+    from specrace.ui.guard import Guard
+    from specrace.ui.limits import Limits, Visitors
+    from specrace.ui.models import Models
+    from specrace.ui.page import build_page, build_replay, mount_options
+    from specrace.ui.worker import Worker
+    from specrace.views.audit import read_recording
+
+    limits = Limits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Limits)})
+    visitors, worker = Visitors(limits), None
     if options.replay is not None:
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]))
-        page.launch(**where, **launch_options())
     else:
-        worker = Worker(loader(options))
+        worker = Worker(loader(options), limits.queue)
         models = Models(options.model, offered_models(options), DTYPES)
-        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models)
-        page.launch(**where, **launch_options(worker))
-        worker.start()
-    page.block_thread()
+        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
+    app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
+    # Gradio checks the paths of files only in a page that was launched.
+    page.has_launched = True
+    mounted = app.routes[-1].app  # type: ignore[attr-defined]
+
+    def leave() -> None:
+        mounted.stop_event.set()
+        if worker is not None:
+            worker.close()
+
+    return app, worker, leave
+
+
+def address(sockets: Sequence[socket.socket]) -> str:
+    """Where a browser on this machine finds the page."""
+    host, port = sockets[0].getsockname()[:2]
+    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Workbench]:

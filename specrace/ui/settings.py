@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -65,8 +65,11 @@ class Panel:
         return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
-def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
-    """The components, with their bounds and a line on each; the choices of model and dtype are the server's."""
+def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512) -> Panel:
+    """The components, with their bounds and a line on each; the choices of model and dtype are the server's.
+
+    `longest` is the most new tokens of an answer.
+    """
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
     with gr.Column(elem_id="settings"):
         with gr.Row(elem_id="presets"):
@@ -76,7 +79,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
         lanes = _lanes()
         with gr.Row():
             with gr.Column(scale=2):
-                common = _common()
+                common = _common(longest)
                 with gr.Row():
                     model, dtype = _model(models, dtypes)
             files = _files()
@@ -92,7 +95,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str]) -> Panel:
         **quiet,
     )
     for button, preset in zip(presets, PRESETS, strict=True):
-        button.click(lambda preset=preset: fill(preset), None, [*panel.common, *options.values()], **quiet)
+        button.click(lambda preset=preset: fill(preset, longest), None, [*panel.common, *options.values()], **quiet)
     return panel
 
 
@@ -101,9 +104,10 @@ def lane_style() -> str:
     return "".join(f'#settings:not([data-lanes~="{lane}"]) #options-{lane} {{ display: none; }}\n' for lane in METHODS)
 
 
-def fill(preset: Preset) -> list[Any]:
+def fill(preset: Preset, longest: int = 512) -> list[Any]:
     """The values that a preset gives to the common settings and to every lane's options."""
     common = DEFAULTS | preset.common
+    common["max_new_tokens"] = min(common["max_new_tokens"], longest)
     values = [common[name] for name in COMMON]
     for lane, method in METHODS.items():
         own = preset.options.get(lane, {})
@@ -131,13 +135,15 @@ def _lanes() -> gr.CheckboxGroup:
     )
 
 
-def _common() -> list[gr.components.Component]:
+def _common(longest: int) -> list[gr.components.Component]:
     """A component a setting."""
-    middle = (len(asking.OFFERED) + 1) // 2
+    settings = [SETTINGS[name] for name in asking.OFFERED]
+    settings = [replace(each, shared_high=longest) if each.name == "max_new_tokens" else each for each in settings]
+    middle = (len(settings) + 1) // 2
     found: list[gr.components.Component] = []
-    for names in (asking.OFFERED[:middle], asking.OFFERED[middle:]):
+    for row in (settings[:middle], settings[middle:]):
         with gr.Row():
-            found += [_setting(SETTINGS[name]) for name in names]
+            found += map(_setting, row)
     return found
 
 
@@ -151,7 +157,7 @@ def _setting(setting: Setting) -> gr.components.Component:
         return gr.Textbox("auto", max_lines=1, **about)
     if high - low > 1e6:
         return gr.Number(setting.default, precision=0, minimum=low, **about)
-    return gr.Slider(low, high, setting.default, step=setting.step, **about)
+    return gr.Slider(low, high, min(setting.default, high), step=setting.step, **about)
 
 
 def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
+from specrace.retrieval.index import PassageIndex, embedded_text
+from specrace.retrieval.passages import Passage, split_passages
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -18,48 +23,125 @@ if TYPE_CHECKING:
 MAX_FILES = 20
 MAX_BYTES = 2_000_000
 SESSIONS_KEPT = 16
+# The embedder's own batch size: a stop takes effect after one batch.
+BATCH = 32
 
 
-def read_uploads(files: Sequence[str]) -> list[Document]:
-    """The documents in uploaded files. Raises InputError, without this machine's paths, for what cannot be used."""
-    if len(files) > MAX_FILES:
-        raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_FILES}.")
-    try:
-        return read_documents([Path(file) for file in files], max_files=MAX_FILES, max_bytes=MAX_BYTES)
-    except InputError as error:
-        message = str(error)
-        for file in files:
-            message = message.replace(f"{Path(file).parent.as_posix()}/", "")
-        raise InputError(message) from error
+@dataclass(frozen=True)
+class Upload:
+    """Uploaded files after reading. `skipped` has a sentence for each file left out. `content` is JSON:
+    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end], ...]}.
+    """
+
+    files: tuple[str, ...]
+    num_passages: int
+    skipped: tuple[str, ...]
+    content: bytes
+
+    def parse(self) -> tuple[list[Document], list[Passage]]:
+        """The documents and their passages."""
+        found = json.loads(self.content)
+        documents = [Document(*each) for each in found["documents"]]
+        of = ((documents[number], start, end) for number, start, end in found["passages"])
+        return documents, [Passage(each.name, each.title, start, end, each.text[start:end]) for each, start, end in of]
+
+
+def read_uploads(_: str, files: bytes) -> bytes:
+    """Two lines of JSON for an `Upload`: passages and what is skipped, then the content. `files`: paths as JSON.
+
+    Raises InputError, without this machine's paths, where none can be used.
+    """
+    paths = [Path(file) for file in json.loads(files)]
+    good, skipped = _readable(paths)
+    if not good:
+        raise InputError(" ".join(skipped))
+    documents = read_documents(good)
+    passages = [(number, each.start, each.end) for number, own in enumerate(documents) for each in split_passages(own)]
+    head = {"num_passages": len(passages), "skipped": skipped}
+    content = {"documents": [(each.name, each.title, each.text) for each in documents], "passages": passages}
+    return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
+
+
+def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The files that can be used, and a sentence about each other one."""
+    good: list[Path] = []
+    skipped: list[str] = []
+    room = MAX_BYTES
+    for path in paths:
+        try:
+            size = path.stat().st_size
+            if size > room:
+                raise InputError(f"{path.name} has {size:,} bytes, and at most {MAX_BYTES:,} are read in all.")
+            read_documents([path])
+        except (InputError, OSError) as error:
+            words = str(error) if isinstance(error, InputError) else f"{path.name} cannot be read."
+            skipped.append(words.replace(f"{path.parent.as_posix()}/", ""))
+        else:
+            good.append(path)
+            room -= size
+    return good, skipped
 
 
 class SessionBenches:
-    """The workbenches on uploaded documents, one a session; the least recently used go when there are many."""
+    """The workbenches on uploaded documents, one a session; the least recently used go when there are many.
 
-    def __init__(self) -> None:
-        self._benches: OrderedDict[str, tuple[str, Workbench]] = OrderedDict()
+    `read` is `read_uploads`, wherever it runs.
+    """
+
+    def __init__(self, read: Callable[[bytes], bytes]) -> None:
+        self._read = read
+        self._sessions: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._benches)
+        return len(self._sessions)
 
-    def get(self, session: str, shared: Workbench, files: Sequence[str]) -> Workbench:
-        """The session's workbench on `files`, made anew when their contents changed; the shared one without files."""
+    def read(self, session: str, files: Sequence[str]) -> Upload | None:
+        """The session's files, read; None without any. Raises InputError where none can be used."""
         if not files:
+            return None
+        if len(files) > MAX_FILES:
+            raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_FILES}.")
+        known = self._sessions.get(session)
+        # Gradio keeps files in folders named after their content.
+        if known is not None and known[0].files == tuple(files):
+            return known[0]
+        head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
+        found = json.loads(head)
+        upload = Upload(tuple(files), found["num_passages"], tuple(found["skipped"]), content)
+        self._keep(session, upload, None)
+        return upload
+
+    def open(self, session: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
+        """The session's workbench on its upload, or the shared one. Yields its progress before every batch.
+
+        The embedder runs on the caller's thread, the one that races: in parallel it would take processors from a race,
+        and the helper's process would need a second copy of it in memory. Others may race between batches.
+        """
+        if upload is None:
             return shared
-        documents = read_uploads(files)
-        digest = hashlib.sha256(repr([(each.name, each.text) for each in documents]).encode("utf-8")).hexdigest()
-        with self._lock:
-            known = self._benches.get(session)
-        bench = known[1] if known and known[0] == digest else shared.on(documents)
-        with self._lock:
-            self._benches[session] = (digest, bench)
-            self._benches.move_to_end(session)
-            while len(self._benches) > SESSIONS_KEPT:
-                self._benches.popitem(last=False)
+        known, bench = self._sessions.get(session, (None, None))
+        if bench is None or known != upload:
+            bench = yield from _index(shared, upload)
+        self._keep(session, upload, bench)
         return bench
 
     def forget(self, session: str) -> None:
         """The visitor has left."""
+        self._sessions.pop(session, None)
+
+    def _keep(self, session: str, upload: Upload, bench: Workbench | None) -> None:
         with self._lock:
-            self._benches.pop(session, None)
+            self._sessions[session] = (upload, bench)
+            self._sessions.move_to_end(session)
+            while len(self._sessions) > SESSIONS_KEPT:
+                self._sessions.popitem(last=False)
+
+
+def _index(shared: Workbench, upload: Upload) -> Generator[str, None, Workbench]:
+    documents, passages = upload.parse()
+    texts, vectors = [embedded_text(passage) for passage in passages], []
+    for first in range(0, len(texts), BATCH):
+        yield f"Indexing your documents: {first:,} of {len(texts):,} passages …"
+        vectors.append(shared.embedder.embed(texts[first : first + BATCH]))
+    return shared.on(documents, PassageIndex(passages, np.concatenate(vectors)))

@@ -1,50 +1,62 @@
-"""The one thread that owns the model: it loads it, then runs the races in the order in which they were asked for."""
+"""The thread that owns the model: it loads the model, then runs races in the order of their requests."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import queue
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event
+from specrace.core.events import Event, Finished, Started
+from specrace.ui.helper import OUR_FAULT, Helper
+from specrace.views.reel import reel_json
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 MAX_WAITING = 20
+MAX_API_RACES = 4
 RACE_LIMIT_S = 600.0
-# A race that no page has begun to watch by then is nobody's.
+# A race that still prepares after this lets waiting races go first.
+TURN_S = 2.0
+# A race that no page watches by then is dropped.
 CLAIM_LIMIT_S = 10.0
-OUR_FAULT = "Something in specrace failed; the server's log says what."
+OTHER_WORK = "The server also read other visitors' files during this race."
+CLOSING = "The server is shutting down."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
-Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event]]
+# Yields a race's events; before them, while it prepares, a message at each point where others may go first.
+Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
 
 log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race in line or under way. The worker appends to `events`; whoever shows them takes them from the left.
+    """A race in line or under way. Its worker appends to `events`; at the end `reel` is the whole race as JSON.
 
-    Who knows its `key` may claim it. `followed` is the lane whose latest steps are shown whole.
+    Its `key` is what claims it. `followed` is the lane whose latest steps are shown whole.
     """
 
-    def __init__(self, number: int, session: str, run: Run) -> None:
+    def __init__(self, number: int, session: str, run: Run, *, for_page: bool = True) -> None:
         self.key = secrets.token_urlsafe(16)
         self.number = number
         self.session = session
-        self.run = run
-        self.events: deque[Event] = deque()
+        self.events: list[Event] = []
+        self.reel = b""
         self.error = ""
+        self.message = ""
         self.followed = ""
-        self.running = False
+        self.claim_until = inf
+        self._for_page = for_page
+        self._run = run
+        self._coming: Iterator[Event | str] | None = None
+        self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
         self._stop = threading.Event()
         self._done = threading.Event()
 
@@ -53,122 +65,207 @@ class Job:
         """Whether no more events will come."""
         return self._done.is_set()
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether no page has claimed it in time."""
+        return time.monotonic() > self.claim_until
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the race should end."""
+        return self._stop.is_set() or self.abandoned
+
     def stop(self) -> None:
-        """Ask the race to end after its step; one that still waits will not begin."""
+        """End the race after its current step; one that waits does not begin."""
         self._stop.set()
+
+    def leave(self) -> None:
+        """Nobody watches any longer: stop, and make no reel."""
+        self._for_page = False
+        self.stop()
 
     def wait(self, timeout: float) -> bool:
         """Block until it is done; False after `timeout` seconds."""
         return self._done.wait(timeout)
-
-    def work(self, bench: Workbench) -> None:
-        """Run the race on the worker's thread; nothing is raised, `error` says what went wrong."""
-        self.running = True
-        until = time.monotonic() + RACE_LIMIT_S
-        try:
-            for event in self.run(bench, lambda: self._stop.is_set() or time.monotonic() > until):
-                self.events.append(event)
-        except InputError as error:
-            self.error = str(error)
-        except Exception:  # a race that breaks must not take the worker, and every later race, with it
-            log.exception("a race failed")
-            self.error = OUR_FAULT
-        finally:
-            self._done.set()
 
     def skip(self, error: str = "") -> None:
         """End without having run."""
         self.error = error
         self._done.set()
 
-    @property
-    def stopped(self) -> bool:
-        """Whether somebody asked it to end."""
-        return self._stop.is_set()
+    def work(self, bench: Workbench, others_wait: Callable[[], bool], worked_since: Callable[[float], bool]) -> None:
+        """Run the race to its end on the worker's thread, or prepare it until others should have their turn.
+
+        Raises nothing; `error` says what went wrong. `worked_since` reports other work of this server.
+        """
+        began = time.monotonic()
+        until = began + self._left_s
+        try:
+            self._coming = self._coming or self._run(bench, lambda: self.stopped or time.monotonic() > until)
+            for item in self._coming:
+                if not isinstance(item, str):
+                    self._take(item, worked_since)
+                    continue
+                self.message = item
+                if time.monotonic() > until:
+                    raise InputError(f"It was not ready within {RACE_LIMIT_S:g} seconds; give fewer or smaller files.")
+                if self.stopped:
+                    break
+                if time.monotonic() > began + TURN_S and others_wait():
+                    self._left_s = until - time.monotonic()
+                    return
+            self._make_reel()
+        except InputError as error:
+            self.error = str(error)
+        except Exception:  # a race that breaks must not take the worker, and every later race, with it
+            log.exception("a race failed")
+            self.error = OUR_FAULT
+        self._done.set()
+
+    def _take(self, event: Event, worked_since: Callable[[float], bool]) -> None:
+        if isinstance(event, Started):
+            self._raced_from = time.monotonic()
+        elif isinstance(event, Finished) and event.pace is not None and worked_since(self._raced_from):
+            event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {OTHER_WORK}"))
+        self.events.append(event)
+
+    def _make_reel(self) -> None:
+        """On the worker's thread, so that no other race runs meanwhile."""
+        if self._for_page and self.events and isinstance(self.events[-1], Finished):
+            self.reel = reel_json(self.events, self.number).encode()
 
 
 class Worker:
     """Loads the workbench behind the page, then takes jobs one at a time, first come, first served.
 
-    `load` gets a function that sets `status`: what it is doing and, at the end, what it has loaded.
+    `load` gets a function that sets `status`: its progress and, at the end, what it has loaded. A job that still
+    prepares after its turn goes to the end of the line.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, max_waiting: int = MAX_WAITING) -> None:
         self._load = load
-        self._jobs: queue.Queue[Job] = queue.Queue()
+        self._max_waiting = max_waiting
+        self._thread = threading.Thread(target=self._work, name="race", daemon=True)
+        self.closing = False
         self._line: list[Job] = []
-        self._unclaimed: dict[str, Job] = {}
-        self._lock = threading.Lock()
+        self._current: Job | None = None
+        self._offered: dict[str, Job] = {}
+        self._change = threading.Condition()
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
+        self.helper = Helper()
         self.status = "Starting"
         self.failure = ""
         self.bench: Workbench | None = None
 
     def start(self) -> None:
         """Begin to load."""
-        threading.Thread(target=self._work, name="race", daemon=True).start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop all races, and take no more."""
+        with self._change:
+            self.closing = True
+            self._drop(lambda _: True, CLOSING)
+            self._change.notify()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended; False after `timeout` seconds, for a model that loads does not stop."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     @property
     def settled(self) -> bool:
         """Whether loading is over, well or not."""
         return self.bench is not None or bool(self.failure)
 
-    def submit(self, session: str, run: Run) -> Job:
-        """Put a race in line; a session's earlier one is stopped. Raises InputError when the line is full."""
-        self.stop(session)
-        with self._lock:
-            if len(self._line) >= MAX_WAITING:
-                raise InputError(f"{MAX_WAITING} races are waiting already; try again in a minute.")
-            job = Job(next(self._numbers), session, run)
+    def submit(self, session: str, run: Run, *, for_page: bool = True) -> Job:
+        """Put a race in line. Raises InputError when the line is full.
+
+        A page has one race, and its earlier one is stopped; an API client may have MAX_API_RACES.
+        """
+        with self._change:
+            if self.closing:
+                raise InputError(CLOSING)
+            self._drop(lambda job: job.stopped or (for_page and job.session == session))
+            if sum(job.session == session for job in self._all()) >= MAX_API_RACES:
+                raise InputError(f"{MAX_API_RACES} races of yours are in line already; wait for one of them.")
+            if len(self._all()) >= self._max_waiting:
+                raise InputError(f"{self._max_waiting} races are waiting already; try again in a minute.")
+            job = Job(next(self._numbers), session, run, for_page=for_page)
             self._line.append(job)
-        self._jobs.put(job)
+            self._change.notify()
+        return job
+
+    def refuse(self, session: str, error: InputError) -> Job:
+        """A job that ended before it began, with the error for its page."""
+        job = Job(next(self._numbers), session, lambda *_: iter(()))
+        job.skip(str(error))
         return job
 
     def offer(self, job: Job) -> None:
-        """Let the job be claimed by its key, once; unless that is soon, it is stopped."""
-        self._unclaimed[job.key] = job
-        timer = threading.Timer(CLAIM_LIMIT_S, self._give_up, [job])
-        timer.daemon = True
-        timer.start()
+        """Let a page claim the job by its key, once and within CLAIM_LIMIT_S; else it is stopped."""
+        job.claim_until = time.monotonic() + CLAIM_LIMIT_S
+        with self._change:
+            self._offered = {key: each for key, each in self._offered.items() if not each.abandoned} | {job.key: job}
 
     def claim(self, key: str) -> Job | None:
-        """The job that was offered under this key; None for one that is unknown, or taken."""
-        return self._unclaimed.pop(key, None)
+        """The job that was offered under this key; None for one that is unknown, taken or given up."""
+        with self._change:
+            job = self._offered.pop(key, None)
+        if job is None or job.abandoned:
+            return None
+        job.claim_until = inf
+        return job
 
     def find(self, key: str) -> Job | None:
         """The job of this key that waits or runs."""
-        with self._lock:
-            return next((job for job in self._line if job.key == key), None)
-
-    def _give_up(self, job: Job) -> None:
-        if self.claim(job.key) is job:
-            job.stop()
+        with self._change:
+            return next((job for job in self._all() if job.key == key), None)
 
     def stop(self, session: str) -> None:
-        """Stop the races of a session."""
-        with self._lock:
-            for job in self._line:
-                if job.session == session:
-                    job.stop()
+        """Stop the races of a session; those that wait leave the line at once."""
+        with self._change:
+            self._drop(lambda job: job.session == session)
 
     def ahead(self, job: Job) -> int:
         """How many races come before this one."""
-        with self._lock:
-            return self._line.index(job) if job in self._line else 0
+        with self._change:
+            self._drop(lambda each: each.stopped)
+            line = self._all()
+            return line.index(job) if job in line else 0
+
+    def _all(self) -> list[Job]:
+        return [*([self._current] if self._current else []), *self._line]
+
+    def _drop(self, chosen: Callable[[Job], bool], reason: str = "") -> None:
+        for job in filter(chosen, self._all()):
+            job.stop()
+            if job is not self._current:
+                self._line.remove(job)
+                job.skip(reason)
 
     def _work(self) -> None:
         self._open()
-        while True:
-            job = self._jobs.get()
+        while job := self._next():
             if self.bench is None:
                 job.skip(self.failure)
-            elif job.stopped:
-                job.skip()
             else:
-                job.work(self.bench)
-            with self._lock:
-                self._line.remove(job)
+                job.work(self.bench, lambda: bool(self._line), self.helper.worked_since)
+            with self._change:
+                self._current = None
+                if not job.done:
+                    self._line.append(job)
+
+    def _next(self) -> Job | None:
+        """The next race; None when the server closes."""
+        with self._change:
+            self._drop(lambda job: job.stopped)
+            while not self._line and not self.closing:
+                self._change.wait()
+            self._current = None if self.closing else self._line.pop(0)
+            return self._current
 
     def _open(self) -> None:
         try:

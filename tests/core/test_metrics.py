@@ -12,6 +12,7 @@ from specrace.core.metrics import (
     LOOP_TOKENS,
     LOOP_TURNS,
     LaneMetrics,
+    compare,
     difference_words,
     first_difference,
     loop_tokens,
@@ -21,7 +22,7 @@ from specrace.core.verify import Scores, verify
 
 
 def _step(draft: list[int], targets: list[int], emitted: int) -> Step:
-    """A step of a chain; the target says `targets`, of whose tokens `emitted` were printed."""
+    """A step of a chain; `targets` are the target's tokens, of which `emitted` are output."""
     tree = TokenTree.chain(0, draft)
     verdict = verify(tree, Scores(tuple(targets)))
     tokens = (*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus)[:emitted]
@@ -37,7 +38,6 @@ def test_tau_counts_emitted_tokens_and_the_rate_counts_draft_tokens() -> None:
     assert metrics.tau == 5 / 3
     assert metrics.acceptance_rate == 2 / 4
     assert metrics.drafted_per_step == 4 / 3
-    assert metrics.accept_lengths == [3, 1, 1]
 
 
 def test_tokens_cut_at_the_end_do_not_count_for_tau() -> None:
@@ -108,6 +108,26 @@ def test_loops_by_example() -> None:
 )
 def test_first_difference(tokens: list[int], reference: list[int], position: int | None) -> None:
     assert first_difference(tokens, reference) == position
+    assert compare(tokens, reference, ended=True) == (position is None, position)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reference", "identical", "position"),
+    [([], [], None, None), ([1], [], None, None), ([1], [1, 2], True, None), ([1, 3], [1, 2, 4], False, 1)],
+)
+def test_outputs_that_go_on_are_compared_as_far_as_both_got(
+    tokens: list[int], reference: list[int], identical: bool | None, position: int | None
+) -> None:
+    assert compare(tokens, reference, ended=False) == (identical, position)
+
+
+def test_what_is_known_to_agree_is_not_compared_again() -> None:
+    assert first_difference([7, 2, 3], [1, 2, 4], agreed=1) == 2
+
+
+def test_a_speedup_is_the_ratio_of_tokens_per_second() -> None:
+    fast, slow = LaneMetrics(tokens=6, target_ms=2.0), LaneMetrics(tokens=2, target_ms=2.0)
+    assert fast.speedup(slow) == 3.0 and fast.speedup(LaneMetrics()) == 0.0
 
 
 def test_a_loop_has_a_period_of_at_most_24_tokens_and_takes_three_turns() -> None:

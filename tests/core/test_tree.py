@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_pruned_tree_keeps_the_nodes_that_are_not_too_deep(tree: TokenTree, de
     size = len(tree)
     tree = TokenTree(tree.tokens, tree.parents, tuple(node / 100 for node in range(size)), tuple(range(size)))
     pruned = tree.pruned(depth)
-    # Each node tells by its position which one it was.
+    # Each node's position is its old number.
     kept = [node for node in range(size) if tree.depths[node] <= max(0, depth)]
     assert pruned.positions == tuple(kept) and pruned.probs == tuple(node / 100 for node in kept)
     assert pruned.tokens == tuple(tree.tokens[node] for node in kept)
@@ -105,7 +106,7 @@ def test_adding_a_child_twice_gives_the_same_node_as_it_was() -> None:
     builder = TreeBuilder(1)
     assert builder.add(0, 2, prob=0.5, position=7) == builder.add(0, 2, prob=0.1, position=9) == 1
     tree = builder.build()
-    assert (tree.probs, tree.positions, len(builder)) == ((1.0, 0.5), (-1, 7), 2)
+    assert (tree.probs, tree.positions, len(builder.tokens)) == ((1.0, 0.5), (-1, 7), 2)
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=8))
@@ -125,7 +126,7 @@ def test_a_cut_that_cuts_nothing_is_the_tree_itself() -> None:
     assert tree.cut(2) is tree and tree.cut(3) is tree
 
 
-def test_a_guess_is_taken_for_sure_and_for_found_nowhere_unless_told() -> None:
+def test_a_nodes_defaults_are_probability_1_and_no_position() -> None:
     builder = TreeBuilder(1)
     builder.add(0, 2)
     assert (builder.build().probs, builder.build().positions) == ((1.0, 1.0), (-1, -1))
@@ -136,3 +137,11 @@ def test_padding_is_a_chain_behind_the_last_node() -> None:
     assert tree.padded(5) == TokenTree((5, 6, 7, 5, 5), (-1, 0, 0, 2, 3))
     assert tree.padded(4) == TokenTree((5, 6, 7, 5), (-1, 0, 0, 2))
     assert all(tree.padded(size) is tree for size in (0, 2, 3))
+
+
+@given(trees())
+def test_path_probs_are_products_along_the_path(tree: TokenTree) -> None:
+    probs = tuple(1.0 if not node else 1 / (1 + node) for node in range(len(tree)))
+    found = TokenTree(tree.tokens, tree.parents, probs).path_probs()
+    assert found == pytest.approx([math.prod(probs[each] for each in tree.path_to(node)) for node in range(len(tree))])
+    assert tree.probs is not None or tree.path_probs() == [1.0] * len(tree)

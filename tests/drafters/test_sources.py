@@ -1,4 +1,4 @@
-"""Fusion's sources by hand: rows of the corpus, what the target said at rejected nodes; and prices and trust."""
+"""Fusion's sources by hand: rows of the corpus, what the target said at rejected nodes; and prices and calibration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def corpus(*texts: list[int]) -> CorpusRows:
     return CorpusRows(counts)
 
 
-def test_the_corpus_says_what_follows_two_tokens_and_of_the_rest_what_follows_one() -> None:
+def test_the_corpus_backs_off_from_two_tokens_to_one() -> None:
     """After 1 2: 3 once, so 1 / (1 + 2). After 2: 3 once and 4 twice, so 1/7 and 2/7 of the two thirds left."""
     rows = corpus([1, 2, 3], [5, 2, 4], [5, 2, 4])
     for _ in range(2):
@@ -30,7 +30,7 @@ def test_the_corpus_says_what_follows_two_tokens_and_of_the_rest_what_follows_on
     assert probs == pytest.approx({4: 2 / 7, 3: 1 / 7}) and rest == pytest.approx(4 / 7)
 
 
-def test_of_a_row_the_likeliest_eight_are_told() -> None:
+def test_a_row_has_its_likeliest_eight() -> None:
     texts = [[1, token] for token in range(10, 20)]
     probs, rest = corpus(*texts, [1, 19], [1, 18]).successors(0, 1)
     assert list(probs) == [18, 19, *range(10, 16)] and len(probs) == NUM_TOP
@@ -45,7 +45,7 @@ def test_a_row_is_read_once() -> None:
     assert rows.successors(0, 1) == first != rows.successors(0, 2)
 
 
-def test_what_the_target_said_is_halved_from_rank_to_rank() -> None:
+def test_recycled_estimates_halve_from_rank_to_rank() -> None:
     known = Recycled()
     assert known.successors(5) == ({}, 1.0)
     tree = TokenTree((5, 6, 6, 7), (-1, 0, 1, 0))
@@ -56,7 +56,7 @@ def test_what_the_target_said_is_halved_from_rank_to_rank() -> None:
     assert known.successors(6)[0] == {8: 0.25, 2: 0.125} and known.successors(7)[0] == {4: 0.25, 0: 0.125}
 
 
-def test_a_target_that_tells_its_token_only_is_learned_from_too() -> None:
+def test_a_target_with_its_own_token_only_is_learned_from_too() -> None:
     known = Recycled()
     tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))
     known.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
@@ -65,56 +65,56 @@ def test_a_target_that_tells_its_token_only_is_learned_from_too() -> None:
     assert known.rows[5] == tuple(range(NUM_TOP))
 
 
-def test_the_price_of_no_guess_is_one_and_hopeless_ones_have_a_floor() -> None:
+def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
     free = StepCosts(CostCurve((1, 9), (1.0, 1.0)), 8)
-    assert free.costs == [1.0] * 9 and free.floor == StepCosts.CHEAPEST and free.corners == [8]
+    assert free.costs == [1.0] * 9 and free.floor == StepCosts.LEAST and free.knots == [8]
     dear = StepCosts(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
-    assert dear.corners == [2, 8] and dear.floor == pytest.approx(2 / 8)
+    assert dear.knots == [2, 8] and dear.floor == pytest.approx(2 / 8)
     assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + each / 6 for each in range(7))])
     assert dear.measured == pytest.approx(dear.costs)
     none = StepCosts(CostCurve((1, 9), (1.0, 2.0)), 0)
-    assert (none.costs, none.corners, none.floor) == ([1.0], [], 1.0)
+    assert (none.costs, none.knots, none.floor) == ([1.0], [], 1.0)
 
 
-def test_a_draft_takes_time_and_each_guess_a_little_more() -> None:
+def test_a_draft_takes_time_and_each_node_a_little_more() -> None:
     curve = CostCurve((1, 9), (1.0, 1.0), (ContextCost(256, 2.0, (1.0, 1.0)),))
     assert StepCosts(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
     assert StepCosts(curve, 3).measured == [1.0] * 4
     assert step_costs(curve, 3) is step_costs(curve, 3)
 
 
-def test_trust_counts_what_was_expected_and_what_came() -> None:
-    trust = Calibration(2)
-    assert (trust.right, trust.expected) == ([3.6] * 5, [4.0] * 5)
-    trust.judge(1, 0.5, True)
-    trust.judge(1, 0.25, False)
-    assert (trust.right[1], trust.expected[1]) == (4.6, 4.75)
-    assert trust.factor(1, 0.5) == pytest.approx(4.6 / 4.75)
-    assert trust.factor(0, 1.0) == pytest.approx(0.9)
-    trust.judge(4, 0.5, True)
-    assert trust.factor(4, 1.0) == pytest.approx(0.98)
+def test_calibration_counts_expected_hits_and_hits() -> None:
+    calibration = Calibration(2)
+    assert (calibration.hits, calibration.expected) == ([3.6] * 5, [4.0] * 5)
+    calibration.update(1, 0.5, True)
+    calibration.update(1, 0.25, False)
+    assert (calibration.hits[1], calibration.expected[1]) == (4.6, 4.75)
+    assert calibration.factor(1, 0.5) == pytest.approx(4.6 / 4.75)
+    assert calibration.factor(0, 1.0) == pytest.approx(0.9)
+    calibration.update(4, 0.5, True)
+    assert calibration.factor(4, 1.0) == pytest.approx(0.98)
 
 
-def test_the_account_by_hand() -> None:
-    account = CoolDown()
-    assert not account.rests() and account.balance == 0.0
-    account.book(1, 3.0)
-    assert account.balance == -2.0 and not account.rests()
-    account.book(1, 1.5)
-    assert (account.pause, account.balance, account.next_pause) == (4, 0.0, 8)
-    assert [account.rests() for _ in range(5)] == [True] * 4 + [False]
-    account.book(2, 2.0)
-    assert account.next_pause == 8
-    account.book(2, 1.5)
-    assert (account.balance, account.next_pause) == (0.5, 4)
-    account.book(9, 1.0)
-    assert account.balance == 1.0
+def test_the_cool_down_by_hand() -> None:
+    cool_down = CoolDown()
+    assert not cool_down.skip_step() and cool_down.balance == 0.0
+    cool_down.record(1, 3.0)
+    assert cool_down.balance == -2.0 and not cool_down.skip_step()
+    cool_down.record(1, 1.5)
+    assert (cool_down.pause, cool_down.balance, cool_down.next_pause) == (4, 0.0, 8)
+    assert [cool_down.skip_step() for _ in range(5)] == [True] * 4 + [False]
+    cool_down.record(2, 2.0)
+    assert cool_down.next_pause == 8
+    cool_down.record(2, 1.5)
+    assert (cool_down.balance, cool_down.next_pause) == (0.5, 4)
+    cool_down.record(9, 1.0)
+    assert cool_down.balance == 1.0
 
 
 def test_a_curve_that_falls_and_rises_is_priced_by_its_cheapest_rows() -> None:
     """Two rows cost less than one, and eight less than seven: a lane runs the cheaper ones."""
-    prices = StepCosts(CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0)), 8)
-    assert prices.corners == [1, 3, 7, 8]
-    assert prices.costs[:4] == pytest.approx([1.0, 1.0, (0.97 + 1.4) / 2 / 0.97, 1.3 / 0.97])
+    costs = StepCosts(CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0)), 8)
+    assert costs.knots == [1, 3, 7, 8]
+    assert costs.costs[:4] == pytest.approx([1.0, 1.0, (0.97 + 1.4) / 2 / 0.97, 1.3 / 0.97])
     assert StepCosts(CostCurve((1, 4, 8), (1.0, 1.4, 1.3)), 7).costs[6] == pytest.approx(1.3)
     assert not StepCosts(CostCurve((1, 9), (1.0, 1.0)), 8).may_pay(0, 1.0, 0.0, 1.0)

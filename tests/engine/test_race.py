@@ -290,7 +290,9 @@ def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch:
     model = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
     prompt, differing = random_prompt(random.Random(0)), 0
     for place in range(8):
-        monkeypatch.setattr(sys.modules["specrace.engine.race"], "first_difference", lambda *_, place=place: place)
+        monkeypatch.setattr(
+            sys.modules["specrace.engine.race"], "compare", lambda *_, place=place, **__: (False, place)
+        )
         events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
         said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference
         assert told is not None and told.position == place and told.best[0] == str(said[place])

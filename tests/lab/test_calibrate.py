@@ -288,7 +288,7 @@ def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: 
     assert file is not None
     STEEP.save(file)
     bench = Workbench.open(documents=[tmp_path / "note.md"])
-    assert bench.curve == STEEP and bench.on(bench.documents).curve == STEEP
+    assert bench.curve == STEEP and bench.on(bench.documents, bench.retriever.index).curve == STEEP
     started = next(iter(bench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
     assert isinstance(started, Started)
     assert started.lanes[1].num_draft <= 4

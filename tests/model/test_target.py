@@ -12,11 +12,12 @@ import transformers
 from transformers import PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
-from specrace.core.events import Finished
+from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.engine.race import generate, race
+from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
@@ -407,3 +408,8 @@ def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
 
 def test_without_a_tokenizer_text_is_numbers() -> None:
     assert tiny_target("llama").decode([3, 4]) == "3 4"
+
+
+def test_a_recording_can_hold_what_a_target_says_of_itself() -> None:
+    about = tiny_target("llama").describe()
+    assert from_json(json.loads(json.dumps(to_json(Started((), 1, 0.0, about=about))))).about == about

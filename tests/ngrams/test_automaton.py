@@ -1,4 +1,4 @@
-"""The suffix automaton: against lists, whatever the text and however it came to be."""
+"""The suffix automaton against lists, for texts built at once or in parts."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specrace.ngrams.automaton import NOTHING, NOWHERE, ROOT, Run, SuffixAutomaton
+from specrace.ngrams.automaton import NO_MATCH, NO_STATE, ROOT, MatchState, SuffixAutomaton
 
 TOKENS = st.lists(st.integers(-1, 2), max_size=30)
 
 
-def state_of(known: SuffixAutomaton, run: Sequence[int]) -> int:
+def state_of(known: SuffixAutomaton, part: Sequence[int]) -> int:
     state = ROOT
-    for token in run:
-        state = known.after(state, token)
+    for token in part:
+        state = known.successor(state, token)
     return state
 
 
-def ends_of(text: Sequence[int], run: Sequence[int]) -> list[int]:
-    """Where the run's last token stands."""
-    size = len(run)
-    return [at + size - 1 for at in range(len(text) - size + 1) if list(text[at : at + size]) == list(run)]
+def ends_of(text: Sequence[int], part: Sequence[int]) -> list[int]:
+    """The substring's end positions."""
+    size = len(part)
+    return [at + size - 1 for at in range(len(text) - size + 1) if list(text[at : at + size]) == list(part)]
 
 
-def runs(text: Sequence[int], longest: int) -> set[tuple[int, ...]]:
+def substrings(text: Sequence[int], longest: int) -> set[tuple[int, ...]]:
     return {tuple(text[at : at + size]) for size in range(1, longest + 1) for at in range(len(text) - size + 1)}
 
 
-def longest_end(text: Sequence[int], context: Sequence[int], most: int) -> Sequence[int]:
-    """The longest end of the context, of at most so many tokens, that the text has before its own end."""
+def longest_suffix(text: Sequence[int], context: Sequence[int], most: int) -> Sequence[int]:
+    """The longest suffix of the context, of at most `most` tokens, that the text has before its last token."""
     for size in range(min(most, len(context)), 0, -1):
-        run = context[-size:]
-        if ends_of(text[:-1], run):
-            return run
+        part = context[-size:]
+        if ends_of(text[:-1], part):
+            return part
     return []
 
 
@@ -46,72 +46,72 @@ def built(text: Sequence[int], n: int, split: int) -> SuffixAutomaton:
 
 
 @given(text=TOKENS, n=st.integers(1, 6), split=st.integers(0, 30))
-def test_every_run_is_counted_and_found_where_it_stands_first(text: list[int], n: int, split: int) -> None:
+def test_every_substring_has_its_count_and_first_end(text: list[int], n: int, split: int) -> None:
     known = built(text, n, split)
     assert known.tokens == text and len(known.lengths) <= max(1, 2 * len(text))
-    for run in runs(text, n):
-        state, ends = state_of(known, run), ends_of(text, run)
+    for part in substrings(text, n):
+        state, ends = state_of(known, part), ends_of(text, part)
         assert (known.counts[state], known.firsts[state]) == (len(ends), ends[0])
-        assert known.lengths[known.links[state]] < len(run) <= known.lengths[state]
+        assert known.lengths[known.links[state]] < len(part) <= known.lengths[state]
         following = [text[end + 1] for end in ends if end + 1 < len(text)]
         assert [token for token, _ in known.successors(state)] == list(dict.fromkeys(following))
 
 
 @given(text=TOKENS, split=st.integers(0, 30))
-def test_runs_that_end_at_the_same_places_are_one_state(text: list[int], split: int) -> None:
+def test_substrings_with_the_same_end_positions_share_a_state(text: list[int], split: int) -> None:
     known = built(text, 3, split)
     states: dict[int, set[tuple[int, ...]]] = {}
-    for run in runs(text, len(text)):
-        states.setdefault(state_of(known, run), set()).add(tuple(ends_of(text, run)))
+    for part in substrings(text, len(text)):
+        states.setdefault(state_of(known, part), set()).add(tuple(ends_of(text, part)))
     assert all(len(places) == 1 for places in states.values())
     assert len(states) == len({next(iter(places)) for places in states.values()}) == len(known.lengths) - 1
 
 
 @given(text=TOKENS, other=TOKENS, n=st.integers(1, 6), split=st.integers(0, 30))
-def test_the_longest_end_that_goes_on_is_followed(text: list[int], other: list[int], n: int, split: int) -> None:
-    """Of the text's own end, and along any tokens from there or from nowhere."""
+def test_the_longest_continued_suffix_is_followed(text: list[int], other: list[int], n: int, split: int) -> None:
+    """From the text's own suffix, and from no match, along any tokens."""
     known = built(text, n, split)
-    own = longest_end(text, text, n - 1)
-    assert known.end() == (state_of(known, own), len(own))
-    for run, context in ((known.end(), list(text)), (NOWHERE, [])):
+    own = longest_suffix(text, text, n - 1)
+    assert known.suffix() == (state_of(known, own), len(own))
+    for match, context in ((known.suffix(), list(text)), (NO_MATCH, [])):
         for token in other:
-            run, context = known.follow(run, token), [*context, token]
-            expected = longest_end(text, context, n - 1)
-            assert run == (state_of(known, expected), len(expected))
+            match, context = known.follow(match, [token]), [*context, token]
+            expected = longest_suffix(text, context, n - 1)
+            assert match == (state_of(known, expected), len(expected))
 
 
-@given(text=TOKENS, run=TOKENS, token=st.integers(-1, 3))
-def test_a_token_has_its_place_after_the_longest_end_that_it_follows(
-    text: list[int], run: list[int], token: int
+@given(text=TOKENS, part=TOKENS, token=st.integers(-1, 3))
+def test_a_token_has_its_first_position_after_the_longest_suffix_it_followed(
+    text: list[int], part: list[int], token: int
 ) -> None:
     known = SuffixAutomaton(4, text)
-    context = NOWHERE
-    for each in run:
-        context = known.follow(context, each)
-    ends = [run[-size:] for size in range(context[1], 0, -1)]
+    context = NO_MATCH
+    for each in part:
+        context = known.follow(context, [each])
+    ends = [part[-size:] for size in range(context[1], 0, -1)]
     places = [next(iter(ends_of(text, [*end, token])), None) for end in ends]
     assert known.trace(context, token)[1] == next((place for place in places if place is not None), -1)
 
 
 @given(text=TOKENS, n=st.integers(2, 6), length=st.integers(0, 6))
-def test_a_run_is_shortened_to_its_end(text: list[int], n: int, length: int) -> None:
+def test_a_match_is_shortened_to_a_suffix(text: list[int], n: int, length: int) -> None:
     known = SuffixAutomaton(n, text)
-    for run in runs(text, n):
-        shorter: Run = known.shortened((state_of(known, run), len(run)), length)
-        end = run[len(run) - min(length, len(run)) :]
+    for part in substrings(text, n):
+        shorter: MatchState = known.shortened((state_of(known, part), len(part)), length)
+        end = part[len(part) - min(length, len(part)) :]
         assert shorter == (state_of(known, end), len(end))
 
 
 def test_nothing_follows_in_an_empty_text() -> None:
     known = SuffixAutomaton(4)
-    assert known.end() == NOWHERE == known.follow(NOWHERE, 7)
-    assert known.successors(ROOT) == [] and known.after(ROOT, 7) == NOTHING
-    assert (known.lengths, known.links, known.nexts, known.counts, known.firsts) == ([0], [-1], [NOTHING], [0], [-1])
+    assert known.suffix() == NO_MATCH == known.follow(NO_MATCH, [7])
+    assert known.successors(ROOT) == [] and known.successor(ROOT, 7) == NO_STATE
+    assert (known.lengths, known.links, known.nexts, known.counts, known.firsts) == ([0], [-1], [NO_STATE], [0], [-1])
 
 
 @pytest.mark.parametrize("n", [2, 9, 64])
 def test_a_loop_costs_no_more_than_other_texts(n: int) -> None:
-    """The ends of a loop are as many as its tokens; only the last few are counted."""
+    """A loop has as many suffixes as tokens; only those of up to n tokens are counted."""
     known = SuffixAutomaton(n, [5] * 20_000)
     assert [known.counts[state_of(known, [5] * size)] for size in (1, 2, n)] == [20_000, 19_999, 20_001 - n]
-    assert known.end()[1] == n - 1
+    assert known.suffix()[1] == n - 1

@@ -28,7 +28,7 @@ def test_the_match_is_the_first_place_of_the_longest_suffix(
     found.extend(text[:cut] if in_two else text)
     found.extend(text[cut:] if in_two else [])
     assert found.tokens == text
-    assert found.match_end(shortest) == search(text, longest, shortest)
+    assert found.match_suffix(shortest) == search(text, longest, shortest)
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ def test_the_match_is_the_first_place_of_the_longest_suffix(
 def test_by_example(text: list[int], expected: tuple[int, int]) -> None:
     found = FirstOccurrences(3)
     found.extend(text)
-    assert found.match_end() == expected
+    assert found.match_suffix() == expected
 
 
 def test_another_texts_end_is_looked_up_without_being_added() -> None:
     found = FirstOccurrences(3)
     found.extend([1, 2, 3, 4, 2, 3])
-    assert found.match_end(query=[9, 2, 3]) == (3, 2)
-    assert found.match_end(query=[7, 1]) == (1, 1)
-    assert found.match_end(query=[7, 9]) == (-1, 0)
-    assert found.match_end(query=[]) == (-1, 0)
-    assert found.match_end(shortest=2, query=[9, 3]) == (-1, 0)
+    assert found.match_suffix(query=[9, 2, 3]) == (3, 2)
+    assert found.match_suffix(query=[7, 1]) == (1, 1)
+    assert found.match_suffix(query=[7, 9]) == (-1, 0)
+    assert found.match_suffix(query=[]) == (-1, 0)
+    assert found.match_suffix(shortest=2, query=[9, 3]) == (-1, 0)
     assert found.tokens == [1, 2, 3, 4, 2, 3]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specrace.core.tree import TokenTree
-from specrace.ngrams.trie import NGramTrie
+from specrace.ngrams.trie import Match, NGramTrie
 
 Path = tuple[int, ...]
 
@@ -41,6 +42,17 @@ class BruteForce:
         return below[:num_draft]
 
 
+def count_of(trie: NGramTrie, path: Sequence[int]) -> int:
+    found = trie.find(path)
+    return 0 if found is None else trie.count(found)
+
+
+def num_nodes(trie: NGramTrie, match: Match | None = None) -> int:
+    """The nodes below a node, or the root; a leaf's further tokens are nodes."""
+    children = trie.children(match or Match(trie.root, 0)).values()
+    return len(children) + sum(num_nodes(trie, child) for child in children)
+
+
 TEXTS = st.lists(st.integers(0, 2), max_size=40) | st.lists(st.integers(0, 6), max_size=40)
 DEPTHS = st.integers(1, 8)
 
@@ -48,16 +60,16 @@ DEPTHS = st.integers(1, 8)
 @given(TEXTS, DEPTHS)
 def test_counts_and_size_are_those_of_all_windows(text: list[int], n: int) -> None:
     trie, brute = NGramTrie(n, text), BruteForce(n, text)
-    assert trie.size() == len(brute.counts)
-    assert all(trie.count(path) == count for path, count in brute.counts.items())
+    assert num_nodes(trie) == len(brute.counts)
+    assert all(count_of(trie, path) == count for path, count in brute.counts.items())
 
 
 @given(TEXTS, DEPTHS)
-def test_places_weigh_what_their_windows_count_and_lead_one_token_further(text: list[int], n: int) -> None:
+def test_nodes_count_their_windows_and_have_children_one_token_further(text: list[int], n: int) -> None:
     trie, brute = NGramTrie(n, text), BruteForce(n, text)
     for path, count in brute.counts.items():
         place = trie.find(path)
-        assert place is not None and trie.weight(place) == count
+        assert place is not None and trie.count(place) == count
         following = {other[-1] for other in brute.counts if other[:-1] == path}
         assert set(trie.children(place)) == following
         assert all(child == trie.find((*path, token)) for token, child in trie.children(place).items())
@@ -76,12 +88,12 @@ def test_copies_count_the_sub_prefixes_of_what_it_was_built_from(
     counts.update(whole - BruteForce(n, text).counts)
     trie = NGramTrie(n, text, copies)
     trie.extend(added)
-    assert trie.size() == len(whole) and all(trie.count(path) == counts[path] for path in whole)
+    assert num_nodes(trie) == len(whole) and all(count_of(trie, path) == counts[path] for path in whole)
 
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(0, 7), min_size=1, max_size=10))
 def test_what_is_no_ngram_of_the_text_has_no_count(text: list[int], n: int, path: list[int]) -> None:
-    assert NGramTrie(n, text).count(path) == BruteForce(n, text).counts[tuple(path)]
+    assert count_of(NGramTrie(n, text), path) == BruteForce(n, text).counts[tuple(path)]
 
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(1, 9), max_size=8))
@@ -91,13 +103,13 @@ def test_a_trie_that_grew_equals_one_built_at_once(text: list[int], n: int, size
         grown.extend(rest[:size])
         rest = rest[size:]
         so_far = BruteForce(n, grown.tokens)
-        assert grown.size() == len(so_far.counts)
-        assert all(grown.count(path) == count for path, count in so_far.counts.items())
+        assert num_nodes(grown) == len(so_far.counts)
+        assert all(count_of(grown, path) == count for path, count in so_far.counts.items())
     assert grown.tokens == text
 
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(0, 3), max_size=6))
-def test_the_match_is_the_longest_end_that_goes_on(text: list[int], n: int, suffix: list[int]) -> None:
+def test_the_match_is_the_longest_suffix_with_a_continuation(text: list[int], n: int, suffix: list[int]) -> None:
     match, expected = NGramTrie(n, text).match(suffix), BruteForce(n, text).match(suffix)
     assert (match is None) == (expected is None)
     if match is not None and expected is not None:
@@ -145,12 +157,12 @@ WORKED = [1, 2, 3, 4, 1, 5, 6, 1, 2, 7]
 
 def test_worked_example_counts() -> None:
     trie = NGramTrie(6, WORKED)
-    assert (trie.count([1]), trie.count([1, 2]), trie.count([1, 2, 3]), trie.count([2])) == (3, 2, 1, 2)
-    assert trie.count([1, 2, 3, 4, 1, 5]) == 1  # depth 6
-    assert trie.count([1, 2, 3, 4, 1, 5, 6]) == 0  # depth 7 is none
-    assert trie.count([1, 2, 7]) == trie.count([7]) == 1  # windows that the end cuts short are there
+    assert (count_of(trie, [1]), count_of(trie, [1, 2]), count_of(trie, [1, 2, 3]), count_of(trie, [2])) == (3, 2, 1, 2)
+    assert count_of(trie, [1, 2, 3, 4, 1, 5]) == 1  # depth 6
+    assert count_of(trie, [1, 2, 3, 4, 1, 5, 6]) == 0  # depth 7 is none
+    assert count_of(trie, [1, 2, 7]) == count_of(trie, [7]) == 1  # windows that the end cuts short are there
     # Ten windows, lengths 6 6 6 6 6 5 4 3 2 1, and what they share counted once: "the" twice, "the cat", "cat".
-    assert trie.size() == 45 - 2 - 1 - 1
+    assert num_nodes(trie) == 45 - 2 - 1 - 1
 
 
 def test_worked_example_match_of_three() -> None:
@@ -187,7 +199,7 @@ def test_a_match_at_the_very_end_is_shortened_until_it_goes_on() -> None:
     trie = NGramTrie(6, [4, 5, 6, 9, 6])
     assert trie.match([9, 6]) is not None
     match = trie.match([6, 9, 6])
-    # "6 9 6" and "9 6" end the text; "6" alone goes on with 9.
+    # "6 9 6" and "9 6" end the text; only "6" has a continuation, 9.
     assert match is not None and match.length == 1
     assert trie.best(match, 6, 3).tokens == (6, 9, 6)
     assert NGramTrie(6, [1, 2]).match([2]) is None
@@ -195,14 +207,14 @@ def test_a_match_at_the_very_end_is_shortened_until_it_goes_on() -> None:
 
 def test_the_deepest_node_does_not_go_on() -> None:
     trie = NGramTrie(3, [1, 2, 3, 4])
-    assert trie.count([1, 2, 3]) == 1
+    assert count_of(trie, [1, 2, 3]) == 1
     match = trie.match([1, 2, 3])
     assert match is not None and match.length == 2
 
 
 def test_an_empty_text_matches_nothing() -> None:
     trie = NGramTrie(4)
-    assert trie.match([1]) is None and trie.match([]) is None and trie.size() == 0 and trie.count([1]) == 0
+    assert trie.match([1]) is None and trie.match([]) is None and num_nodes(trie) == 0 and count_of(trie, [1]) == 0
 
 
 @given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20), st.integers(1, 40))
@@ -211,10 +223,10 @@ def test_the_draft_goes_by_the_weights_of_copies(
 ) -> None:
     brute, trie = BruteForce(n, text + added), NGramTrie(n, text, copies)
     trie.extend(added)
-    brute.counts = Counter({path: trie.count(path) for path in brute.counts})
+    brute.counts = Counter({path: count_of(trie, path) for path in brute.counts})
     for path, weight in brute.counts.items():
         match = trie.find(path)
-        assert match is not None and trie.weight(match) == weight
+        assert match is not None and trie.count(match) == weight
         tree = trie.best(match, 99, num_draft)
         paths = [(*path, *below) for below in paths_of(tree)]
         assert paths == brute.best(path, num_draft)

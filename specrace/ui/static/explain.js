@@ -1,28 +1,104 @@
 // Explain mode: one caption that says what has just happened, in plain words. Everything is said once at first, then
 // seldom: a caption stays long enough to be read, and what was said before waits its turn.
-const CAPTION_MS = 4200, AGAIN_MS = 16_000;
+import { make } from "./dom.js";
+import { countOf } from "./format.js";
+import { findBest } from "./results.js";
 
-function countOf(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
-}
+const CAPTION_MS = 4200;
+const AGAIN_MS = 16_000;
+const REPEATED = new Set(["accepted", "all", "copied"]);
 
 // [key, the words or nothing]; the first that has not been said wins. `lane`: its title, its latest draft, its meters.
 const CAPTIONS = [
-  ["end", ({ ended, first, title, meters }) => ended && first && `${title} is through first: ${countOf(meters.tokens, "token")} in ${countOf(meters.steps, "run")} of the model.`],
-  ["vanilla", ({ name, meters }) => name === "vanilla" && meters.steps && "Vanilla runs the whole model once for every token. That is the pace to beat."],
-  ["all", ({ title, draft }) => draft?.drafted > 1 && draft.accepted === draft.drafted && `${title} proposed ${draft.drafted} tokens and the model agreed with every one: ${draft.accepted + 1} tokens for the price of one run.`],
-  ["accepted", ({ title, draft }) => draft?.accepted > 1 && `${title} proposed ${draft.drafted} tokens, the model agreed with ${draft.accepted}: ${draft.accepted + 1} tokens for the price of one.`],
-  ["copied", ({ title, spans }) => spans?.length && `${title} copied those words from passage ${spans[0][0] + 1}; they light up there.`],
-  ["refused", ({ title, draft }) => draft?.drafted && !draft.accepted && `${title} proposed ${countOf(draft.drafted, "token")} and the model agreed with none. It still got one token: the model's own.`],
-  ["none", ({ name, title, draft }) => name !== "vanilla" && draft?.drafted === 0 && `${title} had nothing to propose, so this step was a plain one: one token.`],
-  ["same", ({ name, badge }) => name !== "vanilla" && (badge === "same" || badge === "identical") && "The model checks every proposal, so all lanes write the same words. Only the time differs."],
-  ["law", ({ title, badge }) => badge === "law" && `${title} draws its own words under rejection sampling: the same distribution as vanilla, not the same text.`],
-  ["slower", ({ name, title, meters }) => name !== "vanilla" && meters.steps > 12 && meters.speedup > 0 && meters.speedup < 0.95 && `${title} is slower than vanilla here: checking its drafts costs more than they save.`],
-  ["ahead", ({ name, title, meters }) => name !== "vanilla" && meters.steps > 8 && meters.speedup > 1.2 && `${title} writes ${meters.tau.toFixed(1)} tokens for each run of the model, and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`],
-  ["loops", ({ title, loops }) => loops && `${title}'s text has begun to repeat itself. That flatters every drafter that copies.`],
+  [
+    "end",
+    ({ ended, first, title, meters }) =>
+      ended &&
+      first &&
+      `${title} finished first: ${countOf(meters.tokens, "token")} in ${countOf(meters.steps, "forward pass")}.`,
+  ],
+  [
+    "vanilla",
+    ({ name, meters }) =>
+      name === "vanilla" && meters.steps && "Vanilla runs the model once for each token. That is the speed to beat.",
+  ],
+  [
+    "all",
+    ({ title, draft }) =>
+      draft?.drafted > 1 &&
+      draft.accepted === draft.drafted &&
+      `${title} proposed ${draft.drafted} tokens and the model accepted all of them: ${draft.accepted + 1} tokens in one forward pass.`,
+  ],
+  [
+    "accepted",
+    ({ title, draft }) =>
+      draft?.accepted > 1 &&
+      `${title} proposed ${draft.drafted} tokens, the model accepted ${draft.accepted}: ${draft.accepted + 1} tokens in one forward pass.`,
+  ],
+  [
+    "copied",
+    ({ title, spans }) =>
+      spans?.length && `${title} copied those words from passage ${spans[0][0] + 1}; they light up there.`,
+  ],
+  [
+    "refused",
+    ({ title, draft }) =>
+      draft?.drafted &&
+      !draft.accepted &&
+      `${title} proposed ${countOf(draft.drafted, "token")} and the model accepted none. The step still yields one token: the model's own.`,
+  ],
+  [
+    "none",
+    ({ name, title, draft }) =>
+      name !== "vanilla" &&
+      draft?.drafted === 0 &&
+      `${title} had nothing to propose, so this step yields one token, as vanilla's do.`,
+  ],
+  [
+    "same",
+    ({ name, badge }) =>
+      name !== "vanilla" &&
+      (badge === "same" || badge === "identical") &&
+      "The model verifies every draft, so all lanes print the same text. Only the time differs.",
+  ],
+  [
+    "law",
+    ({ title, badge }) =>
+      badge === "law" &&
+      `${title} samples its own text under rejection sampling: vanilla's distribution, not vanilla's text.`,
+  ],
+  [
+    "slower",
+    ({ name, title, meters }) =>
+      name !== "vanilla" &&
+      meters.steps > 12 &&
+      meters.speedup > 0 &&
+      meters.speedup < 0.95 &&
+      `${title} is slower than vanilla here: verifying its drafts costs more than they save.`,
+  ],
+  [
+    "ahead",
+    ({ name, title, meters }) =>
+      name !== "vanilla" &&
+      meters.steps > 8 &&
+      meters.speedup > 1.2 &&
+      `${title} prints ${meters.tau.toFixed(1)} tokens per forward pass and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`,
+  ],
+  ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
 
-class Explainer {
+// `said`: when each was said last. What was never said comes first, then what was said longest ago.
+export function chooseCaption(seen, said, now) {
+  const found = [];
+  for (const [key, tell] of CAPTIONS) {
+    const words = tell(seen);
+    const last = said.get(key) ?? -Infinity;
+    if (words && (last === -Infinity || (REPEATED.has(key) && now - last > AGAIN_MS))) found.push({ last, key, words });
+  }
+  return found.sort((a, b) => (a.last === b.last ? 0 : a.last - b.last))[0];
+}
+
+export class Explainer {
   constructor(stage) {
     this.stage = stage;
     this.node = make("p", "caption");
@@ -37,7 +113,8 @@ class Explainer {
     this.node.hidden = !on;
     this.stage.dataset.explain = String(on);
     if (on && this.why) this.say("why", this.why);
-    else if (on) this.say("hello", "Each pane is one way of writing the same answer. Watch how many words land at once.");
+    else if (on)
+      this.say("hello", "Each pane is one way of writing the same answer. Watch how many words appear at once.");
     return on;
   }
 
@@ -47,7 +124,11 @@ class Explainer {
     this.through.clear();
     this.why = "";
     if (this.node.dataset.about === "why") this.until = 0;
-    if (live) this.say("start", "Every lane has the same model and the same question. A lane's clock counts only its own work.");
+    if (live)
+      this.say(
+        "start",
+        "Every lane has the same model and the same question. A lane's clock counts only its own work.",
+      );
   }
 
   // A frame's part about a lane, live or replayed.
@@ -56,17 +137,18 @@ class Explainer {
     if (this.node.hidden || performance.now() < this.until) return;
     const spans = lane.runs.findLast((run) => run[3]?.length)?.[3];
     const seen = {
-      name: method.lane, title: method.title, draft: lane.draft, meters: lane.meters, badge: lane.badge[0], loops: lane.loops,
-      spans, ended: Boolean(lane.end), first: this.through.size === 1,
+      name: method.lane,
+      title: method.title,
+      draft: lane.draft,
+      meters: lane.meters,
+      badge: lane.badge[0],
+      loops: lane.loops,
+      spans,
+      ended: Boolean(lane.end),
+      first: this.through.size === 1,
     };
-    const now = performance.now(), found = [];
-    for (const [key, tell] of CAPTIONS) {
-      const words = tell(seen), last = this.said.get(key) ?? -Infinity;
-      if (words && (last === -Infinity || (REPEATED.has(key) && now - last > AGAIN_MS))) found.push([last, key, words]);
-    }
-    // What was never said comes first, then what was said longest ago.
-    found.sort((a, b) => (a[0] === b[0] ? 0 : a[0] - b[0]));
-    if (found.length) this.say(found[0][1], found[0][2]);
+    const caption = chooseCaption(seen, this.said, performance.now());
+    if (caption) this.say(caption.key, caption.words);
   }
 
   // The race is over: who won, and by what.
@@ -74,7 +156,7 @@ class Explainer {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens for each run of the model, and a step took ${cost} times as long as vanilla's.`;
+    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens per forward pass, and a step took ${cost} times as long as vanilla's.`;
     this.say("why", this.why);
   }
 
@@ -85,5 +167,3 @@ class Explainer {
     this.node.dataset.about = key;
   }
 }
-
-const REPEATED = new Set(["accepted", "all", "copied"]);

@@ -1,16 +1,14 @@
 // Recorded races: the cards of those that ship, and files that a visitor opens or drops. The server checks both.
+import { make } from "./dom.js";
+import { describeRecording, seconds } from "./format.js";
+import { isUpload } from "./gradio.js";
+
 const MAX_FILE_BYTES = 16e6;
 
-function describeRecording(about) {
-  const size = about.parameters ? `${(about.parameters / 1e6).toFixed(about.parameters < 1e8 ? 1 : 0)}M` : "";
-  const day = about.date ? `recorded ${String(about.date).slice(0, 10)}` : "";
-  return [about.model, size, about.dtype, about.device, day].filter(Boolean).join(" · ");
-}
-
-class Gallery {
-  // `take` gets a reel, `complain` a sentence.
-  constructor(dialog, cards, take, complain) {
-    Object.assign(this, { dialog, cards, take, complain });
+export class Gallery {
+  // `server` checks and reads recordings, `take` gets a reel, `complain` a sentence.
+  constructor(dialog, cards, { server, take, complain }) {
+    Object.assign(this, { dialog, server, take, complain });
     this.asked = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));
@@ -26,7 +24,13 @@ class Gallery {
     const node = make("button", "card");
     node.type = "button";
     node.append(make("b", "", card.question ?? card.name));
-    node.append(make("span", "", `${card.fastest}: ${card.speedup.toFixed(2)}× vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`));
+    node.append(
+      make(
+        "span",
+        "",
+        `${card.fastest}: ${card.speedup.toFixed(2)}× vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`,
+      ),
+    );
     node.append(make("small", "", describeRecording(card)));
     node.addEventListener("click", () => this.play(card.name));
     return node;
@@ -34,14 +38,19 @@ class Gallery {
 
   // `offered`: nobody asked for it.
   async play(name, offered = false) {
-    await this.receive(() => server.play_recorded(name), offered);
+    await this.receive(() => this.server.play_recorded(name), offered);
   }
 
   async open(file) {
     this.file.value = "";
     if (!file) return;
-    if (file.size > MAX_FILE_BYTES) return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
-    await this.receive(async () => server.open_recorded({ name: file.name, text: await file.text() }));
+    if (file.size > MAX_FILE_BYTES)
+      return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
+    await this.receive(async () => {
+      const url = `gradio_api/recording?name=${encodeURIComponent(file.name)}`;
+      const answer = await fetch(url, { method: "POST", body: file });
+      return { [answer.ok ? "reel" : "error"]: await answer.text() };
+    });
   }
 
   // Of several that are asked for, the last one counts.
@@ -60,7 +69,7 @@ class Gallery {
 
   // Files for the questions' own documents are the upload's business.
   takes(event) {
-    return event.dataTransfer?.types.includes("Files") && !event.target.closest?.("#settings");
+    return event.dataTransfer?.types.includes("Files") && !isUpload(event.target);
   }
 
   drag(event) {

@@ -1,40 +1,62 @@
-// Keys and buttons, one table for both.
-const KEYS = [
-  ["r", "race", () => document.getElementById("race")?.click()],
-  ["Escape", "stop the race, or show the result at once", stop],
-  [" ", "pause and play the replay", () => player.toggle()],
-  ["ArrowLeft", "one step back", () => player.move(-1)],
-  ["ArrowRight", "one step on", () => player.move(1)],
-  ["1", "one lane alone, and back", (key) => panes[Number(key) - 1] && setSolo(Number(key) - 1)],
-  ["p", "present: only the race, for a projector", present],
-  ["f", "full screen", fullScreen],
-  ["t", "draft tree of the step", toggleInspector],
-  ["e", "explain: captions that say what has just happened", toggleExplain],
-  ["g", "recorded races", () => find(".gallery").showModal()],
-  ["d", "light or dark", () => document.body.classList.toggle("dark")],
-  ["?", "these keys", () => find(".help").showModal()],
-];
-const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
-const DO = {
-  result: () => player.result(),
-  again: () => document.getElementById("race")?.click(),
-  back: () => player.move(-1),
-  on: () => player.move(1),
-  play: () => player.toggle(),
-  save: () => saveReel(reel),
-  link: () => copyText(linkTo(reel)).then(() => say("The link is copied."), () => say(linkTo(reel))),
-  gallery: () => find(".gallery").showModal(),
-  help: () => find(".help").showModal(),
-  dark: () => document.body.classList.toggle("dark"),
-  explain: () => toggleExplain(),
-  steps: () => toggleInspector(),
-  present,
-};
+// Keys and buttons.
+import { make } from "./dom.js";
+import { pressRace, pressStop, toggleDark } from "./gradio.js";
+import { copyText, linkTo, saveReel } from "./share.js";
 
-function stop() {
-  clearTimeout(follows);
-  if (stage.dataset.mode === "replay") player.result();
-  document.getElementById("stop")?.click();
+const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
+
+// [key, what it does in words, what it does].
+function listKeys(stage, tools) {
+  const { player } = stage;
+  return [
+    ["r", "race", pressRace],
+    ["Escape", "stop the race, or show the result at once", () => stop(stage)],
+    [" ", "pause and play the replay", () => player.toggle()],
+    ["ArrowLeft", "one step back", () => player.move(-1)],
+    ["ArrowRight", "one step on", () => player.move(1)],
+    ["1", "one lane alone, and back", (key) => stage.panes[Number(key) - 1] && stage.setSolo(Number(key) - 1)],
+    ["p", "present: only the race, for a projector", present],
+    ["f", "full screen", fullScreen],
+    ["t", "draft tree of the step", () => tools.toggleInspector()],
+    ["e", "explain: captions that say what has just happened", () => tools.toggleExplain()],
+    ["g", "recorded races", () => stage.find(".gallery").showModal()],
+    ["d", "light or dark", toggleDark],
+    ["?", "these keys", () => stage.find(".help").showModal()],
+  ];
+}
+
+// What a button's data-do says.
+function listDeeds(stage, tools) {
+  const { player } = stage;
+  return {
+    result: () => player.result(),
+    again: pressRace,
+    back: () => player.move(-1),
+    on: () => player.move(1),
+    play: () => player.toggle(),
+    save: () => saveReel(stage.reel),
+    link: () => copyLink(stage),
+    gallery: () => stage.find(".gallery").showModal(),
+    help: () => stage.find(".help").showModal(),
+    dark: toggleDark,
+    explain: () => tools.toggleExplain(),
+    steps: () => tools.toggleInspector(),
+    present,
+  };
+}
+
+function copyLink(stage) {
+  const link = linkTo(stage.reel);
+  return copyText(link).then(
+    () => stage.say("The link is copied."),
+    () => stage.say(link),
+  );
+}
+
+function stop(stage) {
+  stage.stay();
+  if (stage.node.dataset.mode === "replay") stage.player.result();
+  pressStop();
 }
 
 function present() {
@@ -48,28 +70,36 @@ function fullScreen() {
   else document.documentElement.requestFullscreen?.();
 }
 
-function isTyping(target) {
-  return target.closest?.("input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
+// Whether what is in focus takes a key for itself.
+export function isTaken({ target, key }) {
+  const fields = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
+  if (key !== "Escape" && target.closest?.(fields)) return true;
+  if (key === " ") return Boolean(target.closest?.("button, a, input:not([type=range])"));
+  // Choices are walked through with the arrows.
+  return key.startsWith("Arrow") && Boolean(target.closest?.("[type=radio], .text"));
 }
 
-document.addEventListener("keydown", (event) => {
-  const { target, key } = event;
-  if (event.ctrlKey || event.metaKey || event.altKey || stage.querySelector("dialog[open]")) return;
-  if (isTyping(target) && key !== "Escape") return;
-  // A button in focus takes the space for itself.
-  if (key === " " && target.closest?.("button, a, input:not([type=range])")) return;
-  // Choices are walked through with the arrows.
-  if (key.startsWith("Arrow") && target.closest?.("[type=radio], .text")) return;
-  const found = KEYS.find(([name]) => name === key || (name === "1" && /^[1-6]$/.test(key)));
-  if (!found) return;
-  if (key === " " || key.startsWith("Arrow")) event.preventDefault();
-  found[2](key);
-});
+export function nameOf(key) {
+  return /^[1-6]$/.test(key) ? "1" : key;
+}
 
-document.addEventListener("click", ({ target }) => {
-  const button = target.closest?.(".stage [data-do], .menu [data-do]");
-  if (button && DO[button.dataset.do] && !(button.closest(".player") && !reel)) DO[button.dataset.do]();
-});
-
-for (const [name, words] of KEYS) find(".help dl").append(make("dt", "", NAMES[name] ?? name), make("dd", "", words));
-find(".help [data-do=close]").addEventListener("click", () => find(".help").close());
+export function bindKeys(stage, tools) {
+  const keys = listKeys(stage, tools);
+  const deeds = listDeeds(stage, tools);
+  document.addEventListener("keydown", (event) => {
+    const { key } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || isTaken(event)) return;
+    const found = keys.find(([name]) => name === nameOf(key));
+    if (!found) return;
+    if (key === " " || key.startsWith("Arrow")) event.preventDefault();
+    found[2](key);
+  });
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest?.(".stage [data-do], .menu [data-do]");
+    const deed = deeds[button?.dataset.do];
+    if (deed && !(button.closest(".player") && !stage.reel)) deed();
+  });
+  for (const [name, words] of keys)
+    stage.find(".help dl").append(make("dt", "", NAMES[name] ?? name), make("dd", "", words));
+  stage.find(".help [data-do=close]").addEventListener("click", () => stage.find(".help").close());
+}

@@ -1,47 +1,32 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place, so that
-// guesses that come and go never move the text.
-const PROPOSED_MS = 70, HELD_MS = 200, REJECTED_MS = 290, GRACE_MS = 60;
-const CALM = matchMedia("(prefers-reduced-motion: reduce)");
+// drafts that come and go never move the text.
+import { make, write } from "./dom.js";
+import { hueOf } from "./lanes.js";
+import { MEANS } from "./meanings.js";
+import { CALM, later, never } from "./motion.js";
+
+const PROPOSED_MS = 70;
+const HELD_MS = 200;
+const REJECTED_MS = 290;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
-const MEANS = {
-  speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
-  rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
-  tau: "Tokens per step: tokens written for each run of the model. Vanilla has 1.00.",
-  counts: "Drafted tokens that the model accepted / drafted tokens that it checked.",
-  badge: "Whether this lane wrote exactly the tokens that vanilla wrote.",
-  loops: "The text repeats itself, which flatters every drafter that copies.",
-};
 
-// What stays the same costs the browser nothing.
-function write(node, words) {
-  if (node.textContent !== words) node.textContent = words;
+// As much of a badge as a pane's head has room for.
+export function shortBadge(words) {
+  return /^(identical|same distribution|differs at token \d+)?/.exec(words)[0] || words;
 }
 
-// What a draft's row shows next rides on the next picture of the race, if there is one: each picture costs the browser
-// far more than what has changed in it, and a race on the same machine pays for that.
-const waiting = new Set();
-
-function later(act, ms) {
-  const task = { due: performance.now() + ms, run: () => never(task) && act() };
-  task.timer = setTimeout(task.run, ms + GRACE_MS);
-  waiting.add(task);
-  return task;
+// What became of a draft: "no draft" and "none of it accepted" are two things.
+export function judgeDraft({ drafted, accepted }) {
+  if (!drafted) return { kind: "none", words: "no draft" };
+  if (!accepted) return { kind: "refused", words: `× 0 of ${drafted}` };
+  return { kind: "accepted", words: `✓ ${accepted} of ${drafted}` };
 }
 
-function never(task) {
-  clearTimeout(task?.timer);
-  return waiting.delete(task);
-}
-
-function runDue() {
-  for (const task of [...waiting]) if (task.due <= performance.now()) task.run();
-}
-
-class Pane {
+export class Pane {
   constructor(method) {
     this.node = make("article", "pane");
     this.node.dataset.lane = method.lane;
-    this.node.dataset.hue = method.hue ?? 7;
+    this.node.dataset.hue = hueOf(method);
     this.title = method.title;
     this.method = method;
     const head = make("header");
@@ -58,7 +43,12 @@ class Pane {
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
     head.append(title, this.speedup);
-    head.append(this.meter("rate", this.rate, "tok/s"), this.meter("tau", this.tau, "tok/step"), this.loops, this.badge);
+    head.append(
+      this.meter("rate", this.rate, "tok/s"),
+      this.meter("tau", this.tau, "tok/step"),
+      this.loops,
+      this.badge,
+    );
     this.text = make("div", "text");
     this.text.tabIndex = 0;
     this.text.setAttribute("role", "region");
@@ -122,7 +112,7 @@ class Pane {
     if (this.said === words && this.node.dataset.badge === state) return;
     this.said = words;
     this.node.dataset.badge = state;
-    const short = /^(identical|same distribution|differs at token \d+)?/.exec(words)[0] || words;
+    const short = shortBadge(words);
     this.badge.textContent = [MARKS[state], short].filter(Boolean).join(" ");
     this.badge.append(make("span", "more", words.slice(short.length)));
     this.badge.title = `${words || "No tokens yet"}. ${MEANS.badge}`;
@@ -130,7 +120,8 @@ class Pane {
 
   // Runs from token `base` on. A keyframe starts at 0: what is shown already stays, unless a frame was lost.
   write(lane, light, step) {
-    let base = lane.base, index = 0;
+    let base = lane.base;
+    let index = 0;
     while (base < this.tokens && index < lane.runs.length) base += lane.runs[index++][2];
     if (base !== this.tokens) {
       if (lane.base !== 0) return;
@@ -218,9 +209,9 @@ class Pane {
   }
 
   showVerdict(draft) {
-    const kind = !draft.drafted ? "none" : draft.accepted ? "accepted" : "refused";
+    const { kind, words } = judgeDraft(draft);
     this.label.dataset.kind = kind;
-    this.label.textContent = { none: "no draft", accepted: `✓ ${draft.accepted} of ${draft.drafted}`, refused: `× 0 of ${draft.drafted}` }[kind];
+    this.label.textContent = words;
     const rejected = draft.no.map((piece) => make("span", "rejected", piece.trim() || "·"));
     this.draft.replaceChildren(...(draft.yes ? [make("span", "run", draft.yes.trim() || "·")] : []), ...rejected);
     this.clearing = later(() => rejected.forEach((node) => node.remove()), REJECTED_MS);

@@ -1,20 +1,18 @@
 // Retrieved passages, and which words of an answer were drafted from where. Offsets count characters as Python does,
 // hence the arrays of code points.
-const REDRAW_MS = 250, WORDS = ".passage mark.drafted";
-// The order of a frame's `sources`; passages follow.
-const SOURCES = [
-  ["own", "model's own", "written by the model itself, one token a step"],
-  ["elsewhere", "tables and guesses", "drafted from counts, or guessed; no one place in the text"],
-  ["output", "its own output", "drafted from what the lane had already written"],
-  ["prompt", "question and titles", "drafted from the rest of the prompt"],
-];
+import { make } from "./dom.js";
+import { Sources } from "./sources.js";
 
-function make(tag, className, text, title) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  if (title) node.title = title;
-  return node;
+const REDRAW_MS = 250;
+const WORDS = ".passage mark.drafted";
+
+// Where a text has to be cut so that each piece is evidence or not, and has the same links, as a whole.
+export function findEdges(evidence, links) {
+  const size = evidence.length;
+  const edges = new Set([0, size]);
+  for (let place = 1; place < size; place++) if (evidence[place] !== evidence[place - 1]) edges.add(place);
+  for (const { start, end } of links) edges.add(Math.min(start, size)).add(Math.min(end, size));
+  return [...edges].sort((a, b) => a - b);
 }
 
 class Passage {
@@ -48,10 +46,7 @@ class Passage {
   draw() {
     this.stale = false;
     this.links = this.links.filter(({ run }) => run.isConnected);
-    const size = this.characters.length, edges = new Set([0, size]);
-    for (let place = 1; place < size; place++) if (this.evidence[place] !== this.evidence[place - 1]) edges.add(place);
-    for (const { start, end } of this.links) edges.add(Math.min(start, size)).add(Math.min(end, size));
-    const places = [...edges].sort((a, b) => a - b);
+    const places = findEdges(this.evidence, this.links);
     this.text.replaceChildren(...places.slice(0, -1).map((start, index) => this.stretch(start, places[index + 1])));
   }
 
@@ -71,60 +66,7 @@ class Passage {
   }
 }
 
-// How much of each lane's answer came from where, as a bar.
-class Sources {
-  constructor() {
-    this.node = make("div", "sources");
-    this.node.setAttribute("aria-label", "Where each answer was drafted from");
-    this.node.setAttribute("role", "group");
-    this.rows = [];
-  }
-
-  show(lanes) {
-    this.rows = lanes.map((lane) => {
-      const row = make("div", "source-row"), bar = make("span", "source-bar"), share = make("b", "source-share", "–");
-      row.dataset.lane = lane.lane;
-      row.dataset.hue = lane.hue ?? 7;
-      row.append(make("span", "name", lane.title), bar, share);
-      return { row, bar, share, counts: [] };
-    });
-    const keys = make("p", "source-keys");
-    for (const [kind, words, title] of SOURCES) keys.append(this.key(kind, words, title));
-    keys.append(this.key("from-passage", "passages, by number", "drafted from a retrieved passage"));
-    const head = make("h3", "", "Drafted from where");
-    this.node.replaceChildren(head, ...this.rows.map((each) => each.row), keys);
-    this.draw();
-  }
-
-  key(kind, words, title) {
-    const key = make("span", "", undefined, title);
-    key.append(make("i", kind), words);
-    return key;
-  }
-
-  dim() {
-    for (const each of this.rows) each.counts = [];
-  }
-
-  draw() {
-    for (const { row, bar, share, counts } of this.rows) {
-      const total = counts.reduce((sum, count) => sum + count, 0), copied = counts.slice(SOURCES.length).reduce((sum, count) => sum + count, 0);
-      const name = row.firstChild.textContent;
-      share.textContent = total ? `${Math.round((100 * copied) / total)} %` : "–";
-      share.title = `${copied} of the ${total} tokens of ${name} were drafted from the passages.`;
-      bar.replaceChildren(...counts.flatMap((count, place) => (count ? [this.piece(count, place, total, name)] : [])));
-    }
-  }
-
-  piece(count, place, total, name) {
-    const [kind, words] = SOURCES[place] ?? ["from-passage", `passage ${place - SOURCES.length + 1}`];
-    const piece = make("i", kind, SOURCES[place] ? "" : String(place - SOURCES.length + 1), `${name}: ${count} of ${total} tokens, ${words}`);
-    piece.style.flexGrow = count;
-    return piece;
-  }
-}
-
-class Passages {
+export class Passages {
   constructor(host) {
     this.host = host;
     this.list = [];
@@ -132,9 +74,12 @@ class Passages {
     this.lit = [];
     this.sources = new Sources();
     host.querySelector(".cards").before(this.sources.node);
-    for (const name of ["pointerover", "focusin"]) host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.(WORDS)));
+    for (const name of ["pointerover", "focusin"])
+      host.addEventListener(name, ({ target }) => this.pointAtWords(target.closest?.(WORDS)));
     for (const name of ["pointerleave", "focusout"]) host.addEventListener(name, () => this.point());
-    host.addEventListener("keydown", (event) => this.step(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)));
+    host.addEventListener("keydown", (event) =>
+      this.step(event, WORDS, (mark) => mark.runs?.find((run) => run.isConnected)),
+    );
     new IntersectionObserver(([{ isIntersecting }]) => {
       this.seen = isIntersecting;
       if (this.late) this.redraw();
@@ -143,7 +88,8 @@ class Passages {
 
   // Runs in the panes light up their words here, and are lit by them.
   watch(panes) {
-    for (const name of ["pointerover", "focusin"]) panes.addEventListener(name, ({ target }) => this.pointAtRun(target.closest?.(".run")));
+    for (const name of ["pointerover", "focusin"])
+      panes.addEventListener(name, ({ target }) => this.pointAtRun(target.closest?.(".run")));
     for (const name of ["pointerleave", "focusout"]) panes.addEventListener(name, () => this.point());
     panes.addEventListener("keydown", (event) => this.step(event, ".run.linked", (run) => this.marks(run)[0]));
   }
@@ -224,8 +170,10 @@ class Passages {
   reveal(mark) {
     const { host } = this;
     if (!mark || host.scrollHeight <= host.clientHeight || getComputedStyle(host).overflowY !== "auto") return;
-    const frame = host.getBoundingClientRect(), place = mark.getBoundingClientRect();
-    if (place.top < frame.top || place.bottom > frame.bottom) host.scrollTop += place.top - frame.top - frame.height / 3;
+    const frame = host.getBoundingClientRect();
+    const place = mark.getBoundingClientRect();
+    if (place.top < frame.top || place.bottom > frame.bottom)
+      host.scrollTop += place.top - frame.top - frame.height / 3;
   }
 
   // Arrows walk from one to the next; Enter goes to the other end of the link.

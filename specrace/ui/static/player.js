@@ -1,5 +1,7 @@
 // The replay of a reel in race time. The screen draws; the player knows which steps are on it.
-class Player {
+import { seconds } from "./format.js";
+
+export class Player {
   constructor(host, screen) {
     this.host = host;
     this.screen = screen;
@@ -132,7 +134,8 @@ class Player {
   }
 
   draw() {
-    const playing = Boolean(this.playing), button = this.host.querySelector("[data-do=play]");
+    const playing = Boolean(this.playing);
+    const button = this.host.querySelector("[data-do=play]");
     button.textContent = playing ? "❚❚" : "▶";
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
     this.scrubber.value = this.time;

@@ -1,14 +1,25 @@
 // The three fastest lanes, once the race is over.
+import { make } from "./dom.js";
+import { hueOf } from "./lanes.js";
+import { MEANS } from "./meanings.js";
+
 const PODIUM = 3;
 
-function showPodium(host, rows) {
-  const best = [...rows].sort((a, b) => b.speedup - a.speedup).slice(0, PODIUM);
+export function findFastest(rows) {
+  return [...rows].sort((a, b) => b.speedup - a.speedup).slice(0, PODIUM);
+}
+
+export function showPodium(host, rows) {
   host.replaceChildren(
-    ...best.map((row, index) => {
+    ...findFastest(rows).map((row, index) => {
       const item = make("li");
       item.dataset.place = index + 1;
-      item.dataset.hue = row.hue ?? 7;
-      item.append(make("b", "", `${row.speedup.toFixed(2)}×`, MEANS.speedup), make("span", "", row.title), make("i", "", String(index + 1)));
+      item.dataset.hue = hueOf(row);
+      item.append(
+        make("b", "", `${row.speedup.toFixed(2)}×`, MEANS.speedup),
+        make("span", "", row.title),
+        make("i", "", String(index + 1)),
+      );
       return item;
     }),
   );

@@ -1,28 +1,43 @@
 // A race as a file, and as a link that asks for it again.
-function saveReel(reel) {
-  const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished];
-  const blob = new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
-  const link = make("a");
-  link.href = URL.createObjectURL(blob);
-  const words = String(reel.head.question ?? "").toLowerCase().match(/[a-z0-9]+/g) ?? [];
-  link.download = `${["race", ...words].join("-").slice(0, 60)}.jsonl`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+import { make } from "./dom.js";
+import { downloadBlob } from "./files.js";
+
+export function nameFile(question) {
+  const words =
+    String(question ?? "")
+      .toLowerCase()
+      .match(/[a-z0-9]+/g) ?? [];
+  return `${["race", ...words].join("-").slice(0, 60)}.jsonl`;
 }
 
-function linkTo(reel) {
-  const url = new URL(location.pathname, location.href), settings = reel.head.settings ?? {};
+export function saveReel(reel) {
+  const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished];
+  const blob = new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
+  downloadBlob(blob, nameFile(reel.head.question));
+}
+
+export function linkTo(reel) {
+  const url = new URL(location.pathname, location.href);
+  const settings = reel.head.settings ?? {};
   const given = {
-    q: reel.head.question, lanes: reel.head.lanes.map((lane) => lane.lane).join(","), tokens: settings.max_new_tokens,
-    temperature: settings.temperature, top_p: settings.top_p, seed: settings.seed, draft: settings.num_draft,
-    passages: reel.head.passages.length || undefined, verifier: settings.verifier, autorun: 1,
+    q: reel.head.question,
+    lanes: reel.head.lanes.map((lane) => lane.lane).join(","),
+    tokens: settings.max_new_tokens,
+    temperature: settings.temperature,
+    top_p: settings.top_p,
+    seed: settings.seed,
+    draft: settings.num_draft,
+    passages: reel.head.passages.length || undefined,
+    verifier: settings.verifier,
+    autorun: 1,
   };
-  for (const [name, value] of Object.entries(given)) if (value !== undefined && value !== null) url.searchParams.set(name, value);
+  for (const [name, value] of Object.entries(given))
+    if (value !== undefined && value !== null) url.searchParams.set(name, value);
   return url.href;
 }
 
 // The clipboard is there on https and on this machine only; elsewhere the old way.
-async function copyText(text) {
+export async function copyText(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = make("textarea");
   field.value = text;

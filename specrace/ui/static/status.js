@@ -1,8 +1,12 @@
 // One line that says whether the model is there; the server sends {state, text} as a JSON string.
-const line = element.querySelector(".status");
-watch("value", () => {
-  if (!props.value) return;
-  const status = JSON.parse(props.value);
-  line.dataset.state = status.state;
-  line.querySelector("span").textContent = status.text;
-});
+export function showStatus(line, value) {
+  if (!value) return;
+  const { state, text } = JSON.parse(value);
+  line.dataset.state = state;
+  line.querySelector("span").textContent = text;
+}
+
+// A page without such a line has no model, and waits for none.
+export function readStatus() {
+  return document.querySelector(".status")?.dataset.state ?? "failed";
+}

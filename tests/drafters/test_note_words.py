@@ -1,4 +1,4 @@
-"""What each drafter tells of one draft, word for word; and that a drafter made without options has the listed ones."""
+"""Each drafter's note on one draft, word for word; and the defaults of the listed options."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rests_note() -> None:
 
 def test_jacobis_note() -> None:
     drafter = JacobiDrafter(material((5, 5)))
-    assert drafter.note(drafter.propose((5, 5), 3)) == Note({}, (NoteRow("Trajectory", "guesses", (5, 5, 5)),))
+    assert drafter.note(drafter.propose((5, 5), 3)) == Note({}, (NoteRow("Trajectory", "draft", (5, 5, 5)),))
 
 
 def test_lookaheads_note() -> None:
@@ -81,7 +81,7 @@ def test_the_trigrams_note() -> None:
     assert len(bigram.note(bigram.propose((1, 2), 30)).rows) == 8
 
 
-def test_a_table_tells_six_continuations_and_none_before_the_text() -> None:
+def test_a_table_notes_six_continuations_and_none_before_the_text() -> None:
     prompt = [token for after in (2, 3, 4, 5, 6, 7, 8) for token in (1, after)]
     drafter = TrigramDrafter(material(prompt))
     row = drafter.note(drafter.propose((1,), 0)).rows[0]
@@ -101,11 +101,11 @@ def test_suffix_decodings_note() -> None:
 
 def test_the_draft_models_note() -> None:
     drafter = DraftModelDrafter(material((5, 6, 7, 5)))
-    facts = {"drafted": 2, "each guess": "the smaller model's likeliest", "sure of the whole": "25%"}
-    assert drafter.note(drafter.propose((5, 6, 7, 5), 2)) == Note(facts | {"by its own estimate": "1.75 tokens"})
-    assert drafter.note(TokenTree.chain(5)).facts["by its own estimate"] == "1.00 tokens"
+    facts = {"drafted": 2, "each token": "the smaller model's likeliest", "probability of the whole": "25%"}
+    assert drafter.note(drafter.propose((5, 6, 7, 5), 2)) == Note(facts | {"expected": "1.75 tokens"})
+    assert drafter.note(TokenTree.chain(5)).facts["expected"] == "1.00 tokens"
     drawing = DraftModelDrafter(material((5, 6, 7, 5), params=SamplingParams(1.0)), sampled=True)
-    assert drawing.note(TokenTree.chain(5)).facts["each guess"] == "drawn at the race's temperature"
+    assert drawing.note(TokenTree.chain(5)).facts["each token"] == "drawn at the race's temperature"
 
 
 def test_drafters_made_without_options_have_the_listed_ones() -> None:
@@ -122,7 +122,12 @@ def test_drafters_made_without_options_have_the_listed_ones() -> None:
     assert (fusion.own.longest, fusion.corpus, fusion.recycled, fusion.num_top) == (8, None, None, 0)
     assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
     assert (BigramDrafter(given).smoothing, BigramDrafter(given).rows) == (1.0, None)
-    assert (lookahead.n, lookahead.width, lookahead.pool.guesses, lookahead.pool_from_prompt) == (3, 5, 3, False)
+    assert (lookahead.n, len(lookahead.rows[0]), lookahead.pool.capacity, lookahead.pool_from_prompt) == (
+        3,
+        5,
+        3,
+        False,
+    )
     assert not PoolDrafter(given).pool_from_prompt
     assert DraftModelDrafter(given).random is None and RecyclingDrafter(given).successors == {}
 
@@ -196,7 +201,7 @@ def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
     for budget in (0, -1):
         assert PromptLookupDrafter(material(prompt)).propose(prompt, budget).tokens == (2,)
     jacobi = JacobiDrafter(material(prompt))
-    assert jacobi.propose(prompt, 3).num_draft == 3 and len(jacobi.guesses) == 3
+    assert jacobi.propose(prompt, 3).num_draft == 3 and len(jacobi.block) == 3
 
 
 def test_a_window_that_just_fits_is_drafted() -> None:

@@ -1,0 +1,51 @@
+// Elements of the page. What comes from outside goes in as text, never as markup.
+export function make(tag, className, text, title) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  if (title) node.title = title;
+  return node;
+}
+
+export function svg(tag, attributes = {}, text) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+export function button(text, label, act) {
+  const node = make("button", "small-button", text, label);
+  node.type = "button";
+  node.setAttribute("aria-label", label);
+  node.addEventListener("click", act);
+  return node;
+}
+
+export function table(names, rows, className) {
+  const node = make("table", className);
+  const head = make("tr");
+  const body = make("tbody");
+  const section = make("thead");
+  for (const name of names) head.append(make("th", "", name));
+  section.append(head);
+  for (const cells of rows) {
+    const line = make("tr");
+    line.append(
+      ...cells.map((cell) => {
+        if (!(cell instanceof Node)) return make("td", "", cell);
+        const box = make("td");
+        box.append(cell);
+        return box;
+      }),
+    );
+    body.append(line);
+  }
+  node.append(section, body);
+  return node;
+}
+
+// What stays the same costs the browser nothing.
+export function write(node, words) {
+  if (node.textContent !== words) node.textContent = words;
+}

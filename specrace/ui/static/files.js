@@ -1,0 +1,20 @@
+// Files that the page gives to its visitor.
+import { make } from "./dom.js";
+
+export function downloadBlob(blob, name) {
+  const link = make("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// A field that a spreadsheet would take for a formula gets an apostrophe.
+export function csvField(value) {
+  const text =
+    typeof value === "number" ? String(Number(value.toPrecision(9))) : String(value).replace(/^[=+\-@\t\r]/, "'$&");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+export function toCsv(rows) {
+  return rows.map((row) => `${row.map(csvField).join(",")}\r\n`).join("");
+}

@@ -1,0 +1,15 @@
+// What the page knows of a lane before a race: its method's title, summary and hue.
+const NO_HUE = 7;
+const methods = new Map();
+
+export function learnMethods(list) {
+  for (const method of list) methods.set(method.lane, method);
+}
+
+export function describeLane(lane) {
+  return { ...lane, ...methods.get(lane.lane) };
+}
+
+export function hueOf(lane) {
+  return methods.get(lane.lane)?.hue ?? NO_HUE;
+}

@@ -1,0 +1,96 @@
+// The drafter's details of a step, and how its draft tokens were verified, as tables of tokens.
+import { make, table } from "./dom.js";
+import { shorten } from "./format.js";
+import { judge } from "./tree.js";
+
+const TRAJECTORY_STEPS = 8;
+const TRAJECTORY_PLACES = 12;
+export const GROUP_WORDS = {
+  Sources: "Where each draft token comes from: the longest context that it followed before, or another source.",
+  Window:
+    "Each column starts at its trunk token in row 0, the oldest; each row below is one step newer and one position later.",
+  Pool: "N-grams collected after the pending token; the accepted one is marked.",
+  "Rows of the table": "The most frequent tokens after the context, with their counts; the model's choice is marked.",
+};
+
+export function chip(piece, kind, small, title) {
+  const node = make("span", `chip ${kind}`, shorten(piece, 20), title ?? JSON.stringify(piece.slice(0, 200)));
+  if (small) node.append(make("small", "", small));
+  return node;
+}
+
+// Rejection sampling accepts a draft token with probability min(1, p/q).
+export function judgeCheck({ p, q, coin }) {
+  return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
+}
+
+// Rejection sampling: how each draft token up to the first rejected one was verified.
+export function drawChecks(event) {
+  const rows = event.checks.map((check, index) => {
+    const { stays, limit } = judgeCheck(check);
+    const words = stays ? `coin below ${limit.toFixed(3)}: accepted` : `coin not below ${limit.toFixed(3)}: rejected`;
+    const figures = [check.p, check.q, limit, check.coin].map((figure) => figure.toFixed(3));
+    return [chip(event.pieces[index + 1] ?? "", stays ? "accepted" : "rejected"), ...figures, words];
+  });
+  return table(["draft token", "p, model", "q, drafter", "min(1, p/q)", "coin", ""], rows, "coins");
+}
+
+// How many of a row's tokens, from the pending one on, lie on the accepted path.
+export function followed(event, row) {
+  const { path } = event.verdict;
+  const { tokens } = event.tree;
+  if (row.counts.length || row.after.length !== 1 || row.after[0] !== tokens[0]) return 0;
+  let length = 0;
+  while (length < row.tokens.length && length + 1 < path.length && tokens[path[length + 1]] === row.tokens[length])
+    length++;
+  return length;
+}
+
+export function drawNoteRows(event, rows) {
+  const chain = event.tree.parents.every((parent, node) => parent === node - 1);
+  const hasAfter = rows.some((row) => row.after_text);
+  const wide = Math.max(...rows.map((row) => row.tokens.length));
+  const lines = rows.map((row, number) => {
+    const accepted = followed(event, row);
+    const own =
+      chain && row.counts.length && event.verdict.path.includes(number)
+        ? event.verdict.scores.targets[number]
+        : undefined;
+    const chips = row.tokens.map((token, index) => {
+      const piece = row.pieces[index] ?? `#${token}`;
+      const count = row.counts.length ? `${row.counts[index]}×` : "";
+      const chosen = token === own;
+      return chip(
+        piece,
+        index < accepted || chosen ? "accepted" : "",
+        count,
+        chosen ? "the model's token here" : undefined,
+      );
+    });
+    const empty = Array.from({ length: wide - chips.length }, () => "");
+    return [
+      row.label,
+      ...(hasAfter ? [make("b", "after", `${shorten(row.after_text, 24)} →`)] : []),
+      ...chips,
+      ...empty,
+    ];
+  });
+  return table(["", ...(hasAfter ? ["after"] : []), ...Array(wide).fill("")], lines, "note-rows");
+}
+
+// Drafts of several steps, by position in the answer: a column is final when the model accepts it.
+export function drawTrajectory(steps, index) {
+  const near = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
+  const shown = near.filter((each) => each.base > steps[index].base - TRAJECTORY_PLACES);
+  const first = shown[0].base;
+  const lines = shown.map(({ event, base }) => {
+    const kinds = judge(event);
+    const cells = Array.from({ length: base - first }, () => "");
+    for (let node = 1; node < event.pieces.length; node++) cells.push(chip(event.pieces[node], kinds[node]));
+    return [`step ${event.index + 1}`, ...cells];
+  });
+  const wide = Math.max(...lines.map((line) => line.length));
+  const padded = lines.map((line) => [...line, ...Array(wide - line.length).fill("")]);
+  const names = Array.from({ length: wide - 1 }, (_, place) => String(first + place));
+  return table(["place in the answer", ...names], padded, "note-rows trajectory");
+}

@@ -1,0 +1,75 @@
+// How much of each lane's answer came from where, as a bar.
+import { make } from "./dom.js";
+import { hueOf } from "./lanes.js";
+
+// The order of a frame's `sources`; passages follow.
+const SOURCES = [
+  ["own", "model's own", "the model's own token, one a step"],
+  ["elsewhere", "other tables", "drafted from counts or trajectories; no single place in the text"],
+  ["output", "its own output", "drafted from what the lane had already written"],
+  ["prompt", "question and titles", "drafted from the rest of the prompt"],
+];
+
+function sum(counts) {
+  return counts.reduce((total, count) => total + count, 0);
+}
+
+export class Sources {
+  constructor() {
+    this.node = make("div", "sources");
+    this.node.setAttribute("aria-label", "Where each answer was drafted from");
+    this.node.setAttribute("role", "group");
+    this.rows = [];
+  }
+
+  show(lanes) {
+    this.rows = lanes.map((lane) => {
+      const row = make("div", "source-row");
+      const bar = make("span", "source-bar");
+      const share = make("b", "source-share", "–");
+      row.dataset.lane = lane.lane;
+      row.dataset.hue = hueOf(lane);
+      row.append(make("span", "name", lane.title), bar, share);
+      return { row, bar, share, counts: [] };
+    });
+    const keys = make("p", "source-keys");
+    for (const [kind, words, title] of SOURCES) keys.append(this.key(kind, words, title));
+    keys.append(this.key("from-passage", "passages, by number", "drafted from a retrieved passage"));
+    const head = make("h3", "", "Drafted from where");
+    this.node.replaceChildren(head, ...this.rows.map((each) => each.row), keys);
+    this.draw();
+  }
+
+  key(kind, words, title) {
+    const key = make("span", "", undefined, title);
+    key.append(make("i", kind), words);
+    return key;
+  }
+
+  dim() {
+    for (const each of this.rows) each.counts = [];
+  }
+
+  draw() {
+    for (const { row, bar, share, counts } of this.rows) {
+      const total = sum(counts);
+      const copied = sum(counts.slice(SOURCES.length));
+      const name = row.firstChild.textContent;
+      share.textContent = total ? `${Math.round((100 * copied) / total)} %` : "–";
+      share.title = `${copied} of the ${total} tokens of ${name} were drafted from the passages.`;
+      bar.replaceChildren(...counts.flatMap((count, place) => (count ? [this.piece(count, place, total, name)] : [])));
+    }
+  }
+
+  piece(count, place, total, name) {
+    const [kind, words] = SOURCES[place] ?? ["from-passage", `passage ${place - SOURCES.length + 1}`];
+    const piece = make(
+      "i",
+      kind,
+      SOURCES[place] ? "" : String(place - SOURCES.length + 1),
+      `${name}: ${count} of ${total} tokens, ${words}`,
+    );
+    piece.style.flexGrow = count;
+    return piece;
+  }
+}

@@ -1,0 +1,50 @@
+import { button, make, svg, table, write } from "../../../specrace/ui/static/dom.js";
+import { HOSTILE, put } from "./given.js";
+
+export const cases = {
+  "text is text": () => {
+    const node = make("p", "name", HOSTILE, HOSTILE);
+    return [
+      [node.textContent, node.title, node.className, node.children.length],
+      [HOSTILE, HOSTILE, "name", 0],
+    ];
+  },
+  "text in pictures, too": () => {
+    const node = svg("text", { x: 3, "aria-label": HOSTILE }, HOSTILE);
+    return [
+      [node.namespaceURI, node.getAttribute("x"), node.textContent, node.children.length],
+      ["http://www.w3.org/2000/svg", "3", HOSTILE, 0],
+    ];
+  },
+  "a table of text and elements": () => {
+    const cells = [...table(["a", "b"], [[HOSTILE, make("b", "", "bold")]], "").querySelectorAll("td")];
+    return [
+      cells.map((cell) => [cell.textContent, cell.children.length]),
+      [
+        [HOSTILE, 0],
+        ["bold", 1],
+      ],
+    ];
+  },
+  "what stays the same is not written again": () => {
+    const host = put();
+    write(host, "one");
+    const first = host.firstChild;
+    write(host, "one");
+    const kept = host.firstChild === first;
+    write(host, "two");
+    return [
+      [kept, host.textContent],
+      [true, "two"],
+    ];
+  },
+  "a button says what it does": () => {
+    let pressed = 0;
+    const node = button("›", "Step forwards", () => pressed++);
+    node.click();
+    return [
+      [node.type, node.getAttribute("aria-label"), node.title, pressed],
+      ["button", "Step forwards", "Step forwards", 1],
+    ];
+  },
+};

@@ -1,0 +1,51 @@
+import { Gallery } from "../../../specrace/ui/static/gallery.js";
+import { HOSTILE, put } from "./given.js";
+
+const CARD = { name: "a", question: HOSTILE, fastest: HOSTILE, speedup: 2, lanes: [], ms: 10 };
+
+function open(server) {
+  const host = put(["dialog", {}]);
+  for (const tag of ["input", "button", "button", "p"]) host.firstChild.append(document.createElement(tag));
+  const [file, opens, closes, shelf] = host.firstChild.children;
+  file.className = "file";
+  file.type = "file";
+  shelf.className = "shelf";
+  opens.dataset.do = "open";
+  closes.dataset.do = "close";
+  const told = [];
+  const take = (reel) => told.push(reel);
+  return {
+    gallery: new Gallery(host.firstChild, [CARD], { server, take, complain: (words) => told.push(words) }),
+    told,
+    shelf,
+  };
+}
+
+export const cases = {
+  "a card is text": () => {
+    const { shelf } = open({});
+    return [
+      [shelf.querySelector("b").textContent, shelf.querySelectorAll("img, script").length],
+      [HOSTILE, 0],
+    ];
+  },
+  "too large a file": async () => {
+    const { gallery, told } = open({});
+    await gallery.open({ name: "big", size: 1e9 });
+    return [told, ["big is larger than 16 MB; open a shorter race."]];
+  },
+  "of two that are asked for the last one counts": async () => {
+    const answers = [];
+    const { gallery, told } = open({ play_recorded: () => new Promise((answer) => answers.push(answer)) });
+    const both = [gallery.play("a"), gallery.play("b")];
+    answers[1]({ reel: '"b"' });
+    answers[0]({ reel: '"a"' });
+    await Promise.all(both);
+    return [told, ["b"]];
+  },
+  "a server that is gone": async () => {
+    const { gallery, told } = open({ play_recorded: () => Promise.reject(new Error("gone")) });
+    await gallery.play("a");
+    return [told, ["The server does not answer; reload the page."]];
+  },
+};

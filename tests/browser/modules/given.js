@@ -1,0 +1,36 @@
+// What several modules are tried on.
+export const HOSTILE =
+  "<img src=x onerror=window.__pwn=1> ${window.__pwn=2} {{x}} </p><script>window.__pwn=3</script> =cmd() \u202egnirts 🦉";
+
+// A step whose draft has 4 nodes: "cat" and its child "sat" are accepted, "dog" is not, "ran" is never reached.
+export const EVENT = {
+  index: 3,
+  tree: { tokens: [7, 1, 2, 3, 4], parents: [-1, 0, 1, 0, 3] },
+  pieces: ["the", " cat", " sat", " dog", " ran"],
+  verdict: { path: [0, 1, 2], bonus: 9, scores: { targets: [1, 2, 9, 9, 9] } },
+  emitted: [1, 2, 9],
+  texts: [" cat", " sat", " on"],
+  timing: { draft_ms: 1, target_ms: 2.5, keep_ms: 0.5 },
+};
+export const SHORT_EVENT = { ...EVENT, emitted: [1] };
+export const LANES = [
+  { lane: "vanilla", title: "Vanilla" },
+  { lane: "trie", title: "Trie" },
+];
+export const STEPS = [
+  { lane: 0, index: 0, at: 5, event: EVENT },
+  { lane: 1, index: 0, at: 6, event: SHORT_EVENT },
+  { lane: 0, index: 1, at: 9, event: SHORT_EVENT },
+];
+export const ROWS = [
+  { title: "Vanilla", speedup: 1, drafted: 0, accepted: 0, tau: 1 },
+  { title: "Trie", speedup: 2.5, drafted: 40, accepted: 30, tau: 5 },
+];
+
+// An element on the page with some children: [tag, properties].
+export function put(...children) {
+  const host = document.createElement("div");
+  document.body.append(host);
+  for (const [tag, properties] of children) host.append(Object.assign(document.createElement(tag), properties));
+  return host;
+}

@@ -1,0 +1,17 @@
+import { describeStep, findLongest } from "../../../specrace/ui/static/inspector.js";
+import { EVENT, ROWS, SHORT_EVENT } from "./given.js";
+
+export const cases = {
+  "a step in words": () => [
+    describeStep(EVENT, "Trie", 1500),
+    "Trie drafted 4, the model accepted 2: 3 tokens in 4.0 ms. Race time 1.50 s.",
+  ],
+  "a step without a draft": () => [
+    describeStep({ ...SHORT_EVENT, tree: { tokens: [7], parents: [-1] }, verdict: { path: [0] } }, "Vanilla", 0),
+    "Vanilla drafted nothing: 1 token in 4.0 ms. Race time 0.00 s.",
+  ],
+  "the longest step of the fastest lane": () => {
+    const steps = [{ event: SHORT_EVENT }, { event: EVENT }, { event: EVENT }];
+    return [findLongest([{ steps: [] }, { steps }], ROWS), { lane: 1, step: 1 }];
+  },
+};

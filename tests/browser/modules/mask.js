@@ -1,0 +1,13 @@
+import { drawMask } from "../../../specrace/ui/static/mask.js";
+import { EVENT } from "./given.js";
+
+export const cases = {
+  "a node sees itself and its ancestors": () => {
+    const rows = [...drawMask(EVENT).querySelectorAll("[data-node]")];
+    const cells = (row) => row.querySelector("path:not(.tick)").getAttribute("d").split("M").length - 1;
+    return [
+      [rows.map(cells), rows[2].querySelector("title").textContent],
+      [[1, 2, 3, 2, 3], "sat sees the → cat and itself"],
+    ];
+  },
+};

@@ -1,0 +1,30 @@
+import { drawTrajectory, followed, judgeCheck } from "../../../specrace/ui/static/notes.js";
+import { EVENT } from "./given.js";
+
+const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
+
+export const cases = {
+  "a draft token is accepted while the coin is below p/q": () => [
+    [0.49, 0.5].map((coin) => judgeCheck({ p: 0.2, q: 0.4, coin })),
+    [
+      { stays: true, limit: 0.5 },
+      { stays: false, limit: 0.5 },
+    ],
+  ],
+  "what the drafter could not have drawn": () => [judgeCheck({ p: 0.2, q: 0, coin: 0.9 }), { stays: true, limit: 1 }],
+  "how much of an n-gram was accepted": () => [
+    [ROW, { ...ROW, tokens: [2] }, { ...ROW, after: [8] }, { ...ROW, counts: [1, 1, 1] }].map((row) =>
+      followed(EVENT, row),
+    ),
+    [2, 0, 0, 0],
+  ],
+  "guesses stand at their place in the answer": () => {
+    const steps = [
+      { event: { ...EVENT, index: 0 }, base: 0 },
+      { event: { ...EVENT, index: 1 }, base: 3 },
+    ];
+    const rows = [...drawTrajectory(steps, 1).querySelectorAll("tbody tr")];
+    const cells = rows.map((row) => [...row.children].findIndex((cell) => cell.querySelector(".chip")));
+    return [cells, [1, 4]];
+  },
+};

@@ -1,0 +1,52 @@
+import { judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes.js";
+import { HOSTILE } from "./given.js";
+
+const FRAME = {
+  base: 0,
+  runs: [
+    ["own", HOSTILE, 2],
+    ["accepted", " and so on", 3],
+  ],
+  meters: { tokens: 5, speedup: 1.5, tokens_per_s: 99.6, tau: 2.5, drafted: 4, accepted: 3 },
+  badge: ["same", "identical to vanilla so far"],
+};
+
+function drawPane(...frames) {
+  const pane = new Pane({ lane: "trie", title: "Trie" });
+  for (const frame of frames) pane.apply(frame, () => {});
+  return pane;
+}
+
+export const cases = {
+  "a badge in short": () => [
+    ["identical to vanilla", "differs at token 57: near tie, gap 0.004", "the reference", ""].map(shortBadge),
+    ["identical", "differs at token 57", "the reference", ""],
+  ],
+  "no draft, and none accepted": () => [
+    [
+      [0, 0],
+      [3, 0],
+      [3, 2],
+    ].map(([drafted, accepted]) => judgeDraft({ drafted, accepted })),
+    [
+      { kind: "none", words: "no draft" },
+      { kind: "refused", words: "× 0 of 3" },
+      { kind: "accepted", words: "✓ 2 of 3" },
+    ],
+  ],
+  "a frame's text and figures": () => {
+    const { body, rate, tau, counts, speedup, badge } = drawPane(FRAME);
+    return [
+      [body.textContent, body.children.length, ...[rate, tau, counts, speedup, badge].map((node) => node.textContent)],
+      [`${HOSTILE} and so on`, 1, "100", "2.50", "3/4 accepted", "1.50×", "✓ identical to vanilla so far"],
+    ];
+  },
+  "a frame that comes twice, and one after a gap, write nothing": () => {
+    const once = drawPane(FRAME).body.textContent;
+    const { body, tokens } = drawPane(FRAME, FRAME, { ...FRAME, base: 9 });
+    return [
+      [body.textContent, tokens],
+      [once, 5],
+    ];
+  },
+};

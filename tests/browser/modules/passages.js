@@ -1,0 +1,10 @@
+import { findEdges } from "../../../specrace/ui/static/passages.js";
+
+export const cases = {
+  "pieces begin and end with evidence and with links": () => [
+    findEdges([0, 0, 1, 1, 0], [{ start: 1, end: 3 }]),
+    [0, 1, 2, 3, 4, 5],
+  ],
+  "a link past the end": () => [findEdges([0, 0, 0], [{ start: 2, end: 9 }]), [0, 2, 3]],
+  "a text in one piece": () => [findEdges([1, 1], []), [0, 2]],
+};

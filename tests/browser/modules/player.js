@@ -1,0 +1,83 @@
+import { Player } from "../../../specrace/ui/static/player.js";
+import { put, STEPS } from "./given.js";
+
+function load() {
+  const shown = [];
+  const host = put(
+    ["button", {}],
+    ["input", { className: "scrubber" }],
+    ["span", { className: "time" }],
+    ["select", { className: "speed" }],
+  );
+  host.firstChild.dataset.do = "play";
+  const screen = {
+    begin: () => {},
+    clear: () => shown.push("clear"),
+    show: ({ lane, index }) => shown.push(`${lane}.${index}`),
+    draw: () => {},
+    cursor: ({ lane, index }) => shown.push(`at ${lane}.${index}`),
+    end: () => shown.push("end"),
+  };
+  const player = new Player(host, screen);
+  player.load({ steps: STEPS });
+  return { player, shown };
+}
+
+function play(...deeds) {
+  const { player, shown } = load();
+  for (const deed of deeds) deed(player);
+  return shown;
+}
+
+export const cases = {
+  "a step by its lane and number": () => [
+    [load().player.find(0, 1), load().player.find(1, 1)],
+    [2, -1],
+  ],
+  "a way back starts anew": () => [
+    play(
+      (player) => player.goTo(1),
+      (player) => player.goTo(0),
+    ),
+    ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
+  ],
+  "so it does by time": () => [
+    play(
+      (player) => player.seek(6.5),
+      (player) => player.seek(5),
+    ),
+    ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
+  ],
+  "a way on does not": () => [
+    play(
+      (player) => player.seek(5),
+      (player) => player.seek(6.5),
+    ),
+    ["clear", "0.0", "at 0.0", "1.0", "at 1.0"],
+  ],
+  "steps of the lane that stands alone": () => [
+    play(
+      (player) => player.goTo(0),
+      (player) => (player.solo = 0),
+      (player) => player.move(1),
+    ),
+    ["clear", "0.0", "at 0.0", "1.0", "0.1", "at 0.1"],
+  ],
+  "the result shows all that is left": () => [
+    play(
+      (player) => player.goTo(1),
+      (player) => player.result(),
+    ),
+    ["clear", "0.0", "1.0", "at 1.0", "0.1", "end"],
+  ],
+  "nothing is there to play": () => {
+    const { player, shown } = load();
+    player.unload();
+    player.play();
+    player.move(1);
+    return [
+      [player.loaded, shown],
+      [false, []],
+    ];
+  },
+};

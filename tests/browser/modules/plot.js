@@ -1,0 +1,22 @@
+import { Plot } from "../../../specrace/ui/static/plot.js";
+import { HOSTILE, put } from "./given.js";
+
+export const cases = {
+  "it is drawn once for each width": () => {
+    const widths = [];
+    const draw = (_, width) => void widths.push(width);
+    const plot = new Plot({ name: "x", title: HOSTILE, words: "", columns: [], rows: [], draw });
+    const host = put();
+    plot.draw();
+    host.append(plot.node);
+    for (const width of [300, 300, 200]) {
+      host.style.width = `${width}px`;
+      plot.canvas.style.width = `${width}px`;
+      plot.draw();
+    }
+    return [
+      [widths, plot.node.querySelectorAll("img").length],
+      [[300, 200], 0],
+    ];
+  },
+};

@@ -1,0 +1,20 @@
+import { costAt, countLengths, readLanes } from "../../../specrace/ui/static/plots.js";
+import { LANES, STEPS } from "./given.js";
+
+export const cases = {
+  "each lane's steps, and where they begin": () => [
+    readLanes({ head: { lanes: LANES }, steps: STEPS }).map(({ tokens, steps }) => [
+      tokens,
+      steps.map(({ from }) => from),
+    ]),
+    [
+      [4, [0, 3]],
+      [1, [0]],
+    ],
+  ],
+  "how many steps wrote so many tokens": () => [countLengths([3, 1, 3].map((emitted) => ({ emitted }))), [0, 1, 0, 2]],
+  "the cost between two measured sizes": () => [
+    [1, 2, 3, 4].map((size) => costAt([1, 2, 4], [1, 1.5, 2.5], size)),
+    [1, 1.5, 2, 2.5],
+  ],
+};

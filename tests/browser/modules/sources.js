@@ -1,0 +1,33 @@
+import { Sources } from "../../../specrace/ui/static/sources.js";
+import { HOSTILE } from "./given.js";
+
+export const cases = {
+  "the share that was copied from passages": () => {
+    const sources = new Sources();
+    sources.show([{ lane: "trie", title: HOSTILE }]);
+    sources.rows[0].counts = [1, 0, 0, 0, 1, 2];
+    sources.draw();
+    const { row, bar, share } = sources.rows[0];
+    const pieces = [...bar.children].map((piece) => [piece.textContent, piece.style.flexGrow]);
+    return [
+      [row.querySelectorAll("img").length, share.textContent, pieces],
+      [
+        0,
+        "75 %",
+        [
+          ["", "1"],
+          ["1", "1"],
+          ["2", "2"],
+        ],
+      ],
+    ];
+  },
+  "before anything was written": () => {
+    const sources = new Sources();
+    sources.show([{ lane: "trie", title: "Trie" }]);
+    return [
+      [sources.rows[0].share.textContent, sources.rows[0].bar.children.length],
+      ["–", 0],
+    ];
+  },
+};

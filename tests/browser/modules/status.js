@@ -1,0 +1,19 @@
+import { readStatus, showStatus } from "../../../specrace/ui/static/status.js";
+import { HOSTILE, put } from "./given.js";
+
+export const cases = {
+  "a page without a model": () => [readStatus(), "failed"],
+  "what the server says": () => {
+    const host = put(["span", {}]);
+    host.className = "status";
+    showStatus(host, undefined);
+    const before = host.dataset.state;
+    showStatus(host, JSON.stringify({ state: "ready", text: HOSTILE }));
+    const read = readStatus();
+    host.remove();
+    return [
+      [before, read, host.textContent, host.querySelectorAll("img").length],
+      [undefined, "ready", HOSTILE, 0],
+    ];
+  },
+};

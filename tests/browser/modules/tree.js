@@ -1,0 +1,36 @@
+import { chooseNodes, judge, Tree } from "../../../specrace/ui/static/tree.js";
+import { EVENT, SHORT_EVENT } from "./given.js";
+
+export const cases = {
+  "what became of every node": () => [judge(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
+  "agreed to, but the text had ended": () => [judge(SHORT_EVENT)[2], "cut"],
+  "the accepted path comes first, and parents with their children": () => [
+    [5, 4, 3, 2].map((most) => chooseNodes(EVENT, most)),
+    [
+      [0, 1, 2, 3, 4],
+      [0, 1, 2, 3],
+      [0, 1, 2],
+      [0, 1],
+    ],
+  ],
+  "tidy: children to the right, a parent in their middle": () => {
+    const tree = new Tree(EVENT);
+    const [root, cat, sat, dog, ran] = [0, 1, 2, 3, 4].map((node) => tree.nodes.find((each) => each.node === node));
+    return [
+      [root.y === (cat.y + dog.y) / 2, root.x < cat.x, cat.x < sat.x, dog.x === cat.x, sat.y < ran.y],
+      Array(5).fill(true),
+    ];
+  },
+  "the bonus hangs from the end of the path": () => {
+    const bonus = new Tree(EVENT).nodes.at(-1);
+    return [
+      [bonus.node, bonus.parent, bonus.piece],
+      ["bonus", 2, " on"],
+    ];
+  },
+  "nodes that are left out are counted": () => {
+    const size = 40;
+    const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };
+    return [new Tree({ ...EVENT, tree, pieces: [] }).left, 8];
+  },
+};

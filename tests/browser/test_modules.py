@@ -1,0 +1,109 @@
+"""The page's scripts as modules, on a page without Gradio: what each works out by itself, and what they add to it.
+
+`modules/NAME.js` is about the script NAME.js: its `cases` give what came and what should have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.testclient import TestClient
+
+from specrace.core.events import Started, Step
+from specrace.ui.scripts import STATIC
+from specrace.views.audit import read_recording
+from specrace.views.frames import RaceView
+from specrace.views.reel import reel_json
+from tests.browser.apps import ROOT
+from tests.browser.parts import SIX_LANES
+
+pytestmark = pytest.mark.browser
+
+HOME = "http://specrace.test/"
+CASES = Path(__file__).parent / "modules"
+# These only put the others together; the tests of the whole page are theirs.
+WHOLE = {"main.js", "stage.js", "tools.js"}
+SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page of the repository's own origin."""
+    client = TestClient(Starlette(routes=[Mount("/", StaticFiles(directory=ROOT))]), base_url=HOME)
+
+    def answer(route: Route) -> None:
+        if route.request.url == HOME:
+            return route.fulfill(content_type="text/html", body="<!doctype html><title>Modules</title>")
+        found = client.get(route.request.url)
+        return route.fulfill(status=found.status_code, content_type="text/javascript", body=found.content)
+
+    opened = browser.new_page(reduced_motion="reduce")
+    opened.route("**", answer)
+    opened.goto(HOME)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_a_module_works_out(page: Page, name: str) -> None:
+    """Needs a file for every module."""
+    found = page.evaluate(
+        """async (path) => {
+          const { cases } = await import(path), found = [];
+          for (const [name, run] of Object.entries(cases)) found.push([name, ...(await run())]);
+          return found;
+        }""",
+        f"/{(CASES / name).relative_to(ROOT)}",
+    )
+    assert found
+    assert {case: came for case, came, _ in found} == {case: expected for case, _, expected in found}
+    assert page.evaluate("window.__pwn") is None
+
+
+def test_a_reel_is_read_as_the_server_s_own_frames(page: Page) -> None:
+    """What the wire leaves out, and what the view makes of the same events."""
+    events = read_recording(SIX_LANES)
+    read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
+    steps = page.evaluate(read, [f"/{(STATIC / 'reel.js').relative_to(ROOT)}", reel_json(events)])
+    view, started = RaceView(), events[0]
+    assert isinstance(started, Started)
+    places = {info.lane: number for number, info in enumerate(started.lanes)}
+    for event in events[:-1]:
+        view.add(event)
+        if isinstance(event, Step):
+            place, step = places[event.lane], steps.pop(0)
+            assert (step["lane"], step["index"], step["at"]) == (place, event.index, event.at_ms)
+            assert step["frame"] == json.loads(json.dumps(view.lane_frame(place)))
+    assert not steps
+
+
+def test_the_scripts_add_one_global_name(page: Page) -> None:
+    """Even after a race was shown, and keys were pressed."""
+    html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage.html"))
+    page.goto(HOME)
+    page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
+    page.evaluate(
+        """async ([path, html, reel]) => {
+          const element = document.body.appendChild(document.createElement('div'));
+          element.innerHTML = html;
+          await import(path);
+          const card = { name: 'race', fastest: 'Trie', speedup: 2, lanes: [], ms: 1 };
+          const props = { lanes: ['vanilla', 'trie'], methods: [], gallery: [card], only_replay: true };
+          const server = { play_recorded: async () => ({ reel }) };
+          specrace.drawStage({ element, props, server, watch: () => {} });
+          document.querySelector('.gallery .card').click();
+        }""",
+        [f"/{(STATIC / 'main.js').relative_to(ROOT)}", html, reel_json(read_recording(SIX_LANES))],
+    )
+    page.wait_for_selector(".inspector[data-live=false]", state="attached")
+    for key in ["t", "e", "d", "p", "1", "ArrowLeft", " ", "Escape"]:
+        page.keyboard.press(key)
+    added = page.evaluate("Object.getOwnPropertyNames(window).filter((name) => !names.includes(name))")
+    assert added == ["specrace"]

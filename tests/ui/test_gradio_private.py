@@ -1,0 +1,97 @@
+"""What the page needs of Gradio that Gradio does not promise: a release that changes it fails here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, StreamingResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from specrace.ui.gallery import Gallery
+from specrace.ui.gradio_private import QUEUE_PERIOD_S, EarlyHead, slow_queue
+from specrace.ui.limits import Visitors
+from specrace.ui.page import build_replay, mount_options
+from specrace.ui.scripts import STATIC
+
+PAGE = "<!doctype html><html><head><script src=theirs></script></head><body>é <head></body></html>"
+EARLY = '<script type="module" src="early.js"></script>'
+
+
+def client() -> TestClient:
+    async def page(request: Request) -> HTMLResponse:
+        return HTMLResponse(PAGE, status_code=200 if request.url.path == "/" else 418, headers={"x-kept": "yes"})
+
+    async def pieces(_: Request) -> StreamingResponse:
+        return StreamingResponse(iter(["<head>", "rest"]), media_type="text/html")
+
+    routes = [Route("/", page, methods=["GET", "POST"]), Route("/other", page), Route("/pieces", pieces)]
+    return TestClient(Starlette(routes=routes, middleware=[Middleware(EarlyHead, html=EARLY)]))
+
+
+def test_the_page_gets_it_first_and_says_how_long_it_is() -> None:
+    answer = client().get("/?q=1")
+    assert answer.text == PAGE.replace("<head>", f"<head>{EARLY}", 1)
+    assert int(answer.headers["content-length"]) == len(answer.content) == len(answer.text.encode())
+    assert answer.headers["x-kept"] == "yes"
+
+
+def test_all_else_passes_as_it_is() -> None:
+    assert client().get("/other").text == client().post("/").text == PAGE
+    assert client().get("/other").status_code == 418
+    assert client().get("/pieces").text == "<head>rest"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[TestClient]:
+    """The app of a page as it is served."""
+    page, app = build_replay(Gallery()), Starlette()
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors()))
+    with TestClient(app) as client:
+        yield client
+
+
+def test_our_modules_run_before_gradio_s(served: TestClient) -> None:
+    """Gradio's own are deferred, as modules are, and stand behind ours."""
+    tags = re.findall(r"<script\b[^>]*>", served.get("/").text)
+    assert re.fullmatch(r'<script type="module" src="scripts/\w+/main.js">', tags[0])
+    theirs = [tag for tag in tags[1:] if "src=" in tag]
+    assert theirs and all('type="module"' in tag and "async" not in tag for tag in theirs)
+
+
+def test_every_script_is_loaded_at_once_and_kept(served: TestClient) -> None:
+    paths = re.findall(r'<link rel="modulepreload" href="(scripts/[^"]*)">', served.get("/").text)
+    assert [Path(path).name for path in paths] == sorted(path.name for path in STATIC.glob("*.js"))
+    for path in paths:
+        answer = served.get(f"/{path}")
+        assert answer.content == (STATIC / Path(path).name).read_bytes()
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert "immutable" in answer.headers["cache-control"]
+    assert served.get(f"/{Path(paths[0]).parent}/page.css").status_code == 404
+    assert served.get(f"/{Path(paths[0]).parent}/..%2fpage.py").status_code == 404
+
+
+def test_the_queue_looks_at_its_period_and_no_oftener_than_it_is_told() -> None:
+    with gr.Blocks() as page:
+        pass
+    page.queue()
+    assert 0 < page._queue.sleep_when_free < QUEUE_PERIOD_S
+    assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(type(page._queue))
+    slow_queue(page)
+    assert page._queue.sleep_when_free == QUEUE_PERIOD_S
+
+
+def test_the_clock_that_gets_no_frames_is_in_gradio_s_scripts() -> None:
+    found = re.search(r"^const CLOCK = /(.*)/;$", (STATIC / "gradio.js").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    clock = re.compile(found[1].replace(r"\/", "/"))
+    assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
+    assert any(clock.search(path.read_text(encoding="utf-8")) for path in assets.glob("*.js"))
