@@ -1,4 +1,4 @@
-"""What every face works on: a target, an index of documents, and the way from a question to the events of a race."""
+"""A target, documents and a retriever, and the way from a question to the events of a race."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from specrace.lab.calibrate import load_cached
 from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
-from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from specrace.ngrams.sources import Sources
-from specrace.ngrams.suffix_index import SuffixIndex
+from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, open_index
-from specrace.retrieval.prompt import Prompt, build_prompt
+from specrace.retrieval.prompt import Prompt, build_prompt, tokenize_document
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
 
@@ -48,14 +46,15 @@ class Workbench:
     documents: list[Document]
     retriever: Retriever
     embedder: Embedder
-    _tokens: list[list[int]] | None = None
-    _counts: NGramCounts | None = None
-    _suffixes: SuffixIndex | None = None
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
     # As it was asked for: "auto" may spread another model otherwise.
     device: str = "cpu"
+    tables: CorpusTables = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tables = CorpusTables(self._tokenize_documents)
 
     @classmethod
     def open(
@@ -91,15 +90,7 @@ class Workbench:
 
     def on(self, documents: list[Document], index: PassageIndex) -> Workbench:
         """A workbench with the same models and embedder on other documents; it has no past."""
-        return replace(
-            self,
-            documents=documents,
-            retriever=Retriever(index, self.embedder),
-            _tokens=None,
-            _counts=None,
-            _suffixes=None,
-            outputs=PastOutputs(),
-        )
+        return replace(self, documents=documents, retriever=Retriever(index, self.embedder), outputs=PastOutputs())
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents with another model, on the same device. Raises InputError."""
@@ -109,7 +100,7 @@ class Workbench:
         """A workbench on the same documents with another target, which may have other tokens."""
         curve = load_cached(target.describe())
         _freeze_garbage()
-        return Workbench(target, self.documents, self.retriever, self.embedder, curve=curve, device=self.device)
+        return replace(self, target=target, curve=curve, outputs=PastOutputs())
 
     @property
     def num_passages(self) -> int:
@@ -161,8 +152,8 @@ class Workbench:
     def sources(self, spec: RaceSpec) -> Sources:
         """Counts and suffix index of all documents, each only where a lane of the race drafts from it."""
         fusion = "fusion" in spec.lanes and plan_lane(spec, "fusion", self.target.device_type).options["corpus"]
-        counts = self.counts() if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
-        return Sources(counts, self.suffixes() if "rest" in spec.lanes else None)
+        counts = self.tables.counts if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
+        return Sources(counts, self.tables.suffixes if "rest" in spec.lanes else None)
 
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.
@@ -184,26 +175,11 @@ class Workbench:
         largest = largest_draft(spec, self.target.device_type, curve)
         return size + spec.max_new_tokens + largest <= self.target.max_context
 
-    def document_tokens(self) -> list[list[int]]:
-        """The tokens of each document, made at the first call."""
-        if self._tokens is None:
-            tokenizer = self.target.tokenizer
-            self._tokens = [tokenizer(text.text, add_special_tokens=False)["input_ids"] for text in self.documents]
-        return self._tokens
-
-    def counts(self) -> NGramCounts:
-        """Bigram and trigram counts of all documents, made at the first call."""
-        if self._counts is None:
-            counts = NGramCounts()
-            counts.extend_apart(self.document_tokens())
-            self._counts = counts
-        return self._counts
-
-    def suffixes(self) -> SuffixIndex:
-        """The suffix index of all documents, made at the first call."""
-        if self._suffixes is None:
-            self._suffixes = SuffixIndex(self.document_tokens())
-        return self._suffixes
+    def _tokenize_documents(self) -> list[list[int]]:
+        found = [tokenize_document(self.target.tokenizer, each.text) for each in self.documents]
+        for tokens in found:
+            self.target.check_tokens(tokens, "The documents have")
+        return found
 
 
 def _freeze_garbage() -> None:

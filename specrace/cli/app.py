@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from specrace.cli.arguments import DEVICES, DEVICES_HELP, Parser, under_torchrun
+from specrace.cli.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parse(arguments))
     except InputError as error:
-        print(error, file=sys.stderr)
+        complain(error)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -58,7 +58,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> int:
     """Serve the page until it is interrupted. Raises InputError for what cannot be used."""
     check(options)
-    options.limits = Limits(**{name: getattr(options, name) for name in LIMITS})
     return serve(options)
 
 

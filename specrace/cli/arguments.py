@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from specrace.cli.terminal import console, quiet_model_library
+from specrace.cli.terminal import complain, console, quiet_model_library
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
@@ -27,7 +27,8 @@ class Parser(argparse.ArgumentParser):
     """Unlike argparse's own, an error is one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.\n")
+        complain(f"{message[:1].upper()}{message[1:]}; see {self.prog} --help.")
+        self.exit(2)
 
 
 def lane_names(given: str) -> tuple[str, ...]:

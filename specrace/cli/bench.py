@@ -20,8 +20,9 @@ from rich.progress import Progress
 import specrace
 from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
-from specrace.cli.terminal import clean, console, quiet_model_library
+from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
+from specrace.core.files import read_text
 from specrace.core.settings import SETTINGS
 from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS, find_method
@@ -30,7 +31,9 @@ from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.logs import TranscriptFile
 from specrace.lab.score import needs_target
+from specrace.retrieval.prompt import check_prompt
 
+MAX_PROMPT_BYTES = 100_000_000
 LANES = ("vanilla", "trie", "prompt-lookup")
 DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
 SHAPES = ("tiny", "0.5b", "7b", "8b")
@@ -64,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write(options.out, found, results)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print_json(found)
     else:
         show(found)
     return 0
@@ -160,10 +163,7 @@ def unscriptable(name: str) -> str:
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """The lines of a prompt file. Raises InputError that names the file and the line."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'}).") from error
+    lines = read_text(path, MAX_PROMPT_BYTES, "give a JSONL file with a prompt a line").splitlines()
     found: list[dict[str, Any]] = []
     for number, text in enumerate(lines, 1):
         if text.strip() and (limit is None or len(found) < limit):
@@ -194,6 +194,7 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: i
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
+        check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
     hits = workbench.retrieve(line["question"], passages) if passages else []
     prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from specrace.cli.arguments import add_model_arguments
-from specrace.cli.terminal import clean, console, quiet_model_library
+from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         write(curve, options.out)
     result = report(curve, target.device_type)
     if options.json:
-        print(json.dumps(result, ensure_ascii=False))
+        print_json(result)
     else:
         _show(curve, result)
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from specrace.cli import app, bench, calibrate, lanes, race, replay, score
 from specrace.cli.arguments import Parser, under_torchrun
-from specrace.cli.terminal import clean, quiet_model_library
+from specrace.cli.terminal import complain, open_closed_streams, quiet_model_library
 from specrace.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(arguments: Sequence[str] | None, followers: Followers | None = None) -> int:
     """Run one command in this process, on a model that is split among it and the `followers`, if there are any."""
+    open_closed_streams()
     options = build_parser().parse_args(arguments)
     options.followers = followers
     try:
         return COMMANDS[options.command](options)
     except InputError as error:
-        print(clean(str(error)), file=sys.stderr)
+        complain(error)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -66,7 +67,5 @@ def run_command(arguments: Sequence[str] | None, followers: Followers | None = N
     except Exception as error:
         if options.traceback:
             raise
-        print(
-            f"specrace failed: {clean(str(error)) or type(error).__name__} (--traceback shows where).", file=sys.stderr
-        )
+        complain(f"specrace failed: {error or type(error).__name__} (--traceback shows where).")
         return 1

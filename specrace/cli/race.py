@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from specrace.cli.arguments import add_race_arguments, add_setting, open_workben
 from specrace.cli.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
-from specrace.engine import recording
 from specrace.engine.spec import DEFAULT_LANES
 
 
@@ -30,11 +30,20 @@ def run(options: argparse.Namespace) -> int:
     if not options.question.strip():
         raise InputError("There is no question; type one in quotes after 'race'.")
     if options.save is not None:
-        check_destination(options.save)
+        check_recorder(options.save)
     workbench = open_workbench(options)
     stopping = threading.Event()
     events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set)
     seen = show(events, as_json=options.json)
     if options.save is not None:
-        recording.save(seen, options.save)
+        from specrace.engine.recording import save
+
+        save(seen, options.save)
     return 0
+
+
+def check_recorder(file: Path) -> None:
+    """Raises InputError where a race cannot be saved to `file`, or its codec is not installed: races go without it."""
+    if find_spec("msgspec") is None:
+        raise InputError("--save needs msgspec, which is not installed; install it, or race without --save.")
+    check_destination(file)

@@ -11,7 +11,6 @@ from typing import Any
 from specrace.cli.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Step
-from specrace.engine import recording
 
 
 def add_parser(commands: Any) -> None:
@@ -23,10 +22,14 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play a recording at race time times `speed`."""
+    """Play a recording at race time times `speed`. Raises InputError."""
     if not 0 < options.speed <= 1000:
         raise InputError(f"--speed is {options.speed}; give a number above 0 and at most 1000.")
-    events = recording.load(options.file)
+    try:
+        from specrace.views.audit import TERMINAL, read_recording
+    except ModuleNotFoundError as error:
+        raise InputError(f"replay needs {error.name}, which is not installed; install it.") from error
+    events = read_recording(options.file, TERMINAL)
     show(events if options.json else paced(events, options.speed), as_json=options.json)
     return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from rich.table import Table
 
 import specrace
 from specrace.cli.arguments import add_setting, lane_names, lane_options
-from specrace.cli.terminal import clean, console
+from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.csv is not None:
         write_csv(options.csv, result["groups"])
     if options.json:
-        print(json.dumps(result, ensure_ascii=False))
+        print_json(result)
     else:
         _show(result)
     return 0

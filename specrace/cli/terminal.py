@@ -3,33 +3,67 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from specrace.core.events import Event, Finished, LaneResult, Started, Step
-from specrace.core.metrics import LaneMetrics, difference_words
-from specrace.views.frames import report
+from specrace.core.errors import shorten
+from specrace.core.events import Event, Finished, Started
+from specrace.drafters import METHODS
+from specrace.views.colours import lane_hues
+from specrace.views.frames import ACCEPTED, CUT, Frame, RaceView, final_badge, report
 
-ACCEPTED, REJECTED, PLAIN = "bold underline #56b4e9", "dim strike #ff9a5c", ""
-HUES = ("#999999", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#d55e00", "#0072b2")
+STYLES = {ACCEPTED: "bold underline #56b4e9"}
+REJECTED = "dim strike #ff9a5c"
 FRAMES_PER_SECOND = 15
-REJECTED_SHOWN = 6
+HEAD_COLUMNS = 32
+MODEL_FACTS = ("model", "dtype", "device", "engine")
+COLUMNS = ("lane", "speedup", "tokens\nper s", "tokens\nper step", "drafted\na step", "accepted", "tokens", "badge")
+
+
+class CleanConsole(Console):
+    """Rich's console, which prints no control character of a text: the texts are not ours."""
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        """What is printed, cleaned."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=clean(segment.text))
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where to print: no markup or emoji codes are read in text, for it is not ours."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    """Where to print; no markup or emoji codes are read."""
+    return CleanConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def clean(text: str) -> str:
-    """Text without control characters: documents and models must not steer the terminal."""
+    """Text without control characters: documents, models and recordings must not steer the terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "·" for letter in text)
+
+
+def complain(message: object) -> None:
+    """Print a message of any origin as one line on standard error."""
+    print(shorten(clean(str(message)).replace("\n", " ")), file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON object; characters that would steer a terminal, or that no encoding has, are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    print("".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text))
+
+
+def open_closed_streams() -> None:
+    """Let what is printed go nowhere where the caller has closed standard output or error (`>&-`)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def quiet_model_library() -> None:
@@ -40,126 +74,97 @@ def quiet_model_library() -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
-class Row:
-    """One lane as it stands."""
-
-    def __init__(self, title: str, hue: str, build_ms: float) -> None:
-        self.title, self.hue = title, hue
-        self.metrics = LaneMetrics(draft_ms=build_ms)
-        self.words = Text(overflow="fold")
-        self.rejected = ""
-        self.end = ""
-
-    def add(self, step: Step) -> None:
-        """Append what a step emitted: accepted draft tokens marked, the bonus plain, what was rejected behind it."""
-        self.metrics.add(step)
-        self.words.append(clean("".join(step.texts[: step.accepted])), ACCEPTED)
-        self.words.append(clean("".join(step.texts[step.accepted :])), PLAIN)
-        rejected = step.rejected_branch[: 0 if step.end else REJECTED_SHOWN]
-        self.rejected = clean("".join((step.pieces or list(map(str, step.tree.tokens)))[node] for node in rejected))
-        self.end = step.end
-
-    def cells(self, width: int, lines: int, base: LaneMetrics) -> tuple[Text, Text]:
-        """(name and meters, tail of the text) for a column of `width` characters and so many lines."""
-        m = self.metrics
-        head = Text(f"{self.title}\n", style=f"bold {self.hue}")
-        head.append(f"{m.speedup(base):5.2f}x  {m.tokens_per_s:5.0f} tokens/s\n", style="bold")
-        head.append(f"{m.tau:5.2f} tokens/step  {m.accepted}/{m.drafted}", style="dim")
-        tail = self.words.copy()
-        tail.append(self.rejected, REJECTED)
-        wrapped = tail.wrap(console(), max(10, width))
-        return head, Text("\n").join(wrapped[-lines:])
-
-
 class Terminal:
     """Plays events: live rows on a terminal, only the results elsewhere."""
 
     def __init__(self, out: Console) -> None:
         self.console = out
-        self.rows: dict[str, Row] = {}
-        self.about: Mapping[str, Any] = {}
-        self.at_ms = 0.0
+        self.view = RaceView()
+        self.hues = lane_hues(METHODS)
 
     def play(self, events: Iterable[Event]) -> None:
-        """Show every event as it comes."""
+        """Show every event as it comes; a frame is drawn when it is due, and only on a terminal."""
         if not self.console.is_terminal:
             for event in events:
                 self.add(event)
             return
-        with Live(
-            console=self.console, refresh_per_second=FRAMES_PER_SECOND, get_renderable=self.render, transient=True
-        ):
-            finished = list(self._all_but_last(events))
-        for event in finished:
-            self.add(event)
-
-    def _all_but_last(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Take in what belongs to the live picture, and yield what is printed after it."""
-        for event in events:
-            if isinstance(event, Finished):
-                yield event
-            else:
+        finished, due = None, 0.0
+        with Live(console=self.console, auto_refresh=False, transient=True) as live:
+            for event in events:
+                if isinstance(event, Finished):
+                    finished = event
+                    continue
                 self.add(event)
+                if time.monotonic() >= due:
+                    live.update(self.render(), refresh=True)
+                    due = time.monotonic() + 1 / FRAMES_PER_SECOND
+        if finished is not None:
+            self.add(finished)
 
     def add(self, event: Event) -> None:
         """Take in one event."""
+        self.view.add(event)
         if isinstance(event, Started):
-            self.about = event.about
-            for number, lane in enumerate(event.lanes):
-                self.rows[lane.lane] = Row(lane.title, HUES[number % len(HUES)], lane.build_ms)
-            self._print_passages(event)
-        elif isinstance(event, Step):
-            self.rows[event.lane].add(event)
-            self.at_ms = max(self.at_ms, event.at_ms)
-        else:
+            self._print_head(event)
+        elif isinstance(event, Finished):
             self._print_result(event)
 
     def render(self) -> Group:
-        """The live picture."""
-        if not self.rows:
-            return Group()
-        base = next(iter(self.rows.values())).metrics
-        lines = max(3, (self.console.height - 3) // len(self.rows) - 1)
-        width = self.console.width - 34
+        """The live picture: the page's own frame."""
+        frame = self.view.keyframe()
         table = Table.grid(padding=(0, 1), expand=True)
-        table.add_column(width=32)
+        table.add_column(width=HEAD_COLUMNS)
         table.add_column(ratio=1)
-        for row in self.rows.values():
-            head, tail = row.cells(width, lines, base)
-            table.add_row(head, tail)
+        lines = max(3, (self.console.height - 3) // max(1, len(frame["lanes"])) - 1)
+        for lane in frame["lanes"]:
+            info = frame["head"]["lanes"][lane["lane"]]
+            table.add_row(self._head(info, lane["meters"]), self._tail(lane, lines))
             table.add_row("", "")
-        clock = Text(
-            f"race time {self.at_ms / 1000:6.2f} s; each lane is timed as if it had the device to itself", style="dim"
-        )
-        return Group(table, clock)
+        clock = f"race time {frame['clock'] / 1000:6.2f} s; each lane is timed as if it had the device to itself"
+        return Group(table, Text(clock, style="dim"))
 
-    def _print_passages(self, event: Started) -> None:
+    def _head(self, info: Frame, meters: Frame) -> Text:
+        """A lane's name and meters."""
+        head = Text(f"{info['title'][:HEAD_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
+        head.append(f"{meters['speedup']:5.2f}x  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
+        head.append(f"{meters['tau']:5.2f} tokens/step  {meters['accepted']}/{meters['drafted']}", style="dim")
+        return head
+
+    def _tail(self, lane: Frame, lines: int) -> Text:
+        """The last `lines` lines of a lane's text: accepted draft tokens marked, then what was rejected."""
+        width = max(10, self.console.width - HEAD_COLUMNS - 2)
+        runs: list[tuple[str, str]] = []
+        room = lines * width
+        for kind, text, *_ in reversed(lane["runs"]):
+            if room <= 0:
+                break
+            # Where a terminal has no room for a character it takes two columns, but at least one.
+            runs.append((clean(text[-room:]), STYLES.get(kind, "")))
+            room -= len(text)
+        words = Text.assemble(*reversed(runs), overflow="fold")
+        if lane["draft"] and not lane["end"]:
+            words.append(clean("".join(lane["draft"]["no"])), REJECTED)
+        return Text("\n").join(words.wrap(self.console, width)[-lines:])
+
+    def _print_head(self, event: Started) -> None:
         about = event.about
-        if "question" in about:
-            self.console.print(Text(clean(about["question"]), style="bold"))
-        for number, passage in enumerate(about.get("passages", ()), 1):
-            line = f"[{number}] {passage['score']:.2f}  {clean(passage['title'])}  ({clean(passage['document'])})"
+        if about.get("question") is not None:
+            self.console.print(Text(about["question"], style="bold"))
+        for number, passage in enumerate(about.get("passages") or (), 1):
+            line = f"[{number}] {passage['score']:.2f}  {passage['title']}  ({passage['document']})"
             self.console.print(Text(line, style="dim"))
-        names = ("model", "dtype", "device", "engine")
-        model = clean(", ".join(str(about.get(name, "?")) for name in names if name != "engine" or name in about))
+        model = ", ".join(str(about.get(name, "?")) for name in MODEL_FACTS if name != "engine" or name in about)
         drafting = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)
         prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{drafting}"
         self.console.print(Text(f"{prompt}; {model}", style="dim"))
 
     def _print_result(self, event: Finished) -> None:
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for name in (
-            "lane",
-            "speedup",
-            "tokens\nper s",
-            "tokens\nper step",
-            "drafted\na step",
-            "accepted",
-            "tokens",
-            "badge",
-        ):
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        for name in COLUMNS:
             table.add_column(name, justify="left" if name in ("lane", "badge") else "right")
+        dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
         for lane in event.lanes:
+            _, words = final_badge(lane, event.stopped, dtype)
             table.add_row(
                 lane.lane,
                 f"{lane.speedup:.2f}x",
@@ -168,29 +173,19 @@ class Terminal:
                 f"{lane.drafted_per_step:.1f}",
                 f"{lane.acceptance_rate:.0%}",
                 str(lane.tokens),
-                badge(lane, str(self.about.get("dtype", ""))),
+                f"{words}; repeats itself" if lane.loop_tokens else words,
             )
         if event.lanes:
             self.console.print()
-            self.console.print(Text(clean(event.lanes[0].text)))
+            self.console.print(Text(event.lanes[0].text))
         self.console.print()
         self.console.print(table)
         if event.pace is not None:
-            self.console.print(Text(clean(event.pace.note), style="bold" if event.pace.disturbed else "dim"))
+            self.console.print(Text(event.pace.note, style="bold" if event.pace.disturbed else "dim"))
         if event.stopped:
-            self.console.print(Text("The race was stopped before every lane had ended.", style="dim"))
+            words = CUT if event.cut else "The race was stopped before every lane had ended."
+            self.console.print(Text(words, style="bold" if event.cut else "dim"))
         sys.stdout.flush()
-
-
-def badge(lane: LaneResult, dtype: str) -> str:
-    """The badge's words."""
-    if lane.first_difference is not None:
-        words = difference_words(lane.first_difference, dtype)
-    elif lane.note:
-        words = lane.note
-    else:
-        words = "identical" if lane.lane != "vanilla" else "baseline"
-    return f"{words}; repeats itself" if lane.loop_tokens else words
 
 
 def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
@@ -202,12 +197,11 @@ def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
             seen.append(event)
             yield event
 
-    if as_json:
-        for _ in watched():
-            pass
-        started, finished = seen[0], seen[-1]
-        assert isinstance(started, Started) and isinstance(finished, Finished)
-        print(json.dumps(report(started, finished), ensure_ascii=False))
-    else:
+    if not as_json:
         Terminal(console()).play(watched())
+        return seen
+    seen += events
+    started, finished = seen[0], seen[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    print_json(report(started, finished))
     return seen

@@ -1,19 +1,16 @@
-"""What a race streams: Started, then Steps in race time, then Finished. On disk the same, a JSON object a line."""
+"""What a race streams: Started, then Steps in race time, then Finished."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from specrace.core.note import Note, note_from_json
+from specrace.core.note import Note
 from specrace.core.rejection import Check
 from specrace.core.settings import MATCH
 from specrace.core.tree import TokenTree
-from specrace.core.verify import Scores, Verdict
-
-FORMAT = 1
-_PLAIN: dict[Any, Any] = {"str": str, "int": int, "float": float, "bool": bool}
+from specrace.core.verify import Verdict
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,10 @@ class Step:
     """One turn of the loop of one lane. `at_ms`: race time at its end.
 
     `emitted` is the accepted path and the bonus, cut at the end-of-text token and at the length limit. `end` is "" or
-    why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; together they are the printed
-    text) and `pieces` (one a node) are filled in by whoever has the tokenizer. `checks`, of a lane under rejection
-    sampling only: p, q and the coin of each guess that was looked at, the accepted ones and then the rejected one.
-    `note`: what the drafter tells of its draft, if anything.
+    why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; joined they are the printed text)
+    and `pieces` (one a node) are filled in by the caller that has the tokenizer. `checks`, under rejection sampling
+    only: p, q and the coin of each draft token that was looked at, the accepted ones, then the rejected one. `note`:
+    the drafter's details of its draft, if it has any.
     """
 
     lane: str
@@ -159,128 +156,15 @@ class Pace:
 
 @dataclass(frozen=True)
 class Finished:
-    """The race is over: every lane ended, or somebody stopped it (`stopped`). `pace` is None in older recordings."""
+    """The race is over: every lane ended, or it was stopped. `pace` is None in older recordings.
+
+    `cut`: the recording is cut off here, and the results are those of the steps that it has.
+    """
 
     lanes: tuple[LaneResult, ...]
     stopped: bool = False
     pace: Pace | None = None
+    cut: bool = False
 
 
 Event = Started | Step | Finished
-
-
-def to_json(event: Event) -> dict[str, Any]:
-    """A JSON object that `from_json` turns into an equal event."""
-    if isinstance(event, Started):
-        return {"type": "started", "format": FORMAT, **asdict(event)}
-    if isinstance(event, Finished):
-        return {"type": "finished", **asdict(event)}
-    row = {"type": "step", **asdict(event)}
-    for optional in ("checks", "note"):
-        if row[optional] is None:
-            del row[optional]
-    return row
-
-
-def from_json(row: Mapping[str, Any]) -> Event:
-    """The event that `to_json` wrote. Raises ValueError for anything else."""
-    try:
-        kind = row["type"]
-        if kind == "started":
-            return _started(row)
-        if kind == "step":
-            return _step(row)
-        if kind == "finished":
-            return Finished(tuple(_result(lane) for lane in row["lanes"]), bool(row["stopped"]), _pace(row.get("pace")))
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"not an event: {error!r}") from error
-    raise ValueError(f"no event is called {kind!r}")
-
-
-def _started(row: Mapping[str, Any]) -> Started:
-    if row["format"] != FORMAT:
-        raise ValueError(f"recording format {row['format']}, this version reads {FORMAT}")
-    lanes = tuple(_info(lane) for lane in row["lanes"])
-    return Started(lanes, int(row["prompt_tokens"]), float(row["prefill_ms"]), dict(row["about"]))
-
-
-def _info(row: Mapping[str, Any]) -> LaneInfo:
-    # Older recordings call it otherwise, or know one only.
-    verifier, prefill_ms = str(row.get("verifier", row.get("rule", MATCH))), float(row.get("prefill_ms", 0.0))
-    plain = str(row["lane"]), str(row["title"]), int(row["num_draft"]), dict(row["options"]), float(row["build_ms"])
-    return LaneInfo(*plain, verifier, prefill_ms)
-
-
-def _ints(values: Iterable[Any]) -> tuple[int, ...]:
-    numbers = tuple(values)
-    if not all(type(number) is int for number in numbers):
-        raise ValueError("a token or a node is no whole number")
-    return numbers
-
-
-def _floats(values: Iterable[Any] | None) -> tuple[float, ...] | None:
-    return None if values is None else tuple(float(value) for value in values)
-
-
-def _step(row: Mapping[str, Any]) -> Step:
-    tree = _tree(row["tree"])
-    verdict = _verdict(row["verdict"], tree)
-    return Step(
-        lane=str(row["lane"]),
-        index=int(row["index"]),
-        at_ms=float(row["at_ms"]),
-        tree=tree,
-        verdict=verdict,
-        emitted=_ints(row["emitted"]),
-        timing=Timing(**{name: float(value) for name, value in row["timing"].items()}),
-        end=str(row["end"]),
-        texts=tuple(map(str, row["texts"])),
-        pieces=tuple(map(str, row["pieces"])),
-        checks=_checks(row["checks"], tree, verdict) if "checks" in row else None,
-        note=note_from_json(row["note"], len(tree)) if "note" in row else None,
-    )
-
-
-def _checks(rows: Iterable[Mapping[str, Any]], tree: TokenTree, verdict: Verdict) -> tuple[Check, ...]:
-    """Raises ValueError unless there is one for each guess that the verdict says was looked at."""
-    checks = tuple(Check(float(row["p"]), float(row["q"]), float(row["coin"])) for row in rows)
-    if len(checks) != min(verdict.accepted + 1, tree.num_draft):
-        raise ValueError(f"{len(checks)} checks for {verdict.accepted} accepted of {tree.num_draft} guesses")
-    return checks
-
-
-def _tree(row: Mapping[str, Any]) -> TokenTree:
-    positions = row["positions"]
-    return TokenTree(
-        _ints(row["tokens"]),
-        _ints(row["parents"]),
-        _floats(row["probs"]),
-        None if positions is None else _ints(positions),
-    )
-
-
-def _verdict(row: Mapping[str, Any], tree: TokenTree) -> Verdict:
-    """Raises ValueError unless the path is one of the tree's and every node has its scores."""
-    top = row["scores"]["top"]
-    scores = Scores(_ints(row["scores"]["targets"]), None if top is None else tuple(_ints(each) for each in top))
-    path, (bonus,) = _ints(row["path"]), _ints([row["bonus"]])
-    if len(scores.targets) != len(tree) or not path or not 0 <= path[-1] < len(tree) or tree.path_to(path[-1]) != path:
-        raise ValueError("a verdict does not fit its tree")
-    return Verdict(path, bonus, scores)
-
-
-def _pace(row: Mapping[str, Any] | None) -> Pace | None:
-    if row is None:
-        return None
-    plain = {each.name: _PLAIN[each.type](row[each.name]) for each in fields(Pace)}
-    return Pace(**plain)
-
-
-def _result(row: Mapping[str, Any]) -> LaneResult:
-    difference, identical = row["first_difference"], row["identical"]
-    if difference is not None:
-        best, second = difference["best"]
-        difference = Difference(int(difference["position"]), (str(best), str(second)), float(difference["gap"]))
-    row = {"note": "", **row}
-    plain = {each.name: _PLAIN[each.type](row[each.name]) for each in fields(LaneResult) if each.type in _PLAIN}
-    return LaneResult(**plain, identical=None if identical is None else bool(identical), first_difference=difference)

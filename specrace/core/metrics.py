@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specrace.core.events import Difference, Step
 
@@ -65,6 +66,11 @@ class LaneMetrics:
     def speedup(self, vanilla: LaneMetrics) -> float:
         """Tokens per second over vanilla's; 0.0 before vanilla's first step."""
         return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
+
+    def figures(self, vanilla: LaneMetrics) -> dict[str, Any]:
+        """A LaneResult's fields that follow from these totals."""
+        names = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s")
+        return {name: getattr(self, name) for name in names} | {"speedup": self.speedup(vanilla)}
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -121,12 +118,12 @@ class TokenTree:
     def _keep(self, nodes: Sequence[int]) -> TokenTree:
         """The tree of some nodes, each of them with its parent."""
         numbers = {node: number for number, node in enumerate(nodes)}
-
-        def pick(values: Sequence[T] | None) -> tuple[T, ...] | None:
-            return None if values is None else tuple(values[node] for node in nodes)
-
-        tokens, parents = pick(self.tokens), tuple(numbers.get(self.parents[node], -1) for node in nodes)
-        return TokenTree(tokens or (), parents, pick(self.probs), pick(self.positions))
+        return TokenTree(
+            tuple(self.tokens[node] for node in nodes),
+            tuple(numbers.get(self.parents[node], -1) for node in nodes),
+            self.probs and tuple(self.probs[node] for node in nodes),
+            self.positions and tuple(self.positions[node] for node in nodes),
+        )
 
 
 class TreeBuilder:

@@ -62,6 +62,7 @@ class FusionDrafter:
             self._past_match = self.past.automaton.follow(NO_MATCH, material.prompt[-longest:])
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._count_frequent()
+        self._frequent_factor = 1.0
         # The tree of this step; None where no candidate was looked up.
         self.growth: Growth | None = None
 
@@ -93,34 +94,33 @@ class FusionDrafter:
 
     def _grow(self, growth: Growth, previous: int, budget: int) -> int:
         """Add nodes best first while more may pay; k*, the number of them to draft."""
-        costs, tokens_of, parents, heap = self.step_costs.costs, growth.tokens, growth.parents, list[Candidate]()
+        costs, may_pay, heap = self.step_costs.costs, self.step_costs.may_pay, list[Candidate]()
+        own, past, drafted, parents = self.own.automaton, self.past, growth.tokens, growth.parents
         node, prob, tokens, best, chosen = 0, 1.0, 1.0, 1.0, 0
+        self._frequent_factor = self.calibration.factor(0, 1.0)
         while node < budget:
-            self._expand(growth, heap, node, prob, tokens_of[parents[node]] if node else previous)
+            self._expand(growth, heap, node, prob, drafted[parents[node]] if node else previous)
             if not heap:
                 break
             negative, parent, _, token, share = heappop(heap)
             prob = -negative
             # One that pays by itself needs no look at those after it.
-            if tokens + prob <= best * costs[node + 1] and not self.step_costs.may_pay(node, tokens, prob, best):
+            if tokens + prob <= best * costs[node + 1] and not may_pay(node, tokens, prob, best):
                 break
-            self._add(growth, parent, token, share)
+            drafted.append(token)
+            parents.append(parent)
+            growth.probs.append(share)
+            growth.depths.append(growth.depths[parent] + 1)
+            match, position = own.trace(growth.matches[parent], token)
+            growth.matches.append(match)
+            growth.positions.append(position)
+            if past is not None:
+                growth.past_matches.append(past.automaton.trace(growth.past_matches[parent], token)[0])
             node += 1
             tokens += prob
             if tokens > best * costs[node]:
                 best, chosen = tokens / costs[node], node
         return chosen
-
-    def _add(self, growth: Growth, parent: int, token: int, prob: float) -> None:
-        growth.tokens.append(token)
-        growth.parents.append(parent)
-        growth.probs.append(prob)
-        growth.depths.append(growth.depths[parent] + 1)
-        match, position = self.own.automaton.trace(growth.matches[parent], token)
-        growth.matches.append(match)
-        growth.positions.append(position)
-        if self.past is not None:
-            growth.past_matches.append(self.past.automaton.trace(growth.past_matches[parent], token)[0])
 
     def _expand(self, growth: Growth, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
         """Push those children of a node of path probability `prob` that may pay."""
@@ -152,7 +152,7 @@ class FusionDrafter:
             mass = _merge(probs, mass, self.corpus.successors(previous, current))
         if self.recycled is not None:
             mass = _merge(probs, mass, self.recycled.successors(current))
-        mass *= self.calibration.factor(0, 1.0)
+        mass *= self._frequent_factor
         for token, share in self._frequent:
             if mass * share < floor:
                 break

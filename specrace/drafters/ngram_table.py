@@ -8,7 +8,6 @@ draft mostly noise, so the default is each row's likeliest token, its smoothed p
 from __future__ import annotations
 
 import heapq
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
@@ -28,15 +27,15 @@ ROWS_NOTED = 8
 CONTINUATIONS_NOTED = 6
 
 
-class _TableDrafter(ABC):
-    """A chain of the rows' likeliest tokens, up to an empty row; or of drawn tokens, uniform from an empty row."""
+class BigramDrafter:
+    """P(next | current): the likeliest tokens, up to an empty row; or drawn ones, uniform from an empty row."""
 
     takes_depth: ClassVar[bool] = True
-    order: int
+    order = 2
     # By length of the context.
     names: ClassVar[Mapping[int, str]] = {1: "bigram", 2: "trigram"}
 
-    def __init__(self, material: Material, sampled: bool, smoothing_percent: int) -> None:
+    def __init__(self, material: Material, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
         self.vocab_size = material.vocab_size
         self.smoothing = smoothing_percent / 100
         self.counts = NGramCounts(below=material.corpus)
@@ -49,9 +48,9 @@ class _TableDrafter(ABC):
         self._drawn_from: list[np.ndarray] = []
         self._previous: int | None = None
 
-    @abstractmethod
     def context(self, previous: int | None, current: int) -> Context:
-        """The tokens whose row is used after (`previous`, `current`)."""
+        """The context whose row is used after (`previous`, `current`)."""
+        return (current,)
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """A chain after the last two tokens of the context; at most `budget`, `depth`, and what the table has."""
@@ -104,20 +103,7 @@ class _TableDrafter(ABC):
         return token, (row[token] + self.smoothing) / (sum(row.values()) + self.smoothing * self.vocab_size)
 
 
-class BigramDrafter(_TableDrafter):
-    """P(next | current)."""
-
-    order = 2
-
-    def __init__(self, material: Material, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
-        super().__init__(material, sampled, smoothing_percent)
-
-    def context(self, previous: int | None, current: int) -> Context:
-        """`current` alone."""
-        return (current,)
-
-
-class TrigramDrafter(_TableDrafter):
+class TrigramDrafter(BigramDrafter):
     """P(next | previous, current), with back-off to the bigram."""
 
     order = 3
@@ -126,13 +112,11 @@ class TrigramDrafter(_TableDrafter):
         self,
         material: Material,
         *,
-        min_context_count: Annotated[
-            int, Bounds(1, 1000, "least count of a trigram's context for its row to be used")
-        ] = 2,
+        min_context_count: Annotated[int, Bounds(1, 1000, "least count of a context for its trigram row")] = 2,
         sampled: Sampled = False,
         smoothing_percent: Smoothing = 100,
     ) -> None:
-        super().__init__(material, sampled, smoothing_percent)
+        super().__init__(material, sampled=sampled, smoothing_percent=smoothing_percent)
         self.min_context_count = min_context_count
 
     def context(self, previous: int | None, current: int) -> Context:

@@ -49,7 +49,7 @@ class Recycled:
 
     def successors(self, current: int) -> Estimate:
         """The estimate after a token: 1/4 for the likeliest, half as much for each next."""
-        probs = dict(zip(self.rows.get(current, ()), RANK_PROBS, strict=False))
+        probs = {token: RANK_PROBS[rank] for rank, token in enumerate(self.rows.get(current, ()))}
         return probs, 1.0 - sum(probs.values())
 
     def learn(self, tree: TokenTree, verdict: Verdict) -> None:

@@ -1,81 +1,132 @@
-"""A race on disk: one event a line of JSON, in race time. Read back without a model."""
+"""A race on disk: one event a line of JSON, in race time. A line must convert to the event's own types."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, from_json, to_json
-from specrace.core.files import require_regular
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.core.files import check_destination, write_whole
 
-MAX_BYTES = 200_000_000
-# Far more than any event has, far less than what makes a walk over nested values run out of stack.
+FORMAT = 1
+# What any JSON reader can hold, and far more than a race has.
+MAX_NUMBER = 2**53
+MAX_TEXT = 100_000
 MAX_DEPTH = 32
+_KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished}
+_T = TypeVar("_T")
 
 
 def save(events: Iterable[Event], path: Path) -> None:
     """Write `events` to `path`, all of it or nothing. Raises InputError where that cannot be written."""
+    lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in events]
+    check_destination(path)
     try:
-        require_regular(path)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        # A file's name or an argument that is no UTF-8 arrives as lone surrogates.
+        write_whole(path, "".join(lines).encode("utf-8", "replace"))
+        path.chmod(0o644)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as lines:
-            for event in events:
-                lines.write(json.dumps(to_json(event), ensure_ascii=False) + "\n")
-        part.chmod(0o644)
-        part.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
-def load(path: Path) -> list[Event]:
-    """The events of a recording, whole. Raises InputError that names the line which is no event."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path} is larger than {MAX_BYTES // 1_000_000} MB; that is no recorded race.")
-        with path.open(encoding="utf-8") as lines:
-            return parse(lines, str(path))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text; give a file that race --save wrote.") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error
+def parse(text: str, name: str) -> list[Event]:
+    """The events of the recording called `name`: Started, Steps, and Finished unless the text is cut off before it.
 
-
-def parse(lines: Iterable[str], name: str) -> list[Event]:
-    """The events in the lines of a recording called `name`. Raises InputError that names the line which is no event."""
-    events = list(_parse(lines, name))
-    if not events or not isinstance(events[0], Started) or not isinstance(events[-1], Finished):
-        raise InputError(f"{name} is not a whole race: it must begin with 'started' and end with 'finished'.")
+    Raises InputError that names the line which is no event.
+    """
+    events = list(_parse(text, name))
+    if not events or not isinstance(events[0], Started) or not any(isinstance(each, Step) for each in events):
+        raise InputError(f"{name} is not a whole race: it must begin with 'started' and have steps.")
     return events
 
 
-def _parse(lines: Iterable[str], name: str) -> Iterator[Event]:
+def _parse(text: str, name: str) -> Iterator[Event]:
+    lines = text.split("\n")  # not splitlines: a text may hold other line separators
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-            if _is_deep(row):
-                raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
-            yield from_json(row)
         except (ValueError, RecursionError) as error:
+            if number == len(lines) > 1 and line.startswith("{"):
+                return  # a file that ends inside a line is cut off
+            raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error
+        try:
+            yield from_json(row)
+        except ValueError as error:
             raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error
 
 
-def _is_deep(value: Any) -> bool:
-    """Whether lists and objects lie in each other more than MAX_DEPTH levels deep."""
+def to_json(event: Event) -> dict[str, Any]:
+    """A JSON object that `from_json` turns into an equal event. Optional fields that are None are left out."""
+    kind = type(event).__name__.lower()
+    head: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
+    found = msgspec.to_builtins(event, enc_hook=_plain)
+    return head | {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> str | int | float:
+    """A library's own kind of text or number, for instance torch's version, as a plain one."""
+    return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
+
+
+def from_json(row: Any) -> Event:
+    """The event that `to_json` wrote, today or in an older version. Raises ValueError for anything else."""
+    check_bounds(row)
+    kind = row.get("type") if isinstance(row, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"no event is called {str(kind)[:40]!r}")
+    if kind == "started" and row.get("format") != FORMAT:
+        raise ValueError(f"recording format {str(row.get('format'))[:40]}, this version reads {FORMAT}")
+    return convert(_migrate(row) if kind == "started" else row, _KINDS[kind])
+
+
+def convert(value: Any, kind: type[_T]) -> _T:
+    """JSON as a value of a dataclass, strictly: no text for a number, no bool for an int. Raises ValueError."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def check_bounds(value: Any) -> None:
+    """Raises ValueError for JSON with endless numbers or texts, or nested more than MAX_DEPTH levels deep."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        within = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [each for values in within for each in values if isinstance(each, dict | list)]
-    return bool(level)
+        inner: list[Any] = []
+        for each in level:
+            kind = type(each)
+            if kind is dict:
+                inner += [*each, *each.values()]
+            elif kind is list:
+                inner += each
+            elif kind is str:
+                if len(each) > MAX_TEXT:
+                    raise ValueError(f"a text has {len(each)} characters, more than {MAX_TEXT}")
+            # NaN compares false.
+            elif (kind is int or kind is float) and not -MAX_NUMBER <= each <= MAX_NUMBER:
+                raise ValueError(f"a number is not between -{MAX_NUMBER} and {MAX_NUMBER}")
+        level = inner
+    if level:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _migrate(row: dict[str, Any]) -> dict[str, Any]:
+    """The first line of an older version in today's words."""
+    lanes, about = row.get("lanes"), row.get("about")
+    if isinstance(lanes, list):
+        row = row | {"lanes": [_rename(lane, "rule", "verifier") for lane in lanes]}
+    if isinstance(about, dict) and "settings" in about:
+        row = row | {"about": about | {"settings": _rename(about["settings"], "sampling_rule", "verifier")}}
+    return row
+
+
+def _rename(found: Any, old: str, new: str) -> Any:
+    if not isinstance(found, dict) or old not in found:
+        return found
+    return {new: found[old]} | {name: value for name, value in found.items() if name != old}

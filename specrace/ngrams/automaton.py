@@ -128,7 +128,9 @@ class SuffixAutomaton:
     def trace(self, match: MatchState, token: int) -> tuple[MatchState, int]:
         """As `follow`, by one token; and its first position after the longest suffix of `match` it followed, or -1."""
         state, length = match
-        target = self.successor(state, token)
+        target = self.nexts[state]
+        if target < 0 or self.tokens[self.firsts[target]] != token:
+            target = self.successor(state, token)
         while target < 0:
             state = self.links[state]
             if state < 0:

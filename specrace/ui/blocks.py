@@ -19,11 +19,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from specrace.core.errors import InputError
-from specrace.retrieval.documents import SUFFIXES
 from specrace.ui import uploads
 from specrace.ui.guard import API, UPLOAD
 from specrace.ui.helper import OUR_FAULT
-from specrace.ui.limits import Visitors
+from specrace.ui.limits import TooManyError, Visitors
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ class Page(gr.Blocks):
     async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
         try:
-            gradio_client.traverse(inputs, _refuse_address, gradio_client.is_file_obj_with_meta)
+            gradio_client.traverse(inputs, _check_file, gradio_client.is_file_obj_with_meta)
             return dict(await super().process_api(block_fn, inputs, *rest, **named))
         except InputError as error:
             # A toast is HTML; a visitor's own words in it stay words.
@@ -56,9 +55,10 @@ def upload_routes(page: gr.Blocks, visitors: Visitors) -> list[Route]:
                 files = _documents(form)
                 visitors.upload(request.client.host if request.client else None, len(files))
                 paths = [await anyio.to_thread.run_sync(_keep, name, await file.read()) for name, file in files]
-        except (InputError, HTTPException) as error:
-            code = error.status_code if isinstance(error, HTTPException) else 400
-            return PlainTextResponse(str(getattr(error, "detail", error)), code)
+        except HTTPException as error:
+            return PlainTextResponse(error.detail, error.status_code)
+        except InputError as error:
+            return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
         page.upload_file_set.update(paths)
         return JSONResponse(paths)
 
@@ -70,24 +70,18 @@ def upload_routes(page: gr.Blocks, visitors: Visitors) -> list[Route]:
 
 
 def _documents(form: FormData) -> list[tuple[str, UploadFile]]:
-    """The files in a form, each with a name that is safe on disk. Raises InputError for what is no document."""
-    found = []
-    for file in form.getlist("files"):
-        name = Path((file.filename if isinstance(file, UploadFile) else None) or "").name
-        if not isinstance(file, UploadFile) or Path(name).suffix.lower() not in SUFFIXES:
-            raise InputError("Only .md and .txt files can be uploaded.")
-        if (file.size or 0) > uploads.MAX_BYTES:
-            raise InputError(f"A file is larger than {uploads.MAX_BYTES // 1_000_000} MB; upload a shorter one.")
-        found.append((gradio_client.strip_invalid_filename_characters(name), file))
-    return found
+    """The files in a form, each with a name that is safe on disk; which of them can be used is found out later."""
+    files = [file for file in form.getlist("files") if isinstance(file, UploadFile)]
+    names = [gradio_client.strip_invalid_filename_characters(Path(file.filename or "").name) for file in files]
+    return [(name if name.strip(". ") else "unnamed", file) for name, file in zip(names, files, strict=True)]
 
 
 def _keep(name: str, data: bytes) -> str:
     return str(save_bytes_to_cache(data, name, get_upload_folder()))
 
 
-def _refuse_address(file: dict[str, Any]) -> dict[str, Any]:
-    # Gradio would download it.
-    if gradio_client.is_http_url_like(file["path"]):
-        raise InputError("Upload the file itself; this server fetches no addresses.")
+def _check_file(file: dict[str, Any]) -> dict[str, Any]:
+    # Gradio would download an address, and read any file of the server while its page is mounted, not launched.
+    if not Path(str(file.get("path"))).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
+        raise InputError("A file must be uploaded before it is raced on.")
     return file

@@ -1,4 +1,4 @@
-"""Recorded races that the page plays without a model: those that ship, and what a visitor opens."""
+"""Recorded races that the page plays without a model: those that ship and those that visitors open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
-from specrace.views.audit import MAX_BYTES, open_recording
+from specrace.views.audit import open_recording, read_recording
 from specrace.views.reel import reel_json
 
 MAX_NAME = 80
@@ -39,32 +39,18 @@ class Gallery:
         return cls(sorted(folder.glob("*.jsonl")))
 
     def play_recorded(self, name: Any) -> Answer:
-        """For the page: the reel of the recording called `name`, or an error in a sentence."""
+        """For the page: the reel of the recording `name`, or an error message."""
         reel = self._reels.get(name) if isinstance(name, str) else None
         return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
 
 
 def open_recorded(name: str, content: bytes) -> bytes:
     """The reel, as JSON, of a visitor's own recording. Raises InputError."""
-    name = name[:MAX_NAME] or "This file"
-    try:
-        return reel_json(open_recording(content.decode(), name)).encode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not text; open a race that was saved here.") from error
-
-
-def read_recording(path: Path) -> list[Event]:
-    """The checked events of a file. Raises InputError."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path} is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.")
-        return open_recording(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read; give a file that race --save wrote.") from error
+    return reel_json(open_recording(content, name[:MAX_NAME] or "This file")).encode()
 
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:
-    """What a card says of a race, all of it from the recording itself."""
+    """The facts on a race's card, all from the recording."""
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished), "it was checked"
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)

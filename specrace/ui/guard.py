@@ -13,9 +13,9 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,12 +27,10 @@ from specrace.views import audit
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API = "/gradio_api"
 UPLOAD = f"{API}/upload"
-# The bodies of other requests, in bytes. A recording is sent inside a JSON string, which escapes its quotes.
+RECORDING = f"{API}/recording"
+# The bodies of other requests, in bytes.
 MAX_BODY = 256_000
-MAX_BODIES = {
-    UPLOAD: uploads.MAX_FILES * (uploads.MAX_BYTES + 1000),
-    f"{API}/component_server": 2 * audit.MAX_BYTES,
-}
+MAX_BODIES = {UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES, RECORDING: audit.PAGE.size}
 BODY_LIMIT_S = 120.0
 # Of Gradio's own: nothing on the page needs them.
 CLOSED = ("/monitoring", f"{API}/process_recording", f"{API}/proxy=", f"{API}/vibe", f"{API}/dev/", f"{API}/deep_link")
@@ -165,8 +163,8 @@ def read_session(scope: Scope) -> str:
     if scope["method"] != "GET":
         return ""
     if path == f"{API}/queue/data":
-        return str(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0])
-    return str(path.rpartition("/")[2]) if path.startswith(f"{API}/call/") else ""
+        return QueryParams(scope["query_string"]).get("session_hash", "")
+    return path.rpartition("/")[2] if path.startswith(f"{API}/call/") else ""
 
 
 def _with_headers(send: Send) -> Send:

@@ -21,11 +21,13 @@ from multiprocessing.process import BaseProcess
 
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
+from specrace.ui.server import log_discreetly
 from specrace.ui.uploads import read_uploads
 
 # Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
 TASKS: dict[str, Callable[[str, bytes], bytes]] = {"recording": open_recorded, "uploads": read_uploads}
-LIMIT_S = 30.0
+# Far more than any file takes, also on a busy machine, where the least priority gets little.
+LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
 MAX_WAITING = 4
 LOOK_S = 0.05
@@ -121,6 +123,7 @@ class Helper:
 def _serve(connection: Connection) -> None:
     """Run tasks until the server goes. Only bytes cross: nothing from a visitor is ever unpickled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log_discreetly()
     _be_modest()
     with contextlib.suppress(EOFError, OSError):
         while True:

@@ -24,6 +24,10 @@ LOOK_S = 0.1
 T = TypeVar("T")
 
 
+class TooManyError(InputError):
+    """A visitor has asked for so much that a part of it must wait."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """The server's settings: races that wait, tokens a race, and what one visitor may do."""
@@ -74,12 +78,14 @@ class Visitors:
         if new_tokens > longest:
             raise InputError(f"The answer's length is {new_tokens}; this server allows at most {longest}.")
         if not self._races.take(visitor_of(address)):
-            raise InputError(f"You have started {races} races within a minute; wait for a moment.")
+            raise TooManyError(f"You have started {races} races within a minute; wait for a moment.")
 
     def upload(self, address: str | None, files: int) -> None:
-        """Count uploaded files. Raises InputError when they are too many."""
+        """Count uploaded files. Raises TooManyError when they are too many."""
         if not self._uploads.take(visitor_of(address), files):
-            raise InputError(f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later.")
+            raise TooManyError(
+                f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later."
+            )
 
     @contextmanager
     def reading(self, session: str) -> Iterator[None]:

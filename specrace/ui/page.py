@@ -26,6 +26,7 @@ from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, recording_route, watch_route
 from specrace.ui.worker import Run, Worker
+from specrace.views.colours import hue_number, hue_style
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -37,6 +38,9 @@ DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
+FREE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
@@ -51,41 +55,43 @@ def build_page(
 
     `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
     """
-    models, helper, visitors = models or Models(), worker.helper, visitors or Visitors()
-    benches = uploads.SessionBenches(lambda files: helper.run("uploads", "", files))
+    models, visitors = models or Models(), visitors or Visitors()
+    benches = uploads.SessionBenches(lambda files: worker.helper.run("uploads", "", files))
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
         panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens)
-        inputs = [question, *panel.inputs]
-        linkable = [question, *panel.common]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
         stage = _stage(gallery or Gallery())
-        start = _starter(worker, benches, models, visitors)
-        quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        # The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
-        free: dict[str, Any] = {**quiet, "concurrency_limit": None, "preprocess": False}
-        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **free)
+        start, inputs = _starter(worker, benches, models, visitors), [question, *panel.inputs]
+        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **FREE)
         for chip, text in zip(chips, examples, strict=False):
-            fill = chip.click(lambda text=text: text, None, question, queue=False, **quiet)
-            fill.then(start, inputs, stage, **free)
+            fill = chip.click(lambda text=text: text, None, question, queue=False, **QUIET)
+            fill.then(start, inputs, stage, **FREE)
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
-        buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
-        buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **quiet)
-        linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
-        linked.success(None, stage, None, js=FOLLOW_LINK, **quiet)
-        # Not through the queue, in which each visitor would hold a place for as long as the model loads.
-        clock = gr.Timer(STATUS_PERIOD_S)
-        gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **quiet)
-        panel.files.change(_describer(worker, benches), panel.files, status, **free)
+        buttons["stop"].click(_stopper(worker), None, None, queue=False, **QUIET)
+        buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
+        linked = page.load(_read_link, None, [question, *panel.common, stage], queue=False, **QUIET)
+        linked.success(None, stage, None, js=FOLLOW_LINK, **QUIET)
+        _show_status(page, worker, status)
+        panel.files.change(_describer(worker, benches), panel.files, status, **FREE)
         page.unload(_leaver(worker, benches))
         endpoint = _result_endpoint(worker, benches, models, visitors)
         gr.api(endpoint, api_name="race_result", concurrency_limit=None)
     page.queue(max_size=visitors.limits.queue, api_open=False)
     slow_queue(page)
     return page
+
+
+def _show_status(page: gr.Blocks, worker: Worker, status: gr.HTML) -> None:
+    """Ask for the status until the model is loaded.
+
+    Not through the queue, in which each visitor would hold a place for as long as that takes.
+    """
+    clock = gr.Timer(STATUS_PERIOD_S)
+    gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **QUIET)
 
 
 def build_replay(gallery: Gallery) -> gr.Blocks:
@@ -96,6 +102,12 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
             gr.HTML(_read("menu.html"), elem_id="menu")
         _stage(gallery, only_replay=True)
     return page
+
+
+def page_style() -> str:
+    """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
+    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
+    return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
 
 
 def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = None) -> dict[str, Any]:
@@ -109,18 +121,16 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         font=[sans, "system-ui", "sans-serif"],
         font_mono=[mono, "monospace"],
     )
-    # As a style element of our own: Gradio's css option rewrites selectors and drops container queries.
-    style = f"<style>{_read('page.css')}{_read('stage.css')}{_read('inspector.css')}{settings.lane_style()}</style>"
     scripts, head = serve_scripts()
     helper = worker.helper if worker else Helper()
     watch = [watch_route(worker)] if worker else []
     return {
         "theme": theme,
-        "head": style,
+        "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
-        # Far more than is read: what Gradio itself refuses never reaches a race, which would then run without it.
-        "max_file_size": 10 * uploads.MAX_BYTES,
+        # Far more than is read: what the browser does not send a race never hears of, and would run without.
+        "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
         "enable_monitoring": False,
         "show_error": False,
@@ -180,7 +190,7 @@ def _player(gallery: Gallery) -> Callable[[Any], Answer]:
 def _describe_method(number: int) -> dict[str, Any]:
     """What the stage knows of a method before a race; its place in the registry is its colour."""
     method = list(METHODS.values())[number]
-    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": number % 8}
+    return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(number)}
 
 
 def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors) -> Callable[..., str]:
@@ -195,9 +205,13 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
         models.check(asked.model, asked.dtype)
         visitors.race(_address(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
-        session = request.session_hash or ""
-        upload = benches.read(session, [file["path"] for file in files or []])
-        job = worker.submit(session, _racing(asked, benches, models, session, upload))
+        try:
+            upload = benches.read(session, [file["path"] for file in files or []])
+        except InputError as error:
+            # On the stage, where a race was expected: it does not run on the server's documents instead.
+            job = worker.refuse(session, error)
+        else:
+            job = worker.submit(session, _racing(asked, benches, models, session, upload))
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
@@ -256,7 +270,7 @@ def _describer(worker: Worker, benches: uploads.SessionBenches) -> Callable[...,
             gr.Warning(html.escape(f"Left out: {sentence}", quote=False))
         if worker.bench is None:
             return gr.skip()
-        own = f"; races use your {upload.num_passages:,} passages" if upload else ""
+        own = f"; races use your own documents, passages: {upload.num_passages:,}" if upload else ""
         return json.dumps({"state": "ready", "text": worker.status + own})
 
     return describe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import socket
@@ -35,12 +36,12 @@ FIRST_QUESTIONS = (
 def serve(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
     from specrace.ui.guard import Hosts
-    from specrace.ui.server import end_on_sigterm, log_discreetly, open_sockets, run
+    from specrace.ui.server import Server, end_on_sigterm, log_discreetly, open_sockets, run
 
-    end_on_sigterm()
-    log_discreetly()
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     sockets = open_sockets(host, options.port)
+    end_on_sigterm()
+    log_discreetly()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -48,11 +49,11 @@ def serve(options: argparse.Namespace) -> int:
         # Whatever visitors send is kept there, and nowhere else.
         os.environ["GRADIO_TEMP_DIR"] = folder
         bound = [host, *(each.getsockname()[0] for each in sockets)]
-        app, worker = build_app(options, Hosts(bound, options.allowed_hosts))
+        app, worker, leave = build_app(options, Hosts(bound, options.allowed_hosts))
         if worker is not None:
             worker.start()
         print(f"specrace serves {address(sockets)}", flush=True)
-        code = run(app, sockets, app.state.leave, in_space="SPACE_ID" in os.environ)
+        code = run(Server(app, leave), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
         # A model that loads or computes in a thread would bring the interpreter down as it ends.
         sys.stdout.flush()
@@ -60,29 +61,33 @@ def serve(options: argparse.Namespace) -> int:
     return code
 
 
-def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Worker | None]:
-    """The whole app, and the worker behind it, which is not started yet; `app.state.leave` ends what they do."""
+def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Worker | None, Callable[[], None]]:
+    """The whole app, the worker behind it, which is not started yet, and what ends the work of both."""
     import gradio as gr
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
-    from specrace.ui.gallery import Gallery, read_recording
+    from specrace.ui.gallery import Gallery
     from specrace.ui.guard import Guard
-    from specrace.ui.limits import Visitors
+    from specrace.ui.limits import Limits, Visitors
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
     from specrace.ui.worker import Worker
+    from specrace.views.audit import read_recording
 
-    visitors, worker = Visitors(options.limits), None
+    limits = Limits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Limits)})
+    visitors, worker = Visitors(limits), None
     if options.replay is not None:
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]))
     else:
-        worker = Worker(loader(options), visitors.limits.queue)
+        worker = Worker(loader(options), limits.queue)
         models = Models(options.model, offered_models(options), DTYPES)
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
     gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
+    # Gradio checks the paths of files only in a page that was launched.
+    page.has_launched = True
     mounted = app.routes[-1].app  # type: ignore[attr-defined]
 
     def leave() -> None:
@@ -90,8 +95,7 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
         if worker is not None:
             worker.close()
 
-    app.state.leave = leave
-    return app, worker
+    return app, worker, leave
 
 
 def address(sockets: Sequence[socket.socket]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
+import os
 import signal
 import socket
 import threading
@@ -49,6 +51,8 @@ def _bind(host: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 opened[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             opened[-1].bind(address)
+            # From now on a browser waits for the page instead of being refused.
+            opened[-1].listen()
     except OSError:
         for each in opened:
             each.close()
@@ -56,22 +60,11 @@ def _bind(host: str, port: int) -> list[socket.socket]:
     return opened
 
 
-def run(app: ASGIApp, sockets: list[socket.socket], leave: Callable[[], None], *, in_space: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code is 0 or 130. `leave` ends the work behind open answers."""
-    config = uvicorn.Config(
-        app,
-        http=Impatient,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_graceful_shutdown=CLOSE_LIMIT_S,
-        forwarded_allow_ips=SPACE_PROXIES if in_space else None,
-        server_header=False,
-    )
+def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code is 0 or 130."""
     try:
-        # Raises the signals that it has taken again, when it has ended.
-        Server(config, leave).run(sockets)
+        # When it has ended, it raises the signals again that it has taken.
+        server.run(sockets)
     except KeyboardInterrupt:
         return 130
     except SystemExit as ended:
@@ -90,9 +83,20 @@ def _end(*_: Any) -> None:
 
 
 class Server(uvicorn.Server):
-    """Unlike uvicorn's own, it says that it ends before it waits for the answers that are under way."""
+    """Unlike uvicorn's own, it calls `leave`, which ends the work behind open answers, before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, leave: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, leave: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            http=Impatient,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=CLOSE_LIMIT_S,
+            forwarded_allow_ips=SPACE_PROXIES if "SPACE_ID" in os.environ else None,
+            server_header=False,
+        )
         super().__init__(config)
         self._leave = leave
 
@@ -136,6 +140,12 @@ class Impatient(H11Protocol):
 
 class Discreet(logging.Formatter):
     """A failure's type and place without its message, which may quote what a visitor sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, without what another handler has made of its exception."""
+        record = copy.copy(record)
+        record.exc_text = None
+        return super().format(record)
 
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]

@@ -1,7 +1,7 @@
-"""From the worker's events to frames, at a steady pace whatever the model's speed, and to the page that watches.
+"""Sends a race's events to its page as frames, at a steady rate whatever the model's speed.
 
-Frames are server-sent events on a route of their own. As values of a component each would cost the page's server and
-the browser about ten times as much, and a race on the same machine pays for that.
+Frames are server-sent events on a route of their own. As values of a Gradio component they would cost server and
+browser about ten times as much, at the expense of a race on the same machine.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step, to_json
+from specrace.core.events import Event, Finished, Started, Step
+from specrace.engine.recording import to_json
+from specrace.ui.guard import RECORDING
 from specrace.ui.helper import Helper
 from specrace.ui.worker import CLOSING, Job, Worker
-from specrace.views.audit import MAX_BYTES
 from specrace.views.frames import Frame, RaceView, report
 
 PERIOD_S = 1 / 18
@@ -57,14 +58,14 @@ class Watching(StreamingResponse):
 
 
 def watch_route(worker: Worker) -> Route:
-    """Where a page watches a race that it has the key of."""
+    """GET streams the race of a key; POST names the lane whose steps the page wants whole."""
 
     async def watch(request: Request) -> Response:
         job = worker.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else Watching(worker, job)
 
     async def follow(request: Request) -> Response:
-        """The body names the lane whose steps the page wants to see whole; none when it is empty."""
+        """The body is the lane's name; empty for none."""
         job, lane = worker.find(request.path_params["key"]), b""
         async for part in request.stream():
             lane = (lane + part)[:MAX_LANE_NAME]
@@ -75,23 +76,17 @@ def watch_route(worker: Worker) -> Route:
     async def serve(request: Request) -> Response:
         return await (follow if request.method == "POST" else watch)(request)
 
-    # Below Gradio's own prefix, which every proxy before it passes on.
+    # Under Gradio's own prefix, which proxies pass on.
     return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
 
 
 def recording_route(helper: Helper) -> Route:
-    """Where a page posts a visitor's own recording, and gets its reel as JSON, or a sentence with status 400."""
+    """POST a visitor's own recording: the answer is its reel as JSON, or a sentence with status 400."""
 
     async def post(request: Request) -> Response:
-        content, name = bytearray(), request.query_params.get("name", "")
-        async for part in request.stream():
-            content += part
-            if len(content) > MAX_BYTES:
-                return PlainTextResponse(f"This is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.", 413)
+        content, name = await request.body(), request.query_params.get("name", "")
         gone = threading.Event()
-        reading = asyncio.create_task(
-            asyncio.to_thread(helper.run, "recording", name, bytes(content), stop=gone.is_set)
-        )
+        reading = asyncio.create_task(asyncio.to_thread(helper.run, "recording", name, content, stop=gone.is_set))
         while not (await asyncio.wait({reading}, timeout=LEFT_PERIOD_S))[0]:
             if await request.is_disconnected():
                 gone.set()
@@ -101,7 +96,7 @@ def recording_route(helper: Helper) -> Route:
         except InputError as error:
             return PlainTextResponse(str(error), 400)
 
-    return Route("/gradio_api/recording", post, methods=["POST"])
+    return Route(RECORDING, post, methods=["POST"])
 
 
 def frame_json(frame: Frame) -> str:
@@ -136,7 +131,7 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
             await asyncio.sleep(due - time.monotonic())
         if worker.closing:
             yield note(job, "failed", CLOSING)
-        elif view.finished is None:
+        elif job.error or view.finished is None:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
         job.leave()
@@ -162,7 +157,7 @@ def latest_step(events: Sequence[Event], lane: str) -> Step | None:
 
 
 def waiting_for(worker: Worker, job: Job) -> str:
-    """Why a race does not move yet."""
+    """Why a race has not started yet."""
     if not worker.settled:
         return f"{worker.status} … The race starts when the model is ready."
     ahead = worker.ahead(job)
@@ -172,5 +167,5 @@ def waiting_for(worker: Worker, job: Job) -> str:
 
 
 def note(job: Job, phase: str, message: str) -> Frame:
-    """A frame that carries a sentence only."""
+    """A frame with a message only."""
     return {"race": job.number, "kind": "note", "phase": phase, "message": message}

@@ -1,75 +1,159 @@
-"""A recorded race from elsewhere: is it one that a page can show, and do its figures follow from its own steps?
+"""The one way in for recordings: is it a race that can be shown, and do its figures follow from its own steps?
 
-Whoever made the file may have written anything into it. What passes here has the shape that the page expects, and its
-results table and badges are those that its steps give; the times themselves have to be believed.
+Whoever made the file may have written anything into it. What passes has the events' types, and its results and badges
+are those that its steps give; the times themselves have to be believed.
 """
 
 from __future__ import annotations
 
+import codecs
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneResult, Pace, Started, Step
-from specrace.core.metrics import LaneMetrics, compare
-from specrace.core.settings import MATCH
-from specrace.engine.recording import parse
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
+from specrace.core.metrics import LaneMetrics, compare, loop_tokens
+from specrace.core.note import MAX_FACTS, MAX_ROWS
+from specrace.core.rejection import NOTE
+from specrace.core.settings import MATCH, VERIFIERS
+from specrace.engine.recording import convert, parse
 
-MAX_BYTES = 16_000_000
-MAX_LANES = 6
-MAX_STEPS = 20_000
 MAX_NODES = 1025
 MAX_TOKEN = 2**31 - 1
-MAX_TEXT = 100_000
+MAX_NAME = 200
 MAX_PASSAGES = 64
-TEXTS = ("question", "date", "model", "dtype", "device")
-NUMBERS = ("parameters", "threads", "retrieve_ms")
+# A plot's axis cannot be divided below the first, nor does a race last longer than a day.
+LEAST_MS, MOST_MS = 1e-9, 86_400_000.0
 TOLERANCE = 1e-6
 
 
-def open_recording(data: str, name: str) -> list[Event]:
-    """The events in the text of a recording called `name`. Raises InputError, one sentence, for all else."""
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{name} is larger than {MAX_BYTES // 1_000_000} MB; open a shorter race.")
-    events = parse(data.split("\n"), name)  # not splitlines: a text may hold the line separators that it knows
+@dataclass(frozen=True)
+class Limits:
+    """The largest recording that is opened."""
+
+    size: int
+    lanes: int
+    steps: int
+
+
+PAGE = Limits(16_000_000, 6, 20_000)
+TERMINAL = Limits(200_000_000, 16, 1_000_000)
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    start: int
+    end: int
+    evidence: float | None = None
+
+
+@dataclass(frozen=True)
+class _Passage:
+    title: str
+    document: str
+    text: str
+    score: float
+    sentences: tuple[_Sentence, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _About:
+    """What is shown of a race's description; whatever else it has is carried along."""
+
+    question: str | None = None
+    date: str | None = None
+    model: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    engine: str | None = None
+    parameters: float | None = None
+    threads: float | None = None
+    retrieve_ms: float | None = None
+    settings: Mapping[str, bool | int | float | str | None] | None = None
+    passages: tuple[_Passage, ...] | None = None
+    origins: tuple[tuple[int, int, int] | None, ...] | None = None
+
+
+@dataclass
+class _Lane:
+    """What a lane's steps add up to."""
+
+    info: LaneInfo
+    metrics: LaneMetrics
+    tokens: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    end: str = ""
+
+    def add(self, step: Step) -> None:
+        self.metrics.add(step)
+        self.tokens += step.emitted
+        self.texts += step.texts
+        self.end = step.end
+
+
+def read_recording(path: Path, limits: Limits = PAGE) -> list[Event]:
+    """The checked events of a file. Raises InputError, one sentence, for all else."""
     try:
-        check(events)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        words = str(error) if isinstance(error, ValueError) else "a part of it is missing or of the wrong kind"
-        raise InputError(f"{name} cannot be shown: {words}.") from error
-    return events
+        # Without waiting: to open a pipe that nobody writes to takes for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path} cannot be read (no regular file); give a file that race --save wrote.")
+            data = file.read(limits.size + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error
+    return open_recording(data, str(path), limits)
 
 
-def check(events: Sequence[Event]) -> None:
-    """Raises ValueError, or what reading a wrong shape raises, unless `events` are a race that a page can show."""
-    started, *steps, finished = events
-    if not isinstance(started, Started) or not isinstance(finished, Finished):
-        raise ValueError("it is not one whole race")
-    names = [info.lane for info in started.lanes]
-    require(1 <= len(names) <= MAX_LANES, f"it has {len(names)} lanes, and the page shows 1 to {MAX_LANES}")
-    require(names[0] == "vanilla" and len(set(names)) == len(names), "its lanes are not vanilla and others, each once")
-    require([result.lane for result in finished.lanes] == names, "its results are not those of its lanes")
-    require(len(steps) <= MAX_STEPS, f"it has more than {MAX_STEPS} steps")
-    check_about(started.about)
-    tokens: dict[str, list[int]] = {name: [] for name in names}
-    ended: set[str] = set()
-    metrics = {info.lane: LaneMetrics(draft_ms=info.build_ms) for info in started.lanes}
+def open_recording(data: bytes, name: str, limits: Limits = PAGE) -> list[Event]:
+    """The checked events in the bytes of a recording called `name`. Raises InputError, one sentence, for all else.
+
+    One that is cut off gets a Finished (`cut`) with what its steps add up to.
+    """
+    if len(data) > limits.size:
+        raise InputError(f"{name} is larger than {limits.size // 1_000_000} MB; open a shorter race.")
+    try:
+        # A file that is cut off may end inside a character.
+        text, _ = codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not text; open a race that was saved here.") from error
+    events = parse(text, name)
+    try:
+        return check(events, limits)
+    except ValueError as error:
+        raise InputError(f"{name} cannot be shown: {error}.") from error
+
+
+def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
+    """The events, to which Finished is added where the last is missing. Raises ValueError unless they are a race."""
+    started, *steps = events
+    finished = steps.pop() if isinstance(steps[-1], Finished) else None
+    require(isinstance(started, Started), "it does not begin with 'started'")
+    assert isinstance(started, Started)
+    check_start(started, limits)
+    require(len(steps) <= limits.steps, f"it has more than {limits.steps} steps")
+    lanes = {info.lane: _Lane(info, LaneMetrics(draft_ms=info.build_ms)) for info in started.lanes}
     before = 0.0
     for step in steps:
-        if not isinstance(step, Step) or step.lane not in metrics or step.lane in ended:
+        if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].end:
             raise ValueError("it has a step of no lane that still runs")
-        check_step(step, metrics[step.lane].steps, before)
+        check_step(step, lanes[step.lane].metrics.steps, before)
+        lanes[step.lane].add(step)
         before = step.at_ms
-        metrics[step.lane].add(step)
-        tokens[step.lane] += step.emitted
-        ended |= {step.lane} if step.end else set()
-    check_pace(finished.pace)
-    for info, result in zip(started.lanes, finished.lanes, strict=True):
-        check_figures(result, metrics[info.lane], metrics["vanilla"])
-        if info.verifier == MATCH:
-            whole = {info.lane, "vanilla"} <= ended
-            check_badge(result, tokens[info.lane], tokens["vanilla"], whole=whole)
+    stopped = any(not lane.end for lane in lanes.values())
+    expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
+    if finished is None:
+        return [*events, Finished(tuple(result for result, _ in expected), stopped=True, cut=True)]
+    assert isinstance(finished, Finished)
+    require(finished.cut or finished.stopped == stopped, "it was stopped, or was not, against what it says")
+    check_pace(finished)
+    require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
+    for result, (own, place) in zip(finished.lanes, expected, strict=True):
+        check_result(result, own, None if finished.cut else place)
+    return list(events)
 
 
 def require(condition: bool, words: str) -> None:
@@ -78,92 +162,94 @@ def require(condition: bool, words: str) -> None:
         raise ValueError(words)
 
 
-def check_step(step: Step, index: int, before: float) -> None:
-    """One step: in its place and time, and emitting what its verdict says."""
-    where = f"step {step.index} of {step.lane[:40]}"
-    require(step.index == index, f"{where} is out of place")
-    require(before <= step.at_ms < math.inf, f"{where} is out of time")
-    timing = (step.timing.draft_ms, step.timing.target_ms, step.timing.keep_ms)
-    require(all(0 <= part < math.inf for part in timing), f"{where} has an impossible duration")
-    require(len(step.tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
-    seen = (*step.tree.tokens, *step.emitted, *step.verdict.scores.targets)
-    require(all(0 <= token <= MAX_TOKEN for token in seen), f"{where} has an impossible token")
-    said = tuple(step.verdict.output(step.tree))
-    require(
-        len(step.emitted) > 0 and step.emitted == said[: len(step.emitted)], f"{where} emits what it did not accept"
-    )
-    require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
-    require(len(step.pieces) in (0, len(step.tree)), f"{where} has not one text a node")
-    require(all(len(text) <= MAX_TEXT for text in (*step.texts, *step.pieces)), f"{where} has a text that is too long")
+def is_duration(*values: float) -> bool:
+    """Whether all are milliseconds that a race can take and a plot can show. NaN is none."""
+    return all(value == 0 or LEAST_MS <= value <= MOST_MS for value in values)
 
 
-def check_pace(pace: Pace | None) -> None:
-    """What is said of the machine's pace: numbers, and a sentence."""
-    if pace is not None:
-        numbers = (pace.probes, pace.probe_ms, pace.low, pace.high, pace.jumps, pace.waited_ms, pace.threads)
-        require(all(0 <= number < math.inf for number in numbers), "its pace is no number")
-        require(len(pace.note) <= MAX_TEXT, "what it says of its pace is too long")
+def check_start(started: Started, limits: Limits) -> None:
+    """The lanes, the prompt, and the description of the race."""
+    names = [info.lane for info in started.lanes]
+    require(1 <= len(names) <= limits.lanes, f"it has {len(names)} lanes, and 1 to {limits.lanes} can be shown")
+    require(names[0] == "vanilla" and len(set(names)) == len(names), "its lanes are not vanilla and others, each once")
+    require(started.prompt_tokens >= 0 and is_duration(started.prefill_ms), "its prompt has an impossible size or time")
+    for info in started.lanes:
+        where = f"the lane {info.lane[:40]}"
+        require(len(info.lane) <= MAX_NAME, f"{where} has a name that is too long")
+        require(info.verifier in VERIFIERS, f"{where} has an unknown verifier")
+        require(is_duration(info.build_ms, info.prefill_ms), f"{where} took an impossible time to build")
+        require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
+    require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
+    check_about(convert(started.about, _About))
 
 
-def check_about(about: Mapping[str, Any]) -> None:
-    """The description of the race: words, numbers, passages, and every prompt token's place in them."""
-    for name in TEXTS:
-        value = about.get(name)
-        require(value is None or (isinstance(value, str) and len(value) <= MAX_TEXT), f"its {name} is no text")
-    for name in NUMBERS:
-        require(about.get(name) is None or is_number(about[name]), f"its {name} is no number")
-    settings = about.get("settings") or {}
-    require(all(value is None or isinstance(value, int | float | str) for value in settings.values()), "its settings")
-    passages, origins = about.get("passages") or (), about.get("origins") or ()
+def check_about(about: _About) -> None:
+    """The passages, and every prompt token's place in them."""
+    passages = about.passages or ()
+    require(is_duration(about.retrieve_ms or 0.0), "its retrieval took an impossible time")
     require(len(passages) <= MAX_PASSAGES, f"it has more than {MAX_PASSAGES} passages")
-    for passage in passages:
-        check_passage(passage)
-    for origin in origins:
-        if origin is not None:
-            number, start, end = origin
-            check_span(start, end, passages[number]["text"])
+    places = [(number, each.start, each.end) for number, p in enumerate(passages) for each in p.sentences or ()]
+    for number, start, end in (*places, *filter(None, about.origins or ())):
+        inside = 0 <= number < len(passages) and 0 <= start <= end <= len(passages[number].text)
+        require(inside, "it points to a place outside its passages")
 
 
-def check_passage(passage: Mapping[str, Any]) -> None:
-    """A passage: its words, its score, its sentences."""
-    words = (passage["title"], passage["document"], passage["text"])
-    require(all(isinstance(text, str) and len(text) <= MAX_TEXT for text in words), "a passage of it is no text")
-    require(is_number(passage["score"]), "a passage's score is no number")
-    for sentence in passage.get("sentences") or ():
-        check_span(sentence["start"], sentence["end"], passage["text"])
-        require(sentence["evidence"] is None or is_number(sentence["evidence"]), "a sentence's rank is no number")
+def check_step(step: Step, index: int, before: float) -> None:
+    """One step: in its place and time, with a verdict that fits its tree, emitting what that verdict says."""
+    where, tree, path = f"step {index} of {step.lane[:40]}", step.tree, step.verdict.path
+    require(step.index == index, f"{where} is out of place")
+    require(is_duration(step.at_ms) and before <= step.at_ms, f"{where} is out of time")
+    require(is_duration(*asdict(step.timing).values()), f"{where} has an impossible duration")
+    require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
+    seen = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
+    require(all(0 <= token <= MAX_TOKEN for token in seen), f"{where} has an impossible token")
+    fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
+    require(fits and tree.path_to(path[-1]) == path, f"{where} has a verdict that does not fit its tree")
+    output = tuple(step.verdict.output(tree))[: len(step.emitted)]
+    require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits what it did not accept")
+    looked_at = min(len(path), tree.num_draft)
+    require(step.checks is None or len(step.checks) == looked_at, f"{where} has not one check a guess")
+    require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
+    require(len(step.pieces) in (0, len(tree)), f"{where} has not one text a node")
+    if step.note is not None:
+        small = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
+        require(small and len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
 
 
-def check_span(start: Any, end: Any, text: str) -> None:
-    """`start` and `end` are places in `text`."""
-    whole = type(start) is int and type(end) is int
-    require(whole and 0 <= start <= end <= len(text), "it points to a place outside its passages")
+def check_pace(finished: Finished) -> None:
+    """What is said of the machine's pace is numbers from 0 on."""
+    numbers = [value for value in asdict(finished.pace).values() if not isinstance(value, str)] if finished.pace else []
+    require(all(number >= 0 for number in numbers), "its pace is no number")
 
 
-def is_number(value: Any) -> bool:
-    """A finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
+    """The result that a lane's steps give, and the first place where it differs from vanilla.
 
-
-def check_figures(result: LaneResult, own: LaneMetrics, vanilla: LaneMetrics) -> None:
-    """The results table says what the steps say."""
-    pairs: Iterable[tuple[str, float, float]] = (
-        ("tokens", result.tokens, own.tokens),
-        ("steps", result.steps, own.steps),
-        ("tokens per step", result.tau, own.tau),
-        ("drafted tokens a step", result.drafted_per_step, own.drafted_per_step),
-        ("acceptance rate", result.acceptance_rate, own.acceptance_rate),
-        ("time", result.decode_ms, own.decode_ms),
-        ("tokens per second", result.tokens_per_s, own.tokens_per_s),
-        ("speedup", result.speedup, own.speedup(vanilla)),
+    It is compared as far as both got, unless both ended; not at all where it draws its own text.
+    """
+    compared, ended = lane.info.verifier == MATCH, bool(lane.end and vanilla.end)
+    identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
+    result = LaneResult(
+        lane=lane.info.lane,
+        **lane.metrics.figures(vanilla.metrics),
+        identical=identical,
+        first_difference=None,
+        end=lane.end or "stopped",
+        loop_tokens=loop_tokens(lane.tokens),
+        text="".join(lane.texts).strip(),
+        note="" if compared else NOTE,
     )
-    for words, said, found in pairs:
-        same = math.isclose(said, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        require(same, f"{result.lane[:40]}'s {words} is given as {said:g}, and its steps make it {found:g}")
+    return result, place
 
 
-def check_badge(result: LaneResult, own: Sequence[int], vanilla: Sequence[int], *, whole: bool) -> None:
-    """A lane is called identical to vanilla exactly where its tokens are; as far as both got, unless both ended."""
-    given = result.identical, result.first_difference.position if result.first_difference else None
-    fits = given == compare(own, vanilla, ended=whole)
-    require(fits, f"{result.lane[:40]}'s badge is not what its tokens say")
+def check_result(result: LaneResult, own: LaneResult, place: int | None) -> None:
+    """A line of the results table says what the steps do."""
+    said = result.first_difference.position if result.first_difference else None
+    require(result.identical == own.identical and said == place, f"{own.lane[:40]}'s badge is not what its tokens say")
+    for name, found in asdict(replace(own, first_difference=result.first_difference)).items():
+        given = getattr(result, name)
+        if isinstance(found, float):
+            same = math.isclose(given, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            require(same, f"{own.lane[:40]}'s {name} is given as {given:g}, and its steps make it {found:g}")
+        elif name != "first_difference":
+            require(given == found, f"{own.lane[:40]}'s {name} is not what its steps make it")

@@ -1,11 +1,11 @@
-"""What a page shows of a race: events in, small JSON frames out. Pure, so that it is tested without a browser.
+"""What a page or a terminal shows of a race: events in, small JSON frames out.
 
 A frame is a keyframe (`kind` "key": everything) or a delta (`kind` "delta": the lanes that moved). A lane's text is a
-list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is what the target said by itself,
-"accepted" what it agreed to, with the places in the passages, `[passage, start, end]` in characters, that it was
-drafted from. `base` counts the lane's tokens before the frame's first run: a reader that has another number has lost a
-frame, and waits for the next keyframe. `sources` counts the lane's tokens by where they came from: the target's own,
-drafted from no known place, from the output, from the rest of the prompt, and from each passage.
+list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is the target's own tokens, "accepted"
+accepted draft tokens, with the places in the passages, `[passage, start, end]` in characters, that they were drafted
+from. `base` counts the lane's tokens before the frame's first run: a reader with another count has lost a frame, and
+waits for the next keyframe. `sources` counts the lane's tokens by origin: the target's own, drafted from no known
+place, from the output, from the rest of the prompt, and from each passage.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
 from specrace.core.metrics import LaneMetrics, difference_words, first_difference, loop_tokens
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
 
 OWN, ACCEPTED = "own", "accepted"
+CUT = "The recording is cut off here; the figures are those of the steps that it has."
+# What a keyframe repeats of a race's description.
+ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
 KEYFRAME_S = 1.0
 # What a pane has room for.
 ACCEPTED_SHOWN = 16
@@ -39,9 +42,7 @@ Origins = Sequence[Span | None]
 
 @dataclass
 class _LaneView:
-    """One lane so far. `sent` counts the runs that a frame has carried, `sent_tokens` their tokens; `shown` is the rest
-    of what the last frame said of it.
-    """
+    """One lane so far. `sent` runs with `sent_tokens` tokens were in a frame; `shown` is its state in the last one."""
 
     info: LaneInfo
     metrics: LaneMetrics
@@ -57,7 +58,7 @@ class _LaneView:
     result: LaneResult | None = None
 
     def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
-        """Take one step in; `spans`: the places of its accepted tokens; `sources`: where all its tokens are from."""
+        """Take in one step; `spans` as of `find_spans`, `sources` as of `count_sources`."""
         self.metrics.add(step)
         self.tokens += step.emitted
         self._append(ACCEPTED, step.texts[: step.accepted], step.accepted, spans)
@@ -67,7 +68,7 @@ class _LaneView:
         self.end = step.end
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
-        """A run of `count` tokens; the target's own tokens join the run before, if no frame has carried it yet."""
+        """Add a run of `count` tokens; own tokens join an own run that no frame has carried yet."""
         if not count:
             return
         last = self.runs[-1] if len(self.runs) > self.sent else None
@@ -78,7 +79,7 @@ class _LaneView:
             self.runs.append([kind, "".join(texts), count, *([spans] if spans else [])])
 
     def fresh(self) -> tuple[int, list[Run]]:
-        """Tokens that were sent before, and the runs that were not; they count as sent now."""
+        """The number of tokens sent so far, and the runs that were not, which count as sent from now on."""
         base, runs = self.sent_tokens, self.runs[self.sent :]
         self.sent, self.sent_tokens = len(self.runs), len(self.tokens)
         return base, runs
@@ -106,14 +107,18 @@ class RaceView:
         self._key_is_due = False
 
     def add(self, event: Event) -> None:
-        """Take one event in."""
+        """Take in one event."""
         if isinstance(event, Started):
-            self._start(event)
+            self.started, self.phase, self._key_is_due = event, "running", True
+            self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
+            self._origins = read_origins(event.about)
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
             self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
         else:
-            self._finish(event)
+            self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
+            for result in event.lanes:
+                self._lanes[result.lane].result = result
 
     def frame(self, now: float) -> Frame | None:
         """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
@@ -123,50 +128,30 @@ class RaceView:
         if self._key_is_due or (moved and now >= self._next_keyframe):
             self._next_keyframe = now + KEYFRAME_S
             return self.keyframe()
-        return self._frame("delta", [self._lane(number, states[number]) for number in moved]) if moved else None
+        return self._frame("delta", [self.lane_frame(number, states[number]) for number in moved]) if moved else None
 
     def keyframe(self) -> Frame:
         """Everything: what a reader that has lost a frame needs."""
         self._key_is_due = False
-        lanes = [self._lane(number) | {"base": 0, "runs": lane.runs} for number, lane in enumerate(self._all())]
+        lanes = [self.lane_frame(number) | {"base": 0, "runs": lane.runs} for number, lane in enumerate(self._all())]
         frame = self._frame("key", lanes)
         frame["head"] = describe_race(self.started) if self.started else None
         if self.started and self.finished:
             frame["headline"] = headline(self.started, self.finished)
             frame["results"] = [self._row(lane) for lane in self._all()]
-            frame["pace"] = describe_pace(self.finished.pace)
+            frame["pace"] = describe_pace(self.finished)
         return frame
-
-    def lane_frame(self, number: int) -> Frame:
-        """A delta's part about one lane alone: what is new in its text since the last frame, and its state."""
-        return self._lane(number)
-
-    def _start(self, event: Started) -> None:
-        self.started, self.phase, self._key_is_due = event, "running", True
-        self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
-        self._origins = read_origins(event.about)
-
-    def _finish(self, event: Finished) -> None:
-        self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
-        for result in event.lanes:
-            self._lanes[result.lane].result = result
 
     def _all(self) -> list[_LaneView]:
         return list(self._lanes.values())
 
     def _frame(self, kind: str, lanes: list[Frame]) -> Frame:
         self.seq += 1
-        return {
-            "race": self.race,
-            "seq": self.seq,
-            "kind": kind,
-            "phase": self.phase,
-            "clock": round(self.clock_ms, 1),
-            "lanes": lanes,
-        }
+        clock = round(self.clock_ms, 1)
+        return {"race": self.race, "seq": self.seq, "kind": kind, "phase": self.phase, "clock": clock, "lanes": lanes}
 
-    def _lane(self, number: int, state: Frame | None = None) -> Frame:
-        """What a frame says of a lane: what is new in its text, and the state that it is in."""
+    def lane_frame(self, number: int, state: Frame | None = None) -> Frame:
+        """A frame's part about one lane: its new text since the last frame, and its state."""
         lane = self._all()[number]
         base, runs = lane.fresh()
         lane.shown = state or self._state(lane)
@@ -184,22 +169,14 @@ class RaceView:
 
     def _meters(self, lane: _LaneView) -> Frame:
         """The lane's figures so far, on its own clock."""
-        own, vanilla = lane.metrics, next(iter(self._lanes.values())).metrics
-        return {
-            "speedup": round(own.speedup(vanilla), 3),
-            "tokens_per_s": round(own.tokens_per_s, 1),
-            "tau": round(own.tau, 3),
-            "accepted": own.accepted,
-            "drafted": own.drafted,
-            "tokens": own.tokens,
-            "steps": own.steps,
-            "ms": round(own.decode_ms, 1),
-        }
+        own = lane.metrics
+        speedup = own.speedup(self._all()[0].metrics)
+        return {**_figures(own, speedup), "accepted": own.accepted, "drafted": own.drafted}
 
     def _badge(self, lane: _LaneView) -> Badge:
         if lane.result is not None and self.finished is not None:
             return final_badge(lane.result, self.finished.stopped)
-        vanilla = next(iter(self._lanes.values()))
+        vanilla = self._all()[0]
         if lane is vanilla:
             return "reference", "the reference"
         if lane.info.verifier == REJECTION:
@@ -212,28 +189,28 @@ class RaceView:
 
     def _row(self, lane: _LaneView) -> Frame:
         """A line of the results table."""
-        result = lane.result
+        result, metrics = lane.result, lane.metrics
         assert result is not None, "the race is finished"
         return {
             "lane": lane.info.lane,
             "title": lane.info.title,
-            "speedup": round(result.speedup, 3),
-            "tokens_per_s": round(result.tokens_per_s, 1),
-            "tau": round(result.tau, 3),
-            "accepted": lane.metrics.accepted,
-            "drafted": lane.metrics.drafted,
+            **_figures(result, result.speedup),
+            "accepted": metrics.accepted,
+            "drafted": metrics.drafted,
             "drafted_per_step": round(result.drafted_per_step, 2),
-            "steps": result.steps,
-            "tokens": result.tokens,
-            "ms": round(result.decode_ms, 1),
             "end": result.end,
             "loops": result.loop_tokens > 0,
             "badge": self._badge(lane),
         }
 
 
+def _figures(found: LaneMetrics | LaneResult, speedup: float) -> Frame:
+    rounded = {"speedup": round(speedup, 3), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
+    return {**rounded, "tokens": found.tokens, "steps": found.steps, "ms": round(found.decode_ms, 1)}
+
+
 def describe_draft(step: Step) -> Frame:
-    """A step's draft as a pane shows it: how large it was, what was accepted, and how its first branch went on."""
+    """A step's draft as a pane shows it: its size, the accepted pieces, and the first rejected branch after them."""
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
@@ -245,25 +222,14 @@ def describe_draft(step: Step) -> Frame:
 
 
 def read_origins(about: Mapping[str, Any]) -> Origins:
-    """Each prompt token's place in the passages; None also where a recording says something that is no place."""
-    found, passages = about.get("origins"), about.get("passages")
-    num_passages = len(passages) if isinstance(passages, list | tuple) else 0
-
-    def place(row: Any) -> Span | None:
-        whole = isinstance(row, list | tuple) and len(row) == 3 and all(type(number) is int for number in row)
-        return list(row) if whole and 0 <= row[0] < num_passages and 0 <= row[1] <= row[2] else None
-
-    return tuple(map(place, found)) if isinstance(found, list | tuple) else ()
+    """Each prompt token's place in the passages, [passage, start, end], or None."""
+    return tuple(row and list(row) for row in about.get("origins") or ())
 
 
 def find_spans(step: Step, origins: Origins) -> list[Span]:
     """Where in the passages the accepted tokens were drafted from; neighbours are one span, output has none."""
-    if step.tree.positions is None:
-        return []
     spans: list[Span] = []
-    for node in step.accepted_nodes:
-        position = step.tree.positions[node]
-        origin = origins[position] if 0 <= position < len(origins) else None
+    for _, origin in _drafted_from(step, origins):
         if origin is None:
             continue
         passage, start, end = origin
@@ -275,22 +241,27 @@ def find_spans(step: Step, origins: Origins) -> list[Span]:
 
 
 def count_sources(step: Step, origins: Origins) -> list[int]:
-    """How many of a step's tokens are the target's own, and how many were drafted from where.
+    """A step's tokens by origin.
 
     [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
     """
     counts = [len(step.emitted) - step.accepted, 0, 0, 0]
-    for node in step.accepted_nodes:
-        position = -1 if step.tree.positions is None else step.tree.positions[node]
-        origin = origins[position] if 0 <= position < len(origins) else None
+    for position, origin in _drafted_from(step, origins):
         place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]
         counts += [0] * (place + 1 - len(counts))
         counts[place] += 1
     return counts
 
 
-def final_badge(result: LaneResult, stopped: bool) -> Badge:
-    """A finished lane's badge: its state and its words."""
+def _drafted_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]:
+    """For each accepted token its position in prompt and output, -1 for nowhere, and its place in the passages."""
+    known = step.tree.positions
+    positions = [-1 if known is None else known[node] for node in step.accepted_nodes]
+    return [(each, origins[each] if 0 <= each < len(origins) else None) for each in positions]
+
+
+def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
+    """A finished lane's badge: its state and its words, with the target's `dtype` where that explains a difference."""
     if result.lane == "vanilla":
         return "reference", "the reference"
     if result.note:
@@ -302,13 +273,13 @@ def final_badge(result: LaneResult, stopped: bool) -> Badge:
     difference = result.first_difference
     if difference is None:
         return "differs", "differs from vanilla"
-    return "differs", difference_words(difference, "")
+    return "differs", difference_words(difference, dtype)
 
 
 def headline(started: Started, finished: Finished) -> str:
-    """The race in a sentence or two: who was fastest, and whether the texts are equal."""
+    """The race in a sentence or two: the fastest lane, and whether the texts are equal."""
     if finished.stopped:
-        return "Stopped before the end; the figures are those of the tokens so far."
+        return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
     titles = {info.lane: info.title for info in started.lanes}
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
@@ -319,13 +290,13 @@ def headline(started: Started, finished: Finished) -> str:
         won = "No lane was faster than vanilla."
     if finished.pace is not None and finished.pace.disturbed:
         won = f"{finished.pace.note} Race again."
-    said = f"{won} {_comparison(finished, titles)}"
+    words = f"{won} {_comparison(finished, titles)}"
     looping = any(lane.loop_tokens for lane in finished.lanes)
-    return f"{said} The text repeats itself, which flatters copying." if looping else said
+    return f"{words} The text repeats itself, which flatters copying." if looping else words
 
 
 def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
-    """Who printed vanilla's text, who did not, and who never meant to."""
+    """Which lanes printed vanilla's text, which did not, and which drew their own."""
     differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
     own = [titles[lane.lane] for lane in finished.lanes if lane.note]
     sentences = []
@@ -339,22 +310,10 @@ def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
 
 
 def describe_race(started: Started) -> Frame:
-    """What a keyframe says of the whole race: the lanes, the model, the passages."""
+    """The whole race in a keyframe: the lanes, the model, the passages."""
     about = started.about
-    names = (
-        "question",
-        "date",
-        "model",
-        "parameters",
-        "dtype",
-        "device",
-        "engine",
-        "threads",
-        "retrieve_ms",
-        "settings",
-    )
     return {
-        **{name: about.get(name) for name in names},
+        **{name: about.get(name) for name in ABOUT},
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": round(started.prefill_ms, 1),
         "cost_curve": describe_curve(about.get("cost_curve"), started.prompt_tokens),
@@ -372,15 +331,16 @@ def describe_race(started: Started) -> Frame:
     }
 
 
-def describe_pace(pace: Pace | None) -> Frame | None:
-    """How steady the machine was, as the page tells it; None of a recording that does not know."""
+def describe_pace(finished: Finished) -> Frame | None:
+    """How steady the machine was, or where the recording ends; None where it does not know."""
+    if finished.cut:
+        return {"disturbed": False, "note": CUT}
+    pace = finished.pace
     return None if pace is None else {"disturbed": pace.disturbed, "note": pace.note}
 
 
 def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
-    """The machine's cost curve for this prompt, from what the race recorded of it; None where that is no curve."""
-    if not isinstance(found, Mapping):
-        return None
+    """The machine's recorded cost curve for this prompt; None where that is no curve."""
     try:
         curve = CostCurve.from_json(found).near(prompt_tokens)
     except (InputError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
@@ -402,18 +362,19 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
 
 
 def report(started: Started, finished: Finished) -> Frame:
-    """A finished race as one JSON object: what it was run on, and every lane's figures."""
+    """A finished race as one JSON object: its description, and every lane's figures."""
     about = {name: value for name, value in started.about.items() if name != "origins"}
-    options = {info.lane: dict(info.options) | {"num_draft": info.num_draft} for info in started.lanes}
-    prefills = {info.lane: info.prefill_ms for info in started.lanes}
+    infos = {info.lane: info for info in started.lanes}
+    lanes = []
+    for lane in finished.lanes:
+        info = infos[lane.lane]
+        options = dict(info.options) | {"num_draft": info.num_draft}
+        lanes.append(asdict(lane) | {"options": options, "draft_prefill_ms": info.prefill_ms})
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": started.prefill_ms,
         "stopped": finished.stopped,
         "pace": finished.pace and asdict(finished.pace),
-        "lanes": [
-            asdict(lane) | {"options": options[lane.lane], "draft_prefill_ms": prefills[lane.lane]}
-            for lane in finished.lanes
-        ],
+        "lanes": lanes,
     }

@@ -21,7 +21,6 @@ import pytest
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event
-from specrace.ui import serve
 from specrace.ui.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,8 +125,8 @@ def wait_until(condition: Callable[[], Any]) -> None:
 def open_front_door(*arguments: str) -> str:
     """`python app.py` with these arguments in a thread of this process, until it ends; the address."""
     port = free_port()
-    options = front_door.parse([*arguments, "--port", str(port)])
-    thread = threading.Thread(target=serve.serve, args=[options], name="front door", daemon=True)
+    options = front_door.parse([*arguments, "--port", str(port), "--races-per-minute", "10000"])
+    thread = threading.Thread(target=front_door.run, args=[options], name="front door", daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{port}/"
     wait_until(lambda: answers(url) or not thread.is_alive())

@@ -181,6 +181,29 @@ def test_a_visitor_s_documents_are_only_text_or_one_sentence(app: Any, open_page
     assert set(texts(page)) == {texts(page)[0]}
 
 
+def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_page: Any, tmp_path: Any) -> None:
+    """A file that is too large is named, and no race runs on the server's own documents instead."""
+    good, large = tmp_path / "good.md", tmp_path / "large.txt"
+    good.write_text("# Owls\n\nThe owl hears a mouse under the snow.")
+    large.write_text("owl " * 675_000)
+    page = open_page(app.short)
+    status = page.locator(".status")
+    expect(status).to_contain_text("Ready")
+    page.locator("#settings-button").click()
+    page.locator("#files input[type=file]").set_input_files(str(large))
+    expect(page.locator("#files")).to_contain_text("large")
+    ask(page)
+    wait_for(page, phase="failed")
+    expect(page.locator(".announcer")).to_contain_text("large.txt has 2,700,000 bytes")
+    page.locator("#files").get_by_label("Clear").click()
+    page.locator("#files input[type=file]").set_input_files([str(large), str(good)])
+    expect(status).to_contain_text("races use your own documents, passages: 1")
+    race(page, "What does the owl hear?")
+    expect(page.locator(".passage h3")).to_have_count(1)
+    page.locator("#files").get_by_label("Clear").click()
+    expect(status).not_to_contain_text("your own documents")
+
+
 def test_a_program_gets_the_final_figures(client: Client) -> None:
     answer = client.predict(QUESTION, ["vanilla", "trie"], 40, api_name="/race_result")
     assert [(lane["lane"], lane["identical"]) for lane in answer["lanes"]] == [("vanilla", True), ("trie", True)]

@@ -21,6 +21,7 @@ from tests.browser.parts import (
     read_rows,
     reels,
     stage,
+    tell_texts,
     texts,
     turn,
     turn_until,
@@ -99,13 +100,12 @@ def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> 
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)) * 40)
     (tmp_path / "html.jsonl").write_text("<img src=x onerror=window.__pwn=1>")
-    write_rows(tmp_path / "half.jsonl", read_rows(RECORDING)[:-1])
     events = read_rows(RECORDING)
     events[-1]["lanes"][3]["speedup"] = 99.0
     write_rows(tmp_path / "liar.jsonl", events)
     sentences = {
-        "empty": "is not a whole race", "binary": "line 1 is no event", "html": "line 1 is no event",
-        "half": "is not a whole race", "liar": "speedup is given as 99",
+        "empty": "is not a whole race", "binary": "is not text", "html": "line 1 is no event",
+        "liar": "speedup is given as 99",
     }  # fmt: skip
     for name, sentence in sentences.items():
         open_file(page, tmp_path / f"{name}.jsonl")
@@ -114,6 +114,16 @@ def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> 
         expect(page.locator(".announcer")).to_have_attribute("data-kind", "bad")
     assert page.evaluate("window.__pwn") is None
     open_race(page, RECORDING)
+
+
+def test_a_file_that_is_cut_off_plays_to_its_end_and_says_so(page: Page, tmp_path: Path) -> None:
+    text = RECORDING.read_text(encoding="utf-8")
+    (tmp_path / "half.jsonl").write_text(text[: len(text) // 2], encoding="utf-8")
+    open_race(page, tmp_path / "half.jsonl")
+    page.locator("[data-do=result]").click()
+    expect(page.locator(".mode")).to_have_text("Stopped")
+    expect(page.locator(".results .pace")).to_contain_text("cut off")
+    expect(page.locator(".pane.winner")).to_have_count(0)
 
 
 def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_path: Path) -> None:
@@ -131,7 +141,7 @@ def test_what_an_opened_file_says_is_only_text(app: Any, share_page: Any, tmp_pa
         if event["lane"] == "trie":
             event["lane"] = HOSTILE[:200]
     page = share_page(app.short, calm=False, stopped=True)
-    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", events))
+    open_race(page, write_rows(tmp_path / "${x}<b>hostile{{y}}.jsonl", tell_texts(events)))
     play_to_the_end(page)
     for place in (".pane .text p:last-child", ".pane h3", ".passage h3", ".passage p", ".machine", ".results td"):
         found = page.locator(place).all_text_contents()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,24 @@ def test_bad_recording_is_one_sentence(main_here, tmp_path: Path, text: str) -> 
     path = tmp_path / "bad.jsonl"
     path.write_text(text, encoding="latin-1")
     judge(main_here("replay", path), str(path))
+
+
+@pytest.mark.parametrize("name", ["x" * 100_000, "\x1b[2J\x07x"])
+def test_names_in_messages_are_short_and_steer_nothing(main_here, name: str) -> None:
+    for arguments in (
+        ("race", "Why?", "--lanes", name),
+        ("replay", name),
+        ("race", "Why?", "--num-draft", name),
+        (name,),
+    ):
+        done = main_here(*arguments)
+        judge(done, "x")
+        assert len(done.stderr) < 1000 and done.stderr.rstrip("\n").isprintable()
+
+
+def test_without_the_codec_a_race_is_not_begun_that_could_not_be_saved(main_here, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    judge(main_here("race", "Why?", "--save", tmp_path / "race.jsonl"), "msgspec")
 
 
 def test_a_process_refuses_a_bad_recording(run, tmp_path: Path) -> None:

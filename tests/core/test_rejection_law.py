@@ -1,4 +1,4 @@
-"""Rejection sampling says what the target would say, in distribution; four rules that look alike do not.
+"""Rejection sampling has the target's distribution; four similar rules do not.
 
 The target is a Markov chain over four letters whose rows are known, the drafter another one. The walk under test is the
 one that lanes use, on 200,000 chains at once.
@@ -16,7 +16,7 @@ from specrace.core.rejection import draw, walk, warp_probs
 from specrace.core.sampling_params import SamplingParams
 
 LETTERS = 4
-GUESSES = 2
+NUM_DRAFT = 2
 FIRST, PAIRS = 200_000, 100_000
 # The mean distance of so many fair draws is at most 0.002 for one letter and 0.005 for two.
 BOUND = 0.007
@@ -34,7 +34,7 @@ DRAFTERS = {
 
 @dataclass(frozen=True)
 class Practice:
-    """How a drafter and a verifier go about it: as they should, unless a mutant says otherwise."""
+    """A drafter and a verifier, correct but for what a mutant changes."""
 
     temperature: float
     q: np.ndarray
@@ -46,33 +46,31 @@ class Practice:
         return warp_probs(table, SamplingParams(self.temperature))
 
     def step(self, last: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One draft-and-verify step behind the letters `last` [B]: guesses, how many are accepted, the letter after."""
+        """One step after the letters `last` [B]: drafts, how many tokens are accepted, the letter after."""
         drawn_from = self.rows(self.q)
-        guesses = np.empty((len(last), GUESSES), dtype=int)
+        drafts = np.empty((len(last), NUM_DRAFT), dtype=int)
         contexts = [last]
-        for place in range(GUESSES):
-            guesses[:, place] = draw(drawn_from[contexts[-1]], random.random(len(last)))
-            contexts.append(guesses[:, place])
+        for place in range(NUM_DRAFT):
+            drafts[:, place] = draw(drawn_from[contexts[-1]], random.random(len(last)))
+            contexts.append(drafts[:, place])
         reported = self.q if self.reports_unscaled_q else drawn_from
         # The wrong one asks its table again with the context of the step's beginning, which has rolled on since.
-        asked = [last] * GUESSES if self.recomputes_q else contexts[:-1]
+        asked = [last] * NUM_DRAFT if self.recomputes_q else contexts[:-1]
         q = reported[np.stack(asked, axis=1)]
         p = self.rows(TARGET)[np.stack(contexts, axis=1)]
-        coins = random.random((len(last), GUESSES))
+        coins = random.random((len(last), NUM_DRAFT))
         if self.one_coin_a_path:
             coins[:, 1:] = coins[:, :1]
-        return guesses, *walk(guesses, p, q, coins, random.random((len(last), GUESSES + 1)))
+        return drafts, *walk(drafts, p, q, coins, random.random((len(last), NUM_DRAFT + 1)))
 
     def first_two(self, count: int) -> np.ndarray:
         """The first two letters of `count` texts, [count, 2]; where the first step said one only, a second step."""
         random = np.random.default_rng(20240)
-        guesses, accepted, after = self.step(np.zeros(count, dtype=int), random)
-        texts = np.stack(
-            [np.where(accepted > 0, guesses[:, 0], after), np.where(accepted > 1, guesses[:, 1], after)], 1
-        )
+        drafts, accepted, after = self.step(np.zeros(count, dtype=int), random)
+        texts = np.stack([np.where(accepted > 0, drafts[:, 0], after), np.where(accepted > 1, drafts[:, 1], after)], 1)
         short = np.flatnonzero(accepted == 0)
-        guesses, accepted, after = self.step(texts[short, 0], random)
-        texts[short, 1] = np.where(accepted > 0, guesses[:, 0], after)
+        drafts, accepted, after = self.step(texts[short, 0], random)
+        texts[short, 1] = np.where(accepted > 0, drafts[:, 0], after)
         return texts
 
     def distances(self) -> tuple[float, float]:
@@ -95,7 +93,7 @@ PRACTICES = {
     f"{name}, T = {temperature}": Practice(temperature, q) for name, q in DRAFTERS.items() for temperature in (0.7, 1.3)
 }
 MUTANTS = {
-    "q recomputed behind another context": {"recomputes_q": True},
+    "q recomputed after another context": {"recomputes_q": True},
     "q without the temperature": {"reports_unscaled_q": True},
     "one coin for the whole path": {"one_coin_a_path": True},
     "after a rejection drawn from all of p": {},

@@ -92,7 +92,7 @@ def test_a_pruned_tree_keeps_the_nodes_that_are_not_too_deep(tree: TokenTree, de
     size = len(tree)
     tree = TokenTree(tree.tokens, tree.parents, tuple(node / 100 for node in range(size)), tuple(range(size)))
     pruned = tree.pruned(depth)
-    # Each node tells by its position which one it was.
+    # Each node's position is its old number.
     kept = [node for node in range(size) if tree.depths[node] <= max(0, depth)]
     assert pruned.positions == tuple(kept) and pruned.probs == tuple(node / 100 for node in kept)
     assert pruned.tokens == tuple(tree.tokens[node] for node in kept)
@@ -126,7 +126,7 @@ def test_a_cut_that_cuts_nothing_is_the_tree_itself() -> None:
     assert tree.cut(2) is tree and tree.cut(3) is tree
 
 
-def test_a_guess_is_taken_for_sure_and_for_found_nowhere_unless_told() -> None:
+def test_a_nodes_defaults_are_probability_1_and_no_position() -> None:
     builder = TreeBuilder(1)
     builder.add(0, 2)
     assert (builder.build().probs, builder.build().positions) == ((1.0, 1.0), (-1, -1))

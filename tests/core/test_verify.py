@@ -15,7 +15,7 @@ from tests.parts import trees
 
 @st.composite
 def scored_trees(draw: st.DrawFn) -> tuple[TokenTree, Scores]:
-    """A tree, and a target that often says what a child carries."""
+    """A tree, and a target that often agrees with a child."""
     tree = draw(trees())
     targets = []
     for node in range(len(tree)):

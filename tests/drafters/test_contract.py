@@ -66,7 +66,7 @@ def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None
 
 
 class Numbering:
-    """A user's drafter, which knows nothing of depths: right guesses behind a wrong one, and deeper than they count."""
+    """A user's drafter without depths: right tokens after a wrong one, and deeper than can count."""
 
     def __init__(self, following: list[int]) -> None:
         self.following = following
@@ -86,7 +86,7 @@ class Numbering:
 
 @pytest.mark.parametrize("left", range(1, 7))
 def test_a_users_drafter_needs_to_know_no_depth(left: int) -> None:
-    """What is too deep is taken off its tree before that is scored, and it is told of the tree that was."""
+    """Nodes too deep are pruned before scoring, and the drafter observes the pruned tree."""
     text = [*range(2, 2 + left)]
     drafter = Numbering(text)
     lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=left, num_draft=20)
@@ -133,7 +133,7 @@ def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple
 
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_rejected_again_and_again(name: str) -> None:
-    """A target that never says what a drafter expects: one token a step, and drafts from real tokens only."""
+    """A target that never agrees: one token a step, and drafts from real tokens only."""
     prompt, context = (2, 3, 2, 3), [2, 3, 2, 3]
     drafter = METHODS[name].build(material(prompt))
     for step in range(30):
@@ -198,7 +198,7 @@ def test_trigram_without_a_previous_token_is_a_bigram() -> None:
 
 def test_trigram_rolls_its_own_context_forward() -> None:
     text = [1, 2, 3, 4, 1, 2, 3, 4, 9, 3, 5, 9, 3, 5, 9, 3, 5]
-    # (2, 3) goes on with 4; the bigram row of 3 alone would say 5.
+    # After (2, 3) comes 4; the bigram row of 3 alone has 5.
     assert METHODS["trigram"].build(material(text)).propose([1, 2], 2).tokens == (2, 3, 4)
     assert METHODS["bigram"].build(material(text)).propose([1, 2], 2).tokens == (2, 3, 5)
 
@@ -207,7 +207,7 @@ def test_after_a_rejection_the_context_is_the_bonus_not_the_draft() -> None:
     drafter = METHODS["trigram"].build(material([2, 6, 7, 2, 6, 7, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2]))
     tree = drafter.propose([1, 2], 3)
     assert tree.tokens == (2, 3, 4, 1)
-    drafter.observe(tree, step_verdict(tree, [6, 0, 0, 0]))  # 3 is rejected, the target says 6
+    drafter.observe(tree, step_verdict(tree, [6, 0, 0, 0]))  # 3 is rejected, the target's token is 6
     tree = drafter.propose([1, 2, 6], 1)
     assert tree.tokens == (6, 7)
     drafter.observe(tree, step_verdict(tree, [7, 0]))
@@ -231,12 +231,12 @@ def test_jacobi_guesses_become_the_targets_tokens_shifted_past_what_was_accepted
     drafter = METHODS["jacobi"].build(material(prompt))
     tree = drafter.propose(prompt, 5)
     assert tree.is_chain and len(tree) == 6 and set(tree.tokens[1:]) <= set(prompt)
-    # Nothing accepted: root says 20 (the bonus), the guesses after it become what nodes 1.. said.
+    # Nothing accepted: the bonus is 20, and the targets of nodes 1.. are the next draft.
     assert tree.tokens[1] != 20
     drafter.observe(tree, step_verdict(tree, [20, 21, 22, 23, 24, 25]))
     tree = drafter.propose((*prompt, 20), 5)
     assert tree.tokens == (20, 21, 22, 23, 24, 25)
-    # 21 and 22 accepted, bonus 30: what nodes 3.. said goes on, and the tail is filled from the prompt.
+    # 21 and 22 accepted, bonus 30: the targets of nodes 3.. go on, the tail is filled from the prompt.
     drafter.observe(tree, step_verdict(tree, [21, 22, 30, 33, 34, 35]))
     tree = drafter.propose((*prompt, 20, 21, 22, 30), 5)
     assert tree.tokens[:4] == (30, 33, 34, 35)
@@ -249,7 +249,7 @@ def test_jacobi_settles_in_one_step_where_the_target_ignores_its_text() -> None:
         drafter = METHODS["jacobi"].build(material(prompt, seed=seed))
         lane = function_lane(prompt, drafter, lambda tokens: len(tokens) % VOCAB, num_draft=6, max_new_tokens=60)
         first = lane.step()
-        # Every guess but the refilled ones is right now.
+        # Every draft token but the refilled ones is right now.
         assert lane.step().verdict.accepted >= 6 - first.verdict.accepted
 
 
@@ -389,7 +389,7 @@ def test_unknown_options_and_lanes_list_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("n", "window", "guesses"), [(3, 5, 3), (5, 15, 15), (3, 1, 0), (16, 1, 0), (7, 4, 0), (4, 2, 9)]
 )
-def test_lookaheads_budget_is_the_most_that_it_drafts(n: int, window: int, guesses: int) -> None:
+def test_lookaheads_budget_is_its_largest_draft(n: int, window: int, guesses: int) -> None:
     """Were it more, a prompt that fits would be refused and every lane warmed up for trees that never come."""
     widest, row = 0, window + n - 3
     for stage in range(n - 2):

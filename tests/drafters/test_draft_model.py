@@ -61,14 +61,14 @@ def test_a_draft_and_the_rollback_by_hand() -> None:
     assert session.tokens == [5, 6, 7] and session.readings == []
     tree = drafter.propose((5, 6, 7, 5), 3)
     assert tree == TokenTree((5, 6, 7, 5), (-1, 0, 1, 2), (1.0, 0.5, 0.5, 0.5))
-    # The pending token and two guesses were read; the third stands at the end and was not.
+    # The pending token and two draft tokens were read, the last one was not.
     assert session.readings == [[5], [6], [7]]
     drafter.observe(tree, step_verdict(tree, [6, 9, 0, 0]))
     # 6 was kept, 9 said instead of 7: the cache goes back to 5 6 7 5 6, and 9 alone is new to it.
     tree = drafter.propose((5, 6, 7, 5, 6, 9), 2)
     assert session.readings[3:] == [[9], [9]] and tree.tokens == (9, 9, 9)
     assert session.tokens == [5, 6, 7, 5, 6, 9, 9]
-    # All kept: the last guess was not read before, nor was the bonus.
+    # All accepted: neither the last draft token nor the bonus was read before.
     tree = drafter.propose((5, 6, 7, 5, 6, 9, 9, 9, 5), 1)
     assert session.readings[5:] == [[9, 5]] and tree.tokens == (5, 6)
 
@@ -98,7 +98,7 @@ def test_the_cache_always_holds_the_text_and_the_draft() -> None:
 @pytest.mark.parametrize("num_draft", [1, 3, 8])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) -> None:
-    """Every guess is a forward of the smaller model; one of the tokens that are left is the target's own."""
+    """Every draft token is a forward of the smaller model; one of the remaining tokens is the bonus."""
     for limit in range(1, 14):
         model = CopyingModel()
         drafter = DraftModelDrafter(material(PROMPT, draft_model=model, params=SamplingParams(1.0)), sampled=sampled)
@@ -113,7 +113,7 @@ def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 9])
 def test_a_full_context_drafts_no_more(size: int) -> None:
-    """The prompt leaves room for the pending token and size - 4 guesses that are read; one more is not."""
+    """The prompt leaves room for the pending token and size - 4 draft tokens that are read; one more is not."""
     model = CopyingModel(size)
     drafter = DraftModelDrafter(material((5, 6, 7, 5), draft_model=model))
     assert drafter.propose((5, 6, 7, 5), 8).num_draft == size - 3
@@ -155,7 +155,7 @@ def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert step.timing.draft_ms >= 4 * step.tree.num_draft
 
 
-def test_its_prefill_is_told_and_on_no_clock() -> None:
+def test_its_prefill_is_reported_and_on_no_clock() -> None:
     """As the target's: measured by its second run, apart from the lane's own time."""
     readings: list[int] = []
 

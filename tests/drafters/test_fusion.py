@@ -40,7 +40,7 @@ def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **v
 
 
 def path_probs(tree: TokenTree) -> list[float]:
-    """The product of the probabilities on the way to each guess."""
+    """The path probability of each draft node."""
     assert tree.probs is not None
     found = [1.0]
     for node in range(1, len(tree)):
@@ -73,7 +73,7 @@ def test_nodes_are_ranked_by_their_path_probability() -> None:
 @settings(deadline=None)
 @given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
 def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) -> None:
-    """Every size of the uncut tree is tried; guesses below the price of the cheapest row are left out of both."""
+    """Every size of the uncut tree is tried; tokens below the cost floor are left out of both."""
     prompt = random_prompt(random.Random(seed))
     floor = StepCosts(CURVES[curve], budget).floor
     whole = fusion(prompt).propose(prompt, budget)
@@ -93,7 +93,7 @@ def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) ->
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 200), depth=st.integers(1, 5))
-def test_with_little_left_the_guesses_are_those_that_may_count(seed: int, depth: int) -> None:
+def test_near_the_length_limit_the_draft_can_count(seed: int, depth: int) -> None:
     """Best first as ever, of what is not too deep: nothing that was left out is likelier than what was taken."""
     prompt = random_prompt(random.Random(seed))
     whole, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
@@ -106,7 +106,7 @@ def test_a_dear_row_is_never_bought_and_a_cheap_one_always() -> None:
     prompt = [1, 2, 3, 4] * 6
     assert fusion(prompt, STEEP).propose(prompt, 40).num_draft == 0
     assert fusion(prompt, FREE).propose(prompt, 40).num_draft == 40
-    # Three guesses cost less than one or two.
+    # Three draft tokens cost less than one or two.
     assert fusion([1, 2, 3, 4] * 2, CLIFF).propose([1, 2, 3, 4] * 2, 3).num_draft in (0, 3)
 
 
@@ -119,15 +119,15 @@ def test_the_machine_that_was_not_measured_is_assumed() -> None:
     )
 
 
-def test_rows_that_a_lane_fills_up_are_paid_for_and_so_is_the_time_of_a_guess() -> None:
-    """Two and three rows are run as four. With a row of 1 ms a draft costs a tenth of it, and a guess a fiftieth."""
+def test_padded_rows_and_drafting_time_are_paid_for() -> None:
+    """Two and three rows are run as four. With a row of 1 ms a draft costs a tenth of it, and a node a fiftieth."""
     assert StepCosts(CLIFF, 4).costs == pytest.approx([1.0, 1.2, 1.2, 1.2, 1.275])
     slow = CostCurve(CLIFF.rows, CLIFF.ratio, (ContextCost(256, 1.0, CLIFF.ratio),))
     assert StepCosts(slow, 4).costs == pytest.approx([1.0, 1.32, 1.34, 1.36, 1.455])
 
 
 @pytest.mark.parametrize("measured", sorted(CURVES))
-def test_no_number_of_guesses_that_could_pay_is_passed_over(measured: str) -> None:
+def test_no_draft_size_that_could_pay_is_missed(measured: str) -> None:
     """Whether more can pay is decided at the corners of the curve: the same as at every number."""
     costs, chance = StepCosts(CURVES[measured], 40), random.Random(3)
     for _ in range(300):
@@ -141,7 +141,7 @@ def test_no_number_of_guesses_that_could_pay_is_passed_over(measured: str) -> No
 # Calibration and the cool-down.
 
 
-def test_trust_follows_what_came_true() -> None:
+def test_calibration_follows_hits() -> None:
     calibration = Calibration(3)
     assert calibration.factor(2, 0.5) == pytest.approx(0.9)
     for _ in range(40):
@@ -153,7 +153,7 @@ def test_trust_follows_what_came_true() -> None:
     assert calibration.factor(3, 0.9) * 0.9 == pytest.approx(Calibration.MAX_PROB)
 
 
-def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
+def test_drafts_that_do_not_pay_are_suspended_for_longer_each_time() -> None:
     cool_down, pauses, drafts = CoolDown(), [], 0
     while len(pauses) < 8:
         rested = 0
@@ -168,7 +168,7 @@ def test_drafts_that_do_not_pay_are_put_off_for_longer_each_time() -> None:
     assert cool_down.balance == CoolDown.MOST and cool_down.next_pause == CoolDown.SHORTEST
 
 
-def test_drafts_that_pay_are_never_put_off() -> None:
+def test_drafts_that_pay_are_never_suspended() -> None:
     cool_down = CoolDown()
     for tokens in [1, 1, 5] * 50:
         cool_down.record(tokens, 1.8)
@@ -176,7 +176,7 @@ def test_drafts_that_pay_are_never_put_off() -> None:
 
 
 def cost_of(drafter: Drafter, prompt: Sequence[int], said: Any, steps: int, curve: CostCurve) -> float:
-    """Mean cost of a step in which the target says what `said` makes of the context and the tree."""
+    """Mean cost of a step whose target tokens are `said` of the context and the tree."""
     context, cost = list(prompt), 0.0
     for _ in range(steps):
         tree = drafter.propose(context, 32)
@@ -189,8 +189,8 @@ def cost_of(drafter: Drafter, prompt: Sequence[int], said: Any, steps: int, curv
 
 
 @pytest.mark.parametrize("curve", [ASSUMED_CPU, CLIFF], ids=["cpu", "cliff"])
-def test_a_sure_source_that_is_always_wrong_costs_little(curve: CostCurve) -> None:
-    """A prompt of one loop makes every estimate sure; the target enters it anew at each step and never goes on."""
+def test_a_certain_source_that_is_always_wrong_costs_little(curve: CostCurve) -> None:
+    """A prompt of one loop makes every estimate certain; the target enters it again at each step and leaves it."""
     prompt = list(range(2, 12)) * 12
 
     def contrary(context: Sequence[int], tree: TokenTree) -> int:
@@ -216,7 +216,7 @@ def test_a_text_with_no_overlap_costs_what_vanilla_does(curve: CostCurve) -> Non
 # Sources.
 
 
-def test_the_corpus_is_asked_for_what_the_text_leaves_open() -> None:
+def test_the_corpus_gets_the_escape_mass_of_the_text() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[20, 21, 22]] * 9)
     assert 21 not in fusion([5, 20]).propose([5, 20], 8).tokens
@@ -226,7 +226,7 @@ def test_the_corpus_is_asked_for_what_the_text_leaves_open() -> None:
     assert fusion(own, corpus=corpus).propose(own, 8).tokens[1] == 6
 
 
-def test_earlier_outputs_are_remembered_and_their_ends_are_no_guess() -> None:
+def test_earlier_outputs_are_copied_and_their_ends_are_not_drafted() -> None:
     past = ((7, 8, 9), (7, 8, 9), (7, 8))
     tree = fusion([1, 7], past_outputs=past).propose([1, 7], 20)
     assert tree.tokens[1:3] == (8, 9) and min(tree.tokens) >= 0
@@ -268,7 +268,7 @@ def test_what_the_target_thought_likely_is_recycled() -> None:
     assert likely.tokens[0] == 9
     nine = TokenTree((9,), (-1,))
     drafter.observe(nine, step_verdict(nine, [6]))
-    # 6 was a rejected guess; the target would have gone on with 12, or 13.
+    # 6 was rejected; after it the target's likeliest were 12 and 13.
     first = drafter.propose([4, 5, 9, 6], 8)
     assert [first.tokens[node] for node in first.children[0].values()][:2] == [12, 13]
 
@@ -325,8 +325,8 @@ def test_the_curve_of_a_generation_reaches_it() -> None:
 # What the mutants of fusion asked for.
 
 
-def test_guesses_that_were_looked_at_and_do_not_pay_together_are_not_drafted() -> None:
-    """With three guesses as dear as one, the first is worth a look; those after it are too unlikely."""
+def test_candidates_that_do_not_pay_together_are_not_drafted() -> None:
+    """Three draft tokens cost as much as one: the first is a candidate, the next are too unlikely."""
     curve = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.3, 1.5, 5.0))
     prompt = [*(token for after in range(20, 30) for token in (5, after)), 3]
     drafter = fusion(prompt, curve)
@@ -343,7 +343,7 @@ def test_the_corpus_is_asked_with_the_two_tokens_before_each_guess() -> None:
     assert fusion([21], corpus=corpus).propose([21], 1).tokens == (21, 30)
 
 
-def test_what_two_sources_say_of_a_token_adds_up() -> None:
+def test_two_sources_of_a_token_add_up() -> None:
     """The text: 1/3, of which a tenth is not trusted; the corpus 3/5 of what that leaves."""
     corpus = NGramCounts()
     corpus.extend_apart([[1, 2]] * 3)
@@ -455,7 +455,7 @@ def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
         assert tree.tokens == (2, 4) and drafter.calibration.hits[1] == 4.6
 
 
-def test_frequent_tokens_are_trusted_as_they_came_true() -> None:
+def test_frequent_tokens_are_calibrated() -> None:
     """Two tokens that are none of them: half of what was expected twice did not come."""
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
@@ -466,7 +466,7 @@ def test_frequent_tokens_are_trusted_as_they_came_true() -> None:
     assert tree.tokens == (31, 2) and tree.probs == pytest.approx((1.0, 3.6 / 5.0 * 3 / 16))
 
 
-def test_frequent_tokens_are_looked_up_anew() -> None:
+def test_frequent_tokens_are_recounted() -> None:
     drafter = fusion([1, 2, 3])
     for token in range(100, 120):
         bare = drafter.propose([token], 0)
@@ -502,7 +502,7 @@ def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -
         drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [len(context) + 1]))
 
 
-def test_a_corpus_is_not_asked_unless_told_to() -> None:
+def test_the_corpus_is_off_by_default() -> None:
     assert FusionDrafter(material((1, 2), corpus=NGramCounts())).corpus is None
 
 

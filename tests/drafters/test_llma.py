@@ -81,7 +81,7 @@ def test_drafts_are_the_brute_force_ones(prompt: list[int], output: list[int], n
 
 
 def copied(prompt: list[int], text: list[int], longest: int, num_draft: int) -> list[int]:
-    """What follows the longest end of `text` at its first place in the prompt, if that goes on."""
+    """What follows the longest suffix of `text` at its first occurrence in the prompt, if anything."""
     for length in range(min(longest, len(text)), 0, -1):
         places = [at for at in range(length, len(prompt)) if prompt[at - length : at] == text[-length:]]
         if places:

@@ -1,7 +1,7 @@
 """Lookahead against the article's rule, written here from its own terms: rows, columns, keys, positions.
 
 The rule: the trunk is the current token and row 0; row l, column i stands at position base + l + i and sees trunk
-0..i and rows 1..l of column i; a guess sees the current token and its own n-gram so far; nothing else is seen.
+0..i and rows 1..l of column i; an n-gram sees the current token and itself so far, nothing else.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_mask_and_positions_are_the_published_ones(w: int, n: int, g: int) -> No
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS)
 def test_the_stages_of_filling_are_the_published_ones(w: int, n: int, g: int) -> None:
-    """While filling, every row is one token longer than its column count, and no guesses are verified."""
+    """While filling, every row is one token longer than its column count, and no n-grams are verified."""
     chance = random.Random(1)
     drafter = drafter_of(w, n, g, pool_from_prompt=True)
     pending = 5

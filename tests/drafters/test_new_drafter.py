@@ -42,7 +42,7 @@ class EchoDrafter:
         return TokenTree.chain(context[-1], echo[: max(0, budget)])
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing: the context tells."""
+        """Nothing: the context has it."""
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ from specrace.lab.score import ScoredLane, scorable_lanes
 from tests.parts import material, run_lane, tiny_target
 
 
-def told(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
-    """A step of a target that likes rows[token] after a token, and says the first of them."""
+def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
+    """A step of a target whose likeliest tokens after a token are rows[token]."""
     top = tuple(rows[token] for token in tree.tokens)
     return verify(tree, Scores(tuple(row[0] for row in top), top))
 
@@ -85,10 +85,10 @@ def test_the_draft_by_hand() -> None:
     drafter = RecyclingDrafter(material((4, 5)))
     tree = drafter.propose((4, 5), 7)
     assert tree.tokens == (5,)  # cold: nothing is known
-    drafter.observe(tree, told(tree, {5: (6, 7, 8)}))
+    drafter.observe(tree, verdict_of(tree, {5: (6, 7, 8)}))
     tree = drafter.propose((4, 5, 6), 7)
     assert tree.tokens == (6,)  # what follows 6 was not yet asked
-    drafter.observe(tree, told(tree, {6: (5, 9)}))
+    drafter.observe(tree, verdict_of(tree, {6: (5, 9)}))
     tree = drafter.propose((4, 5, 6, 5), 7)
     # After 5 came 6, 7, 8; after 6 came 5 and 9; after 5 again 6. The template asks for (1, 0) too: 7 is unknown.
     assert tree.tokens == (5, 6, 7, 8, 5, 9, 6)
@@ -101,7 +101,7 @@ def test_rejected_nodes_teach_too() -> None:
     drafter.successors = {5: (6, 7)}
     tree = drafter.propose((5,), 2)
     assert tree.tokens == (5, 6, 7)
-    drafter.observe(tree, told(tree, {5: (9, 6), 6: (1, 2), 7: (3, 4)}))  # the bonus is 9, 6 and 7 are rejected
+    drafter.observe(tree, verdict_of(tree, {5: (9, 6), 6: (1, 2), 7: (3, 4)}))  # the bonus is 9, 6 and 7 are rejected
     assert drafter.successors == {5: (9, 6), 6: (1, 2), 7: (3, 4)}
 
 
@@ -114,7 +114,7 @@ def test_of_a_token_at_several_nodes_the_accepted_one_counts() -> None:
     assert drafter.successors[6] == (9, 3)  # none accepted: the last
 
 
-def test_a_target_that_tells_its_token_only_or_not_even_that() -> None:
+def test_a_target_with_its_own_token_only_or_none() -> None:
     drafter = RecyclingDrafter(material((5,)))
     tree = TokenTree.chain(5)
     for token in (6, 7, -1, 8, 7):
@@ -144,7 +144,7 @@ ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tupl
 @given(st.lists(st.lists(ROWS, min_size=20, max_size=20), min_size=1, max_size=8), st.integers(0, 19))
 @settings(deadline=None)
 def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], budget: int) -> None:
-    """A target that says anything: the tree is the template's ranks looked up one by one."""
+    """Any target: the tree is the template's ranks looked up one by one."""
     drafter, known, context = RecyclingDrafter(material((0,))), dict[int, tuple[int, ...]](), [0]
     for rows in answers:
         tree = drafter.propose(context, budget)

@@ -68,7 +68,7 @@ def ranked(windows: Sequence[tuple[int, list[int]]], most: int) -> list[tuple[tu
 
 
 def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], shortest: int, longest: int) -> list[int]:
-    """The longest end of the context that goes on somewhere; none, []."""
+    """The longest suffix of the context with a continuation; [] for none."""
     for size in range(min(longest, len(context)), shortest - 1, -1):
         if places_by_scan(documents, context[len(context) - size :]):
             return list(context[len(context) - size :])
@@ -203,11 +203,11 @@ def test_the_workbench_indexes_its_documents_once() -> None:
     target = load_target()
     texts = ("The sky is blue.", "Why is the sky blue?")
     bench = Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
-    index = bench.suffixes()
-    assert bench.suffixes() is index
+    index = bench.tables.suffixes
+    assert bench.tables.suffixes is index
     ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert index.text.tolist() == [*ids[0], END, *ids[1], END]
-    assert bench.counts().row((ids[0][0],)) == {ids[0][1]: 1}
+    assert bench.tables.counts.row((ids[0][0],)) == {ids[0][1]: 1}
 
 
 def test_places_are_whole_numbers_even_where_there_are_none() -> None:

@@ -48,7 +48,7 @@ def test_q_is_a_distribution_a_guess_and_the_trees_probs_are_of_it(name: str, vo
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("params", [SamplingParams(1.0), SamplingParams(0.5), SamplingParams(1.3, top_p=0.9, top_k=3)])
 def test_q_is_what_was_drawn_from(name: str, vocab: int, params: SamplingParams) -> None:
-    """Frequencies of the second guess, given the first: the context has rolled on by then."""
+    """Frequencies of the second draft token, given the first, which is then its context."""
     drafts = drafter(name, vocab, params=params)
     drawn: dict[int, list[int]] = {}
     rows: dict[int, np.ndarray] = {}

@@ -18,7 +18,7 @@ def corpus(*texts: list[int]) -> CorpusRows:
     return CorpusRows(counts)
 
 
-def test_the_corpus_says_what_follows_two_tokens_and_of_the_rest_what_follows_one() -> None:
+def test_the_corpus_backs_off_from_two_tokens_to_one() -> None:
     """After 1 2: 3 once, so 1 / (1 + 2). After 2: 3 once and 4 twice, so 1/7 and 2/7 of the two thirds left."""
     rows = corpus([1, 2, 3], [5, 2, 4], [5, 2, 4])
     for _ in range(2):
@@ -30,7 +30,7 @@ def test_the_corpus_says_what_follows_two_tokens_and_of_the_rest_what_follows_on
     assert probs == pytest.approx({4: 2 / 7, 3: 1 / 7}) and rest == pytest.approx(4 / 7)
 
 
-def test_of_a_row_the_likeliest_eight_are_told() -> None:
+def test_a_row_has_its_likeliest_eight() -> None:
     texts = [[1, token] for token in range(10, 20)]
     probs, rest = corpus(*texts, [1, 19], [1, 18]).successors(0, 1)
     assert list(probs) == [18, 19, *range(10, 16)] and len(probs) == NUM_TOP
@@ -45,7 +45,7 @@ def test_a_row_is_read_once() -> None:
     assert rows.successors(0, 1) == first != rows.successors(0, 2)
 
 
-def test_what_the_target_said_is_halved_from_rank_to_rank() -> None:
+def test_recycled_estimates_halve_from_rank_to_rank() -> None:
     known = Recycled()
     assert known.successors(5) == ({}, 1.0)
     tree = TokenTree((5, 6, 6, 7), (-1, 0, 1, 0))
@@ -56,7 +56,7 @@ def test_what_the_target_said_is_halved_from_rank_to_rank() -> None:
     assert known.successors(6)[0] == {8: 0.25, 2: 0.125} and known.successors(7)[0] == {4: 0.25, 0: 0.125}
 
 
-def test_a_target_that_tells_its_token_only_is_learned_from_too() -> None:
+def test_a_target_with_its_own_token_only_is_learned_from_too() -> None:
     known = Recycled()
     tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))
     known.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
@@ -65,7 +65,7 @@ def test_a_target_that_tells_its_token_only_is_learned_from_too() -> None:
     assert known.rows[5] == tuple(range(NUM_TOP))
 
 
-def test_the_price_of_no_guess_is_one_and_hopeless_ones_have_a_floor() -> None:
+def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
     free = StepCosts(CostCurve((1, 9), (1.0, 1.0)), 8)
     assert free.costs == [1.0] * 9 and free.floor == StepCosts.LEAST and free.knots == [8]
     dear = StepCosts(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
@@ -76,14 +76,14 @@ def test_the_price_of_no_guess_is_one_and_hopeless_ones_have_a_floor() -> None:
     assert (none.costs, none.knots, none.floor) == ([1.0], [], 1.0)
 
 
-def test_a_draft_takes_time_and_each_guess_a_little_more() -> None:
+def test_a_draft_takes_time_and_each_node_a_little_more() -> None:
     curve = CostCurve((1, 9), (1.0, 1.0), (ContextCost(256, 2.0, (1.0, 1.0)),))
     assert StepCosts(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
     assert StepCosts(curve, 3).measured == [1.0] * 4
     assert step_costs(curve, 3) is step_costs(curve, 3)
 
 
-def test_trust_counts_what_was_expected_and_what_came() -> None:
+def test_calibration_counts_expected_hits_and_hits() -> None:
     calibration = Calibration(2)
     assert (calibration.hits, calibration.expected) == ([3.6] * 5, [4.0] * 5)
     calibration.update(1, 0.5, True)

@@ -18,11 +18,11 @@ TOKENS = st.lists(st.integers(0, 2), max_size=25)
 
 
 def test_the_draft_by_hand() -> None:
-    """After 7: 1 twice, 2 once, and the end of the text: 2/4. Then 1 goes on with 3 and with 4: 1/4 a path."""
+    """After 7: 1 twice, 2 once, and the end of the text: 2/4. After 1 come 3 and 4: 1/4 a path."""
     prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
     drafter = SuffixDrafter(material(prompt), factor=8)
     tree = drafter.propose(prompt, 8)
-    # The first of the equals, 3, is followed to where the text goes on: 7, 1 and so on, each seen once.
+    # The first of the equals, 3, is followed by 7, 1 and so on, each seen once.
     assert tree.tokens == (7, 1, 3, 7, 1, 4, 7, 2, 9) and tree.is_chain
     assert tree.probs == (1.0, 0.5, 0.5, *[1.0] * 6)
     assert tree.positions == (-1, *range(1, 9))
@@ -64,7 +64,7 @@ def test_past_outputs_are_a_second_text() -> None:
     prompt, past = (1, 2), ((1, 2, 3, 4), (2, 5))
     drafter = SuffixDrafter(material(prompt, past=past))
     tree = drafter.propose(prompt, 4)
-    # Nothing in the prompt goes on. 1 2 in the past was followed by 3, always; by 5 only after 2 alone.
+    # Nothing in the prompt has a continuation. 1 2 in the past was followed by 3, always; by 5 only after 2 alone.
     assert tree == TokenTree((2, 3, 4), (-1, 0, 1), (1.0, 1.0, 1.0), (-1, -1, -1))
     assert SuffixDrafter(material((4,), past=past)).propose((4,), 4).tokens == (4,)  # no draft runs into the next
     assert SuffixDrafter(material((4,), past=[(4,), (4, 6)])).propose((4,), 4).tokens == (4, 6)
@@ -192,7 +192,7 @@ def test_a_trees_match_is_as_short_as_brings_more() -> None:
     assert past.propose((1, 2), 2).tokens == (2, 3, 4)
 
 
-def test_of_a_trees_equal_matches_the_longer_is_told() -> None:
+def test_of_equal_trees_the_longer_match_is_noted() -> None:
     drafter = SuffixDrafter(material((1, 2), past=((1, 2, 3),)), depth=3, tree=True)
     tree = drafter.propose((1, 2), 8)
     assert tree.tokens == (2, 3) and drafter.note(tree).facts["matched tokens"] == 2

@@ -11,7 +11,7 @@ import pytest
 
 from specrace.core import clock
 from specrace.core.clock import waited_ms
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step, from_json, to_json
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
@@ -19,6 +19,7 @@ from specrace.engine import pace
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, long_share, pace_range, share_of_jumps
 from specrace.engine.race import race
+from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView, report
 from tests.engine.test_race import PROMPT, FunctionTarget

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from specrace.cli.terminal import badge
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step, from_json, to_json
+from specrace.core.events import Event, Finished, Started, Step
 from specrace.core.rejection import NOTE, Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, Material
 from specrace.engine.lane import Lane
 from specrace.engine.race import generate, race
+from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.draft_model import DraftModel
 from specrace.model.loading import trace_forwards
 from specrace.model.sampling import warp
 from specrace.model.target import Target
-from specrace.views.frames import RaceView
+from specrace.views.frames import RaceView, final_badge
 from tests.parts import tiny_target
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
@@ -148,7 +148,8 @@ def test_the_badge_says_what_is_the_same(events: list[Event]) -> None:
     assert "Every other lane printed the same text." in frame["headline"]
     finished = events[-1]
     assert isinstance(finished, Finished)
-    assert badge(finished.lanes[1], "float32").startswith(NOTE) and badge(finished.lanes[3], "float32") == "identical"
+    assert final_badge(finished.lanes[1], finished.stopped) == ("law", NOTE)
+    assert final_badge(finished.lanes[3], finished.stopped) == ("identical", "identical to vanilla")
 
 
 # The law, on a model.

@@ -199,7 +199,7 @@ def test_a_match_at_the_very_end_is_shortened_until_it_goes_on() -> None:
     trie = NGramTrie(6, [4, 5, 6, 9, 6])
     assert trie.match([9, 6]) is not None
     match = trie.match([6, 9, 6])
-    # "6 9 6" and "9 6" end the text; "6" alone goes on with 9.
+    # "6 9 6" and "9 6" end the text; only "6" has a continuation, 9.
     assert match is not None and match.length == 1
     assert trie.best(match, 6, 3).tokens == (6, 9, 6)
     assert NGramTrie(6, [1, 2]).match([2]) is None

@@ -8,8 +8,8 @@ import pytest
 
 from specrace.cli import app
 from specrace.core.errors import InputError
-from specrace.engine import recording
-from specrace.ui.gallery import Gallery, open_recorded, read_recording
+from specrace.ui.gallery import Gallery, open_recorded
+from specrace.views.audit import TERMINAL, read_recording
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
 FILES = sorted(RECORDINGS.glob("*.jsonl"))
@@ -43,12 +43,22 @@ def test_what_cannot_be_shown_is_left_out_and_logged(tmp_path: Path, caplog: pyt
 
 
 def test_a_visitor_s_file_is_a_reel_or_a_sentence() -> None:
-    good = {"name": "race.jsonl", "text": FILES[0].read_text(encoding="utf-8")}
-    assert json.loads(open_recorded(good)["reel"])["phase"] == "finished"
-    assert "race.jsonl" in open_recorded({**good, "text": "hello"})["error"]
-    assert len(open_recorded({"name": "x" * 10_000, "text": ""})["error"]) < 300
-    for odd in (None, "text", 7, [], {}, {"name": "a"}, {"name": 1, "text": 2}, {"name": "a", "text": None}):
-        assert set(open_recorded(odd)) == {"error"}
+    assert json.loads(open_recorded("race.jsonl", FILES[0].read_bytes()))["phase"] == "finished"
+    with pytest.raises(InputError, match=r"race\.jsonl, line 1"):
+        open_recorded("race.jsonl", b"hello")
+    with pytest.raises(InputError, match=r"race\.jsonl is not text"):
+        open_recorded("race.jsonl", b"\xff\xfe")
+    with pytest.raises(InputError) as caught:
+        open_recorded("x" * 10_000, b"")
+    assert len(str(caught.value)) < 300
+
+
+def test_a_file_that_is_cut_off_is_a_reel_that_says_so() -> None:
+    text = FILES[0].read_text(encoding="utf-8")
+    half = text[: len(text) // 2]
+    reel = json.loads(open_recorded("half.jsonl", half.encode()))
+    assert reel["phase"] == "stopped" and len(reel["steps"]) == half.count("\n") - 1
+    assert "cut off" in reel["headline"] and "cut off" in reel["pace"]["note"]
 
 
 def nested(levels: int, first: str, path: tuple[str, ...]) -> str:
@@ -79,12 +89,13 @@ def test_a_file_of_deep_json_is_a_sentence(
 ) -> None:
     """Opened by a visitor, in the gallery's folder, as what the page is to play, and in a terminal."""
     text = nested(levels, first, path)
-    assert "is no event of a race (" in open_recorded({"name": "deep", "text": text})["error"]
+    with pytest.raises(InputError, match="is no event of a race"):
+        open_recorded("deep", text.encode())
     file = tmp_path / "deep.jsonl"
     file.write_text(text, encoding="utf-8")
     assert Gallery.in_folder(tmp_path).cards == [] and "deep.jsonl" in caplog.text
     with pytest.raises(InputError, match="is no event of a race"):
-        recording.load(file)
+        read_recording(file, TERMINAL)
     assert app.main(["--replay", str(file)]) == 2
     said = capsys.readouterr().err
     assert str(file) in said and said.count("\n") == 1
@@ -94,13 +105,5 @@ def test_lone_surrogates_do_not_break_the_answer() -> None:
     lines = FILES[0].read_text(encoding="utf-8").split("\n")
     first = json.loads(lines[0])
     first["about"]["question"] = "half a \ud83e character"
-    answer = open_recorded({"name": "x", "text": "\n".join([json.dumps(first), *lines[1:]])})
-    answer["reel"].encode("utf-8")
-    assert json.loads(answer["reel"])["head"]["question"] == "half a \ud83e character"
-
-
-def test_a_file_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read_recording(tmp_path / "nothing.jsonl")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_recording(tmp_path)
+    reel = open_recorded("x", "\n".join([json.dumps(first), *lines[1:]]).encode())
+    assert json.loads(reel)["head"]["question"] == "half a \ud83e character"

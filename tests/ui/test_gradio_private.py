@@ -18,7 +18,8 @@ from starlette.testclient import TestClient
 
 from specrace.ui.gallery import Gallery
 from specrace.ui.gradio_private import QUEUE_PERIOD_S, EarlyHead, slow_queue
-from specrace.ui.page import build_replay, launch_options
+from specrace.ui.limits import Visitors
+from specrace.ui.page import build_replay, mount_options
 from specrace.ui.scripts import STATIC
 
 PAGE = "<!doctype html><html><head><script src=theirs></script></head><body>é <head></body></html>"
@@ -51,11 +52,11 @@ def test_all_else_passes_as_it_is() -> None:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestClient]:
-    """The app of a page as Gradio launches it."""
-    page = build_replay(Gallery())
-    page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
-    yield TestClient(page.app)
-    page.close(verbose=False)
+    """The app of a page as it is served."""
+    page, app = build_replay(Gallery()), Starlette()
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors()))
+    with TestClient(app) as client:
+        yield client
 
 
 def test_our_modules_run_before_gradio_s(served: TestClient) -> None:

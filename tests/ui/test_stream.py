@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +14,12 @@ import pytest
 from starlette.applications import Starlette
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step, Timing
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
-from specrace.ui.stream import PERIOD_S, frames, outcome, watch_route
-from specrace.ui.worker import MAX_WAITING, OUR_FAULT, Job, Worker
+from specrace.ui.stream import PERIOD_S, frames, outcome, waiting_for, watch_route
+from specrace.ui.worker import MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, Job, Run, Worker
 from specrace.workbench import Workbench
 
 BENCH = cast(Workbench, object())
@@ -80,11 +81,13 @@ async def collect(
 
 def test_a_race_ends_with_a_keyframe_that_has_the_results() -> None:
     worker = ready()
-    seen = asyncio.run(collect(worker, worker.submit("a", short)))
-    last, reel = seen[-2:]
+    job = worker.submit("a", short)
+    seen = asyncio.run(collect(worker, job))
+    last, reel = seen[-1], json.loads(job.reel)
     assert (last["kind"], last["phase"]) == ("key", "finished")
     assert [row["tokens"] for row in last["results"]] == [1]
-    assert (reel["kind"], reel["results"]) == ("reel", last["results"])
+    assert (reel["kind"], reel["race"]) == ("reel", job.number)
+    assert [row["tokens"] for row in reel["results"]] == [1]
 
 
 def test_frames_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +203,117 @@ def test_a_race_stopped_in_line_never_begins() -> None:
     worker.stop("b")
     first.stop()
     seen = asyncio.run(collect(worker, second))
-    assert not second.running
+    assert not second.events
     assert [frame["phase"] for frame in seen][-1] == "stopped"
+
+
+def test_races_of_one_page_take_one_place() -> None:
+    """Those that gave way are out of the line at once, so that nobody else is refused or told to wait for them."""
+    worker = ready()
+    first = worker.submit("a", endless)
+    clicks = [worker.submit("b", short) for _ in range(2 * MAX_WAITING)]
+    assert all(job.done and not job.events for job in clicks[:-1])
+    other = worker.submit("c", short)
+    assert worker.ahead(other) == 2
+    first.stop()
+    assert other.wait(LONG_S) and clicks[-1].events
+
+
+def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = ready()
+    first, second, third, last = (worker.submit(name, endless) for name in "abcd")
+    worker.stop("b")
+    assert second.done and worker.ahead(last) == 2
+    monkeypatch.setattr("specrace.ui.worker.CLAIM_LIMIT_S", -1.0)
+    worker.offer(third)
+    assert worker.ahead(last) == 1 and third.done and worker.claim(third.key) is None
+    last.stop()
+    first.stop()
+    assert first.wait(LONG_S)
+
+
+def test_an_api_client_has_a_few_places() -> None:
+    worker = ready()
+    jobs = [worker.submit("api", endless, for_page=False) for _ in range(MAX_API_RACES)]
+    with pytest.raises(InputError, match="in line already"):
+        worker.submit("api", short, for_page=False)
+    other = worker.submit("b", short)
+    worker.stop("api")
+    assert other.wait(LONG_S) and other.reel and not any(job.reel for job in jobs)
+
+
+def preparing(released: threading.Event) -> Run:
+    """A race that gets ready until it is released."""
+
+    def run(bench: Workbench, stop: Stop) -> Iterator[Event | str]:
+        while not released.is_set():
+            yield "Indexing your documents …"
+        yield from short(bench, stop)
+
+    return run
+
+
+def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.ui.worker.TURN_S", 0.0)
+    worker, released = ready(), threading.Event()
+    slow = worker.submit("a", preparing(released))
+    for name in "bcd":
+        assert worker.submit(name, short).wait(LONG_S)
+    assert not slow.done and waiting_for(worker, slow) == "Indexing your documents …"
+    released.set()
+    assert slow.wait(LONG_S) and len(slow.events) == 3
+
+
+@pytest.mark.parametrize("turn", [0.0, LONG_S])
+def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
+    """In its turn, and between two of them."""
+    monkeypatch.setattr("specrace.ui.worker.TURN_S", turn)
+    worker = ready()
+    slow = worker.submit("a", preparing(threading.Event()))
+    while not slow.message:
+        time.sleep(0.001)
+    other = worker.submit("b", endless)
+    worker.stop("a")
+    assert slow.wait(LONG_S) and not slow.events
+    while not other.events:
+        time.sleep(0.001)
+    worker.stop("b")
+    assert other.wait(LONG_S)
+
+
+def test_a_race_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specrace.ui.worker.RACE_LIMIT_S", 0.0)
+    worker = ready()
+    with pytest.raises(InputError, match="not ready within 0 seconds"):
+        asyncio.run(outcome(worker.submit("a", preparing(threading.Event()))))
+
+
+def test_a_race_that_cannot_be_replayed_says_so() -> None:
+    odd = replace(begin(), about={"roofline": float("nan")})
+
+    def run(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield from (odd, one_step(0), end())
+
+    worker = ready()
+    seen = asyncio.run(collect(worker, worker.submit("a", run)))
+    assert seen[-2]["results"] and seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_a_race_tells_of_other_work_of_the_server(disturbed: bool) -> None:
+    pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
+
+    def measured(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield from (begin(), one_step(0), replace(end(), pace=pace))
+
+    worker = ready()
+    since: list[float] = []
+    helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
+    worker.helper = helper
+    before = time.monotonic()
+    found = asyncio.run(outcome(worker.submit("a", measured)))["pace"]
+    assert found["note"] == (f"Steady. {OTHER_WORK}" if disturbed else "Steady.") and not found["disturbed"]
+    assert len(since) == 1 and before <= since[0] <= time.monotonic(), "asked of the race's own time"
 
 
 def test_the_line_is_bounded() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,12 +8,12 @@ from typing import Any
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.retrieval.documents import Document
+from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import load_embedder
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Retriever
-from specrace.ui.uploads import MAX_FILES, SESSIONS_KEPT, SessionBenches, read_uploads
+from specrace.ui.uploads import MAX_FILES, SESSIONS_KEPT, SessionBenches, Upload, read_uploads
 from specrace.workbench import Workbench
 
 
@@ -22,10 +23,20 @@ def put(folder: Path, name: str, text: str | bytes) -> str:
     return str(file)
 
 
-def test_uploads_become_documents(tmp_path: Path) -> None:
-    files = [put(tmp_path, "a.md", "# Owls\nOwls see at night."), put(tmp_path, "b.txt", "Bees dance.")]
-    documents = read_uploads(files)
-    assert [(each.name, each.title) for each in documents] == [("a.md", "Owls"), ("b.txt", "b")]
+def upload(files: list[str]) -> Upload:
+    """What a session reads."""
+    found = SessionBenches(lambda paths: read_uploads("", paths)).read("session", files)
+    assert found is not None
+    return found
+
+
+def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
+    files = [put(tmp_path, "a.md", "# Owls\nOwls see at night.\r\n"), put(tmp_path, "b.txt", "Bees dance.")]
+    found = upload(files)
+    documents, passages = found.parse()
+    assert documents == read_documents([Path(file) for file in files]) and found.skipped == ()
+    assert passages == [passage for document in documents for passage in split_passages(document)]
+    assert found.num_passages == len(passages) == 2
 
 
 @pytest.mark.parametrize(
@@ -35,22 +46,31 @@ def test_uploads_become_documents(tmp_path: Path) -> None:
         ("a.txt", b"\xff\xfe\x00", "not UTF-8"),
         ("a.txt", b"a\x00b", "NUL"),
         ("a.txt", "  \n ", "No text"),
-        ("a.txt", "x" * 2_000_001, "more than the 2,000,000"),
+        ("a.txt", "x" * 2_700_000, "a.txt has 2,700,000 bytes, and at most 2,000,000"),
     ],
 )
-def test_bad_uploads_are_refused_without_the_servers_paths(
+def test_bad_files_are_named_and_left_out_without_the_servers_paths(
     tmp_path: Path, name: str, content: str | bytes, words: str
 ) -> None:
+    bad, good = put(tmp_path, name, content), put(tmp_path, "good.txt", "Bees dance.")
     with pytest.raises(InputError, match=words) as caught:
-        read_uploads([put(tmp_path, name, content)])
-    assert str(tmp_path) not in str(caught.value)
+        upload([bad])
+    found = upload([bad, good])
+    assert [each.name for each in found.parse()[0]] == ["good.txt"]
+    assert found.skipped == (str(caught.value),) and name in found.skipped[0] and str(tmp_path) not in found.skipped[0]
+
+
+def test_files_are_read_as_far_as_there_is_room(tmp_path: Path) -> None:
+    sizes = {"a.txt": 1_500_000, "b.txt": 600_000, "c.txt": 500_000}
+    found = upload([put(tmp_path, name, "x " * (size // 2)) for name, size in sizes.items()])
+    assert [each.name for each in found.parse()[0]] == ["a.txt", "c.txt"] and "b.txt" in found.skipped[0]
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:
     files = [put(tmp_path, f"{number}.txt", "Some text.") for number in range(MAX_FILES + 1)]
-    assert len(read_uploads(files[:-1])) == MAX_FILES
+    assert len(upload(files[:-1]).parse()[0]) == MAX_FILES
     with pytest.raises(InputError, match="at most 20"):
-        read_uploads(files)
+        upload(files)
 
 
 @pytest.fixture(scope="module")
@@ -63,30 +83,64 @@ def shared() -> Workbench:
     return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
+def benches_here() -> SessionBenches:
+    return SessionBenches(lambda paths: read_uploads("", paths))
+
+
+def opened(benches: SessionBenches, session: str, shared: Workbench, files: list[str]) -> tuple[Workbench, list[str]]:
+    """The session's workbench, and what was told before each batch."""
+    told: list[str] = []
+    going = benches.open(session, shared, benches.read(session, files))
+    try:
+        while True:
+            told.append(next(going))
+    except StopIteration as over:
+        return over.value, told
+
+
 def test_a_session_s_documents_leave_the_shared_index_alone(tmp_path: Path, shared: Workbench) -> None:
-    benches = SessionBenches()
+    benches = benches_here()
     file = put(tmp_path, "owls.md", "Owls hear a mouse under the snow.")
-    own = benches.get("session", shared, [file])
+    own, _ = opened(benches, "session", shared, [file])
     assert own.target is shared.target
     assert [hit.passage.document for hit in own.retrieve("What do owls hear?")] == ["owls.md"]
     assert [hit.passage.document for hit in shared.retrieve("What do owls hear?")] == ["bread.md"]
-    assert benches.get("session", shared, []) is shared
+    assert opened(benches, "session", shared, []) == (shared, [])
 
 
 def test_a_session_is_indexed_again_only_when_its_documents_change(tmp_path: Path, shared: Workbench) -> None:
-    benches = SessionBenches()
-    file = put(tmp_path, "owls.md", "Owls hear well.")
-    first = benches.get("session", shared, [file])
-    assert benches.get("session", shared, [file]) is first
-    put(tmp_path, "owls.md", "Owls see well.")
-    assert benches.get("session", shared, [file]) is not first
+    benches = benches_here()
+    file, other = put(tmp_path, "owls.md", "Owls hear well."), put(tmp_path, "more.md", "Owls see well.")
+    first, _ = opened(benches, "session", shared, [file])
+    assert opened(benches, "session", shared, [file]) == (first, [])
+    assert opened(benches, "session", shared, [file, other])[0] is not first
+
+
+def test_an_upload_is_embedded_in_batches_of_which_each_may_be_the_last(tmp_path: Path, shared: Workbench) -> None:
+    """A race that is stopped asks for no further batch; the index is that of all in one."""
+    sizes: list[int] = []
+
+    def embed(texts: list[str]) -> Any:
+        sizes.append(len(texts))
+        return shared.embedder.embed(texts)
+
+    embedder: Any = SimpleNamespace(embed=embed)
+    counting, benches = replace(shared, embedder=embedder), benches_here()
+    file = put(tmp_path, "many.txt", "\n\n".join(f"Fact {number}. " + "word " * 100 for number in range(70)))
+    going = benches.open("session", counting, benches.read("session", [file]))
+    assert next(going) == "Indexing your documents: 0 of 70 passages …" and sizes == []
+    assert next(going) == "Indexing your documents: 32 of 70 passages …" and sizes == [32]
+    going.close()
+    own, told = opened(benches, "session", counting, [file])
+    assert sizes == [32, 32, 32, 6] and len(told) == 3
+    assert own.num_passages == 70 and own.retrieve("Fact 66")[0].passage.text.startswith("Fact 66.")
 
 
 def test_sessions_are_forgotten(tmp_path: Path, shared: Workbench) -> None:
-    benches = SessionBenches()
+    benches = benches_here()
     file = put(tmp_path, "owls.md", "Owls hear well.")
     for number in range(SESSIONS_KEPT + 3):
-        benches.get(f"session {number}", shared, [file])
+        opened(benches, f"session {number}", shared, [file])
     assert len(benches) == SESSIONS_KEPT
     benches.forget(f"session {SESSIONS_KEPT}")
     benches.forget("somebody else")

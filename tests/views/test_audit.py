@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specrace.core.errors import InputError
-from specrace.core.events import Finished, Started
-from specrace.engine.recording import load
-from specrace.views.audit import MAX_BYTES, open_recording
+from specrace.core.errors import MAX_MESSAGE, InputError
+from specrace.core.events import Finished, Started, Step
+from specrace.engine.recording import to_json
+from specrace.views.audit import PAGE, TERMINAL, Limits, open_recording, read_recording
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
 Rows = list[dict[str, Any]]
@@ -36,8 +37,8 @@ def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_the_recordings_that_ship_pass(path: Path) -> None:
-    events = open_recording(path.read_text(encoding="utf-8"), path.name)
-    assert events == load(path)
+    events = open_recording(path.read_bytes(), path.name)
+    assert events == read_recording(path) == read_recording(path, TERMINAL)
     assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
     assert {"question", "date", "model", "dtype", "device"} <= set(events[0].about)
 
@@ -49,7 +50,7 @@ def test_there_are_recordings_to_check() -> None:
 def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
     rows[0]["about"]["question"] = "one\u2028two\x85three"
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    first = open_recording(data, "x")[0]
+    first = open_recording(data.encode(), "x")[0]
     assert isinstance(first, Started) and first.about["question"] == "one\u2028two\x85three"
 
 
@@ -73,6 +74,8 @@ def differ(rows: Rows) -> None:
     last["verdict"]["path"] = last["verdict"]["path"][: len(last["emitted"])]
 
 
+CHECK = {"p": 0.5, "q": 0.5, "coin": 0.1}
+ROW = {"group": "", "label": "", "tokens": [1]}
 LIES: dict[str, Callable[[Rows], None]] = {
     "a speedup that the steps do not give": change("-1.lanes.3.speedup", 9.9),
     "tokens that were not emitted": change("-1.lanes.3.tokens", 4000),
@@ -103,6 +106,32 @@ LIES: dict[str, Callable[[Rows], None]] = {
     "a token that no model has": lambda rows: step_of(rows, "trie")["tree"]["tokens"].__setitem__(0, 10**30),
     "texts that do not belong to tokens": lambda rows: step_of(rows, "trie").__setitem__("texts", ["a"] * 50),
     "a text without end": lambda rows: step_of(rows, "trie")["texts"].__setitem__(0, "x" * 200_000),
+    "a time too small to draw": change("1.at_ms", 1e-320),
+    "a duration too small to draw": change("1.timing.draft_ms", 1e-320),
+    "a race of a month": change("-2.at_ms", 3e9),
+    "a prompt of fewer than no tokens": change("0.prompt_tokens", -1),
+    "more draft tokens than any lane": change("0.lanes.3.num_draft", 10**6),
+    "a path that is none": change("1.verdict.path", [0, 99]),
+    "no path": change("1.verdict.path", []),
+    "a path without its root": change("1.verdict.path", [1]),
+    "scores of another tree": change("1.verdict.scores.targets", [1, 2, 3, 4]),
+    "checks of no guess": lambda rows: step_of(rows, "vanilla").__setitem__("checks", [CHECK]),
+    "a note of another tree": lambda rows: step_of(rows, "trie")["note"].__setitem__("counts", [1] * 99),
+    "a note of many facts": lambda rows: step_of(rows, "trie")["note"].update(facts=dict.fromkeys("abcdefghi", 1)),
+    "a note of many rows": lambda rows: step_of(rows, "trie")["note"].__setitem__("rows", [ROW] * 25),
+    "a text that no step printed": change("-1.lanes.3.text", "Buy now."),
+    "a note that hides a difference": change("-1.lanes.3.note", "identical, trust me"),
+    "a verifier that hides a difference": change("0.lanes.3.verifier", "rejection"),
+    "an unknown verifier": change("0.lanes.3.verifier", "none"),
+    "an end that no step has": change("-1.lanes.3.end", "stopped"),
+    "a race that was not stopped": change("-1.stopped", True),
+    "an engine that is no text": change("0.about.engine", {"x": 1}),
+    "a name without end": change("0.lanes.3.lane", "x" * 100_000),
+    "a title without end": change("0.lanes.3.title", "x" * 200_000),
+    "a speedup of 400 digits": change("-1.lanes.3.speedup", 10**400),
+    "tokens of 400 digits": change("-1.lanes.3.tokens", 10**400),
+    "a score of 400 digits": change("0.about.passages.0.score", 10**400),
+    "a setting of 400 digits": change("0.about.settings.seed", 10**400),
 }  # fmt: skip
 
 
@@ -110,8 +139,8 @@ LIES: dict[str, Callable[[Rows], None]] = {
 def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str) -> None:
     LIES[lie](rows)
     with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
-        open_recording(text_of(rows), "odd.jsonl")
-    assert "\n" not in str(refusal.value)
+        open_recording(text_of(rows).encode(), "odd.jsonl")
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
 
 
 @pytest.mark.parametrize(
@@ -120,11 +149,83 @@ def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str)
 )
 def test_what_is_no_recording_is_refused_in_one_sentence(data: str) -> None:
     with pytest.raises(InputError, match=r"odd\.jsonl"):
-        open_recording(data, "odd.jsonl")
+        open_recording(data.encode(), "odd.jsonl")
 
 
-def test_half_a_race_and_a_giant_are_refused(rows: Rows) -> None:
-    with pytest.raises(InputError, match="not a whole race"):
-        open_recording(text_of(rows[:-1]), "odd.jsonl")
+def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Rows) -> None:
+    whole = text_of(rows)
+    text = whole[: len(whole) // 2]
+    *events, finished = open_recording(text.encode(), "cut.jsonl")
+    assert isinstance(finished, Finished) and finished.cut and finished.stopped
+    assert len(events) == text.count("\n")
+    for result in finished.lanes:
+        steps = [each for each in events if isinstance(each, Step) and each.lane == result.lane]
+        assert (result.steps, result.tokens) == (len(steps), sum(len(each.emitted) for each in steps))
+        assert result.identical and result.end == "stopped"
+    again = text_of([to_json(event) for event in [*events, finished]])
+    assert open_recording(again.encode(), "again.jsonl") == [*events, finished]
+
+
+def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
+    differ(rows)
+    finished = open_recording(text_of(rows[:-1]).encode(), "cut.jsonl")[-1]
+    assert isinstance(finished, Finished)
+    assert [lane.lane for lane in finished.lanes if lane.identical is False] == ["trie"]
+
+
+def test_what_is_too_large_is_refused(rows: Rows) -> None:
+    for limits, words in ((Limits(10**6, 3, 9999), "4 lanes"), (Limits(10**6, 6, 3), "3 steps")):
+        with pytest.raises(InputError, match=words):
+            open_recording(text_of(rows).encode(), "odd.jsonl", limits)
     with pytest.raises(InputError, match="larger than"):
-        open_recording(" " * (MAX_BYTES + 1), "odd.jsonl")
+        open_recording(b" " * (PAGE.size + 1), "odd.jsonl")
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2 * PAGE.size)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (Path.absolute, "cannot be read"),
+    "a folder": (Path.mkdir, "cannot be read"),
+    "a pipe that nobody writes to": (os.mkfifo, "no regular file"),
+    "a device without end": (endless, "no regular file"),
+    "a giant": (sparse, "larger than"),
+    "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\xff\xfe\x00"), "not text"),
+    "a name that is too long": (Path.absolute, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_is_no_file_of_a_race_is_refused_in_one_sentence(tmp_path: Path, kind: str) -> None:
+    make, words = FILES[kind]
+    path = tmp_path / ("x" * 5000 if "long" in kind else "odd.jsonl")
+    make(path)
+    with pytest.raises(InputError, match=words) as refusal:
+        read_recording(path)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) <= MAX_MESSAGE
+
+
+def test_a_file_that_grows_is_read_to_the_limit_and_no_further(tmp_path: Path, rows: Rows) -> None:
+    """Whatever size the file system gives: files of /proc are of size 0."""
+    path = tmp_path / "race.jsonl"
+    path.write_text(text_of(rows))
+    with pytest.raises(InputError, match="larger than"):
+        read_recording(path, Limits(1000, 6, 9999))
+    assert Path("/proc/kallsyms").stat().st_size == 0
+    with pytest.raises(InputError, match="larger than"):
+        read_recording(Path("/proc/kallsyms"), Limits(1000, 6, 9999))
+
+
+def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, rows: Rows) -> None:
+    rows[-1]["lanes"][0]["text"] = "é"
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path = tmp_path / "race.jsonl"
+    path.write_bytes(data[: data.index("é".encode(), len(data) - 9000) + 1])
+    finished = read_recording(path)[-1]
+    assert isinstance(finished, Finished) and finished.cut

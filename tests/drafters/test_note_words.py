@@ -1,4 +1,4 @@
-"""What each drafter tells of one draft, word for word; and that a drafter made without options has the listed ones."""
+"""Each drafter's note on one draft, word for word; and the defaults of the listed options."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_trigrams_note() -> None:
     assert len(bigram.note(bigram.propose((1, 2), 30)).rows) == 8
 
 
-def test_a_table_tells_six_continuations_and_none_before_the_text() -> None:
+def test_a_table_notes_six_continuations_and_none_before_the_text() -> None:
     prompt = [token for after in (2, 3, 4, 5, 6, 7, 8) for token in (1, after)]
     drafter = TrigramDrafter(material(prompt))
     row = drafter.note(drafter.propose((1,), 0)).rows[0]

@@ -1,0 +1,190 @@
+"""`replay`: the page's own check before anything is shown, nothing that steers the terminal, and a race that is cut."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.cli.terminal import CleanConsole, Terminal
+from specrace.drafters import METHODS
+from specrace.ui import page
+from specrace.views.audit import read_recording
+from specrace.views.colours import HUES, lane_hues
+from specrace.views.frames import RaceView
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDING = ROOT / "assets" / "recordings" / "six-lanes.jsonl"
+# Sets the window's title, clears the screen, rings, and starts a control sequence in one character.
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\x07\u202e"
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return [json.loads(line) for line in RECORDING.read_text(encoding="utf-8").split("\n") if line]
+
+
+def write(path: Path, rows: Rows) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def full_of_escapes(rows: Rows) -> Rows:
+    """A race that passes every check, with ESCAPES in every text."""
+    about = rows[0]["about"]
+    for name in ("question", "date", "model", "dtype", "device", "engine"):
+        about[name] = ESCAPES + str(about.get(name))
+    for passage in about["passages"]:
+        passage |= {"title": ESCAPES, "document": ESCAPES}
+    for lane in rows[0]["lanes"]:
+        lane["title"] += ESCAPES
+    for row in rows[1:-1]:
+        row["texts"][0] += ESCAPES
+        row["pieces"] = [ESCAPES + piece for piece in row["pieces"]]
+    rows[0]["lanes"][1]["lane"] = rows[-1]["lanes"][1]["lane"] = f"bi{ESCAPES}"
+    for row in rows[1:-1]:
+        if row["lane"] == "bigram":
+            row["lane"] = f"bi{ESCAPES}"
+    for lane in rows[-1]["lanes"]:
+        steps = [row for row in rows[1:-1] if row["lane"] == lane["lane"]]
+        lane["text"] = "".join(text for row in steps for text in row["texts"]).strip()
+    figures = {"probes": 1, "probe_ms": 1.0, "low": 1.0, "high": 1.0, "jumps": 0.0, "waited_ms": 0.0, "threads": 1}
+    rows[-1]["pace"] = figures | {"disturbed": False, "note": ESCAPES}
+    return rows
+
+
+def test_no_text_of_a_recording_steers_the_terminal(main_here, tmp_path: Path, rows: Rows) -> None:
+    file = write(tmp_path / "hostile.jsonl", full_of_escapes(rows))
+    for arguments in (("--speed", "1000"), ("--json",)):
+        done = main_here("replay", file, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert not set("\x1b\x07\x9b\u202e") & set(done.stdout)
+    assert json.loads(done.stdout)["lanes"][1]["lane"] == f"bi{ESCAPES}"
+
+
+def terminal() -> tuple[Terminal, io.StringIO]:
+    """A terminal of 110 by 40 that shows no colours, and what was printed on it."""
+    out = io.StringIO()
+    return Terminal(CleanConsole(file=out, width=110, height=40, force_terminal=True, color_system=None)), out
+
+
+def test_no_text_of_a_recording_steers_the_live_picture(tmp_path: Path, rows: Rows) -> None:
+    shown, out = terminal()
+    for event in read_recording(write(tmp_path / "hostile.jsonl", full_of_escapes(rows))):
+        shown.add(event)
+    shown.console.print(shown.render())
+    assert "·]0;owned" in out.getvalue()
+    assert not set("\x1b\x07\x9b\u202e") & set(out.getvalue())
+
+
+def test_the_live_picture_is_the_page_s_frame() -> None:
+    shown, out = terminal()
+    view = RaceView()
+    for event in read_recording(RECORDING)[:200]:
+        shown.add(event)
+        view.add(event)
+    out.truncate(0)
+    shown.console.print(shown.render())
+    picture, frame = out.getvalue(), view.keyframe()
+    for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
+        meters = lane["meters"]
+        assert info["title"] in picture
+        assert f"{meters['speedup']:5.2f}x  {meters['tokens_per_s']:5.0f} tokens/s" in picture
+        assert f"{meters['accepted']}/{meters['drafted']}" in picture
+        assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
+
+
+def test_a_lane_has_one_colour_on_the_page_and_in_the_terminal() -> None:
+    style, hues = page.page_style(), lane_hues(METHODS)
+    for number in range(len(METHODS)):
+        method = page._describe_method(number)
+        assert f'[data-hue="{method["hue"]}"] {{ --hue: {hues[method["lane"]]}; }}' in style
+    assert hues["an unknown lane"] == HUES[-1] and style.count("--hue: #") == len(HUES)
+
+
+def test_a_recording_that_is_cut_plays_to_the_cut_and_says_so(main_here, tmp_path: Path) -> None:
+    data = RECORDING.read_bytes()
+    (tmp_path / "cut.jsonl").write_bytes(data[: len(data) // 2])
+    done = main_here("replay", tmp_path / "cut.jsonl", "--speed", "1000")
+    assert done.returncode == 0 and "The recording is cut off here" in done.stdout
+    done = main_here("replay", tmp_path / "cut.jsonl", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["stopped"] is True
+
+
+def bent(path: str, value: Any) -> Callable[[Rows], None]:
+    """A change at "row.key.key", the row by its number."""
+
+    def apply(rows: Rows) -> None:
+        *way, last = path.split(".")
+        place: Any = rows
+        for key in way:
+            place = place[int(key) if isinstance(place, list) else key]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return apply
+
+
+HOSTILE: dict[str, Callable[[Rows], None]] = {
+    "a question that is no text": bent("0.about.question", 5),
+    "no question": bent("0.about.question", []),
+    "passages that are none": bent("0.about.passages", 7),
+    "a passage without a score": bent("0.about.passages", [{"title": "t", "document": "d", "text": "x"}]),
+    "a score that is a text": bent("0.about.passages.0.score", "high"),
+    "a step of no lane": bent("1.lane", "ghost"),
+    "an endless time": bent("1.at_ms", float("inf")),
+    "a time that is no number": bent("1.at_ms", float("nan")),
+    "a month": bent("-2.at_ms", 3e9),
+    "a time of 400 digits": bent("1.at_ms", 10**400),
+    "tokens of 400 digits": bent("-1.lanes.0.tokens", 10**400),
+    "a speedup of 400 digits": bent("-1.lanes.0.speedup", 10**400),
+    "a name of 100 kB": bent("1.lane", "x" * 100_000),
+    "900 levels": bent("0.about.x", json.loads("[" * 900 + "]" * 900)),
+    "no lane": bent("0.lanes", []),
+    "origins that are none": bent("0.about.origins", [5]),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_is_one_short_sentence_and_exit_2(main_here, tmp_path: Path, rows: Rows, kind: str) -> None:
+    HOSTILE[kind](rows)
+    done = main_here("replay", write(tmp_path / "hostile.jsonl", rows), "--speed", "1000")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and len(done.stderr) < 400
+
+
+@pytest.mark.parametrize("file", ["/dev/zero", "/dev/tty", "{tmp}", "{tmp}/pipe"])
+def test_what_is_no_file_is_refused_at_once(main_here, tmp_path: Path, file: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = main_here("replay", file.format(tmp=tmp_path))
+    assert (done.returncode, done.stdout) == (2, "") and "cannot be read" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_closed_output_is_no_failure(more: tuple[str, ...]) -> None:
+    words = [sys.executable, "-m", "specrace", "replay", str(RECORDING), "--speed", "1000", *more]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_its_codec_a_replay_is_refused_in_a_sentence(main_here, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("msgspec", "specrace.views.audit"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "specrace.engine.recording")
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    done = main_here("replay", RECORDING)
+    assert done.returncode == 2 and "msgspec" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_console_prints_no_control_character() -> None:
+    out = io.StringIO()
+    CleanConsole(file=out, width=200).print(ESCAPES, "é 日本 🦉\nnext")
+    assert not set("\x1b\x07\x9b\u202e") & set(out.getvalue()) and "é 日本 🦉\nnext" in out.getvalue()

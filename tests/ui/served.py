@@ -1,0 +1,188 @@
+"""The whole app over loopback, on a bench without a model: its races go on until they are stopped."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specrace.cli import app as front_door
+from specrace.core.events import Event
+from specrace.ui import serve
+from specrace.ui.guard import Hosts
+from specrace.ui.server import Server, open_sockets, run
+from specrace.ui.worker import Worker
+from tests.ui.test_stream import endless
+
+# Nothing takes so long: where it is over, a test fails that would else wait for ever.
+LONG_S = 300.0
+LANES = ["vanilla", "trie"]
+
+
+class Bench:
+    """`begun` and `ended` are set by a race."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+        self.documents: list[Any] = []
+        self.embedder = SimpleNamespace(embed=lambda texts: np.eye(len(texts), 8, dtype=np.float32))
+
+    def on(self, documents: list[Any], _index: Any) -> Bench:
+        """The bench on a visitor's documents."""
+        self.documents = documents
+        return self
+
+    def ask(self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
+        """A race that ends when it is told to."""
+        self.begun.set()
+        try:
+            yield from endless(None, stop)  # type: ignore[arg-type]
+        finally:
+            self.ended.set()
+
+
+@dataclass
+class Answer:
+    """What the server sent."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body's value."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Served:
+    """A running app."""
+
+    port: int
+    folder: Path
+    bench: Bench = field(default_factory=Bench)
+    worker: Worker | None = None
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection of its own."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S)
+
+    def connect_raw(self) -> socket.socket:
+        """A connection that speaks no HTTP by itself."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=LONG_S)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """One request; a body that is no bytes goes as JSON. Headers are named with underscores."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
+            body = json.dumps(body).encode()
+            named.setdefault("Content-Type", "application/json")
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def upload(self, files: Mapping[str, bytes], **headers: str) -> Answer:
+        """Upload files as the page does."""
+        mark, parts = "a-boundary", []
+        for name, content in files.items():
+            parts.append(
+                f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'.encode()
+            )
+            parts.append(content + b"\r\n")
+        body = b"".join([*parts, f"--{mark}--\r\n".encode()])
+        kind = f"multipart/form-data; boundary={mark}"
+        return self.ask("POST", "/gradio_api/upload", body, Content_Type=kind, **headers)
+
+    def race(self, session: str = "a-session", files: list[str] | None = None, **changes: Any) -> Any:
+        """Start a race as the page does; where to watch it, or the sentence that refuses it."""
+        config = self.ask("GET", "/config").json()
+        function = max(config["dependencies"], key=lambda each: len(each["inputs"]))
+        values = [component_value(config, number, files, changes) for number in function["inputs"]]
+        join = {"data": values, "fn_index": function["id"], "session_hash": session}
+        assert self.ask("POST", "/gradio_api/queue/join", join).status == 200
+        for line in self.ask("GET", f"/gradio_api/queue/data?session_hash={session}").text.splitlines():
+            message = json.loads(line.removeprefix("data: ")) if line else {}
+            if message.get("msg") == "process_completed":
+                output = message["output"]
+                return json.loads(output["data"][0]) if message["success"] else output["error"]
+        raise AssertionError("it was never completed")
+
+    @contextmanager
+    def watching(self, key: str) -> Iterator[http.client.HTTPResponse]:
+        """What a page sees of its race."""
+        connection = self.connect()
+        connection.request("GET", f"/gradio_api/race/{key}")
+        try:
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+    def files(self) -> list[str]:
+        """The names of all files that visitors have left."""
+        return sorted(each.name for each in self.folder.rglob("*") if each.is_file())
+
+
+def component_value(config: Any, number: int, files: list[str] | None, changes: Mapping[str, Any]) -> Any:
+    """What the page sends of a component; `changes` by the component's label."""
+    props = next(each["props"] for each in config["components"] if each["id"] == number)
+    if props.get("elem_id") == "files":
+        return [{"path": path, "meta": {"_type": "gradio.FileData"}} for path in files] if files else None
+    if props.get("elem_id") == "question":
+        return changes.get("Question", "Why?")
+    return changes.get(props.get("label"), props.get("value"))
+
+
+@contextmanager
+def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
+    """The app in a thread of this process."""
+    bench = bench or Bench()
+    options = front_door.parse(arguments)
+    front_door.check(options)
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setenv("GRADIO_TEMP_DIR", folder)
+        patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
+        patch.setattr(serve, "loader", lambda _: lambda _report: bench)
+        sockets = open_sockets("127.0.0.1", None)
+        app, worker, leave = serve.build_app(options, Hosts(given=options.allowed_hosts))
+        assert worker is not None
+        worker.start()
+        server = Server(app, leave)
+        thread = threading.Thread(target=run, args=[server, sockets])
+        thread.start()
+        try:
+            yield Served(sockets[0].getsockname()[1], Path(folder), bench, worker)
+        finally:
+            server.should_exit = True
+            thread.join(LONG_S)
+            assert worker.join(LONG_S)
+
+
+def main() -> int:
+    """`python app.py` with such a bench."""
+    serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
+    return front_door.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""What one visitor may ask for, what nobody waits for, and what the log keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.ui import limits
+from specrace.ui.limits import Limits, Rate, Visitors, visitor_of
+from specrace.ui.server import Discreet
+from tests.ui.served import LANES, LONG_S, Served, serving
+
+CALL = "/gradio_api/call/v2/race_result"
+ASKED = {"question": "Why?", "lanes": LANES, "max_new_tokens": 50}
+SECRET = "the visitor's own words"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """The app, strict."""
+    with serving("--races-per-minute", "3", "--uploads-per-hour", "4", "--race-tokens", "50") as app:
+        yield app
+
+
+def test_a_rate_counts_the_last_period_of_each_visitor() -> None:
+    now = 0.0
+    rate = Rate(3, 60.0, clock=lambda: now)
+    assert rate.take("a", 2) and not rate.take("a", 2) and rate.take("a") and rate.take("b", 3)
+    now = 59.9
+    assert not rate.take("a")
+    now = 60.0
+    assert rate.take("a", 3) and not rate.take("a")
+
+
+def test_a_rate_forgets_visitors_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "VISITORS_KEPT", 2)
+    rate = Rate(1, 60.0, clock=lambda: 0.0)
+    assert all(rate.take(name) for name in "abc") and not rate.take("c") and rate.take("a")
+
+
+def test_a_visitor_has_one_address_or_a_network_of_them() -> None:
+    assert visitor_of("2001:db8::1") == visitor_of("2001:db8::2") != visitor_of("2001:db8:0:1::1")
+    assert visitor_of("192.0.2.1") != visitor_of("192.0.2.2")
+    assert visitor_of(None) == "" and visitor_of("testclient") == "testclient"
+
+
+def test_races_are_counted_over_a_visitor_s_sessions(served: Served) -> None:
+    for number in range(3):
+        assert "key" in served.race(f"session-{number}", **{"New tokens": 50})
+    assert "started 3 races within a minute" in served.race("another", **{"New tokens": 50})
+    assert len(served.files()) == 0
+
+
+def test_answers_are_no_longer_than_the_server_allows(served: Served) -> None:
+    assert "51; this server allows at most 50" in served.race(**{"New tokens": 51})
+    config = served.ask("GET", "/config").json()
+    slider = next(each["props"] for each in config["components"] if each["props"].get("label") == "New tokens")
+    assert slider["maximum"] == slider["value"] == 50
+
+
+def test_uploads_are_counted(served: Served) -> None:
+    assert served.upload({"a.md": b"A.", "b.md": b"B.", "c.md": b"C."}).status == 200
+    answer = served.upload({"d.md": b"D.", "e.md": b"E."})
+    assert answer.status == 429 and "More than 4 files" in answer.text
+    assert served.files() == ["a.md", "b.md", "c.md"]
+
+
+def test_a_race_on_uploads_leaves_no_other_file(served: Served) -> None:
+    paths = served.upload({"owls.md": b"Owls hear."}).json()
+    race = served.race(files=paths, **{"New tokens": 50})
+    with served.watching(race["key"]):
+        assert served.bench.begun.wait(LONG_S)
+    assert [each.name for each in served.bench.documents] == ["owls.md"]
+    assert served.files() == ["owls.md"]
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "https://192.0.2.1/a.md", "{}/../a.md"])
+def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
+    file = path.format(served.folder)
+    refusal = served.race(files=[file], **{"New tokens": 50})
+    assert refusal == "A file must be uploaded before it is raced on."
+    assert not served.bench.begun.is_set()
+    assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
+
+
+def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLAIM_LIMIT_S", 0.0)
+    served.ask("POST", CALL, ASKED)
+    assert served.bench.begun.wait(LONG_S) and served.bench.ended.wait(LONG_S)
+
+
+def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RETURN_LIMIT_S", 0.0)
+    event = served.ask("POST", CALL, ASKED).json()["event_id"]
+    with served.connect_raw() as plug:
+        plug.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert served.bench.begun.wait(LONG_S) and not served.bench.ended.is_set()
+    assert served.bench.ended.wait(LONG_S)
+
+
+def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However late within the time that there is."""
+    visitors = Visitors(Limits())
+
+    async def read() -> str:
+        result = asyncio.ensure_future(visitors.wanted("a", asyncio.sleep(0.02, "done")))
+        with visitors.reading("a"):
+            return await result
+
+    monkeypatch.setattr(limits, "CLAIM_LIMIT_S", LONG_S)
+    assert asyncio.run(read()) == "done"
+    monkeypatch.setattr(limits, "CLAIM_LIMIT_S", 0.0)
+    monkeypatch.setattr(limits, "LOOK_S", 0.0)
+    with pytest.raises(InputError, match="Nobody waits"):
+        asyncio.run(visitors.wanted("b", asyncio.sleep(LONG_S)))
+
+
+def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
+    with serving("--queue", "1") as app:
+        config = app.ask("GET", "/config").json()
+        status = next(each["id"] for each in config["components"] if each["props"].get("elem_id") == "status-host")
+        watching = [each for each in config["dependencies"] if status in each["outputs"]]
+        assert watching and not any(each["queue"] for each in watching)
+        for number in range(3):
+            body = {"data": [], "fn_index": watching[0]["id"], "session_hash": f"session-{number}"}
+            assert "state" in app.ask("POST", "/gradio_api/run/predict", body).json()["data"][0]
+
+
+@pytest.mark.parametrize("label", ["Lanes", "New tokens", "Verifier", "Model", "Seed", "Draft tokens"])
+def test_what_a_visitor_sends_is_not_logged(label: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with serving() as app:
+        refusal = app.race(**{label: SECRET})
+        assert isinstance(refusal, str) and len(refusal) < 200
+    heard = capfd.readouterr()
+    assert SECRET not in heard.out + heard.err
+
+
+def test_a_failure_is_logged_without_its_message(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of hostile bodies too, over which Gradio's own code stumbles."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Discreet())
+    logging.getLogger().addHandler(handler)
+    try:
+        with serving() as app:
+            for path, body in (
+                ("queue/join", {"data": SECRET, "fn_index": 0, "session_hash": SECRET}),
+                ("queue/join", {"data": [SECRET], "fn_index": 99999, "session_hash": SECRET}),
+                ("component_server", {"data": 1, "component_id": SECRET, "session_hash": SECRET, "fn_name": SECRET}),
+                (f"call/{SECRET.replace(' ', '%20')}", {"data": [SECRET]}),
+                ("call/race_result", {"data": [SECRET] * 3}),
+                ("call/v2/race_result", {"question": SECRET, "lanes": [SECRET]}),
+                ("run/predict", {"data": [{SECRET: SECRET}], "fn_index": 0, "session_hash": "a"}),
+            ):
+                app.ask("POST", f"/gradio_api/{path}", body)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    heard = capfd.readouterr()
+    assert SECRET not in heard.out + heard.err
+    assert "KeyError" in heard.err
+
+
+def test_a_logged_failure_names_its_types_and_its_place() -> None:
+    try:
+        try:
+            raise ValueError(SECRET)
+        except ValueError as error:
+            raise KeyError(SECRET) from error
+    except KeyError as error:
+        told = Discreet().formatException((type(error), error, error.__traceback__))
+    assert SECRET not in told
+    assert told.index("ValueError") < told.index("KeyError") and "test_limits.py" in told
