@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--limit", type=int, help="only the first so many prompts")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
     parser.add_argument(
         "--forget-outputs", action="store_true", help="no lane may draft from the outputs of the prompts before"

@@ -93,7 +93,7 @@ def _show(curve: CostCurve, result: dict[str, Any]) -> None:
         table.add_row(str(rows), *ratios, str(padded) if padded != rows else "")
     out.print(table)
     for each in curve.contexts:
-        out.print(f"One row behind {each.context} tokens takes {each.row_ms:.2f} ms.")
+        out.print(f"One row after {each.context} tokens takes {each.row_ms:.2f} ms.")
     sizes = {lane: " or ".join(map(str, dict.fromkeys(found.values()))) for lane, found in result["num_draft"].items()}
     out.print(f"Draft tokens a step: {', '.join(f'{lane} {size}' for lane, size in sizes.items())}.")
     kept = result["file"]
