@@ -231,13 +231,7 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
     identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
     result = LaneResult(
         lane=lane.info.lane,
-        tokens=own.tokens,
-        steps=own.steps,
-        tau=own.tau,
-        drafted_per_step=own.drafted_per_step,
-        acceptance_rate=own.acceptance_rate,
-        decode_ms=own.decode_ms,
-        tokens_per_s=own.tokens_per_s,
+        **own.figures(),
         speedup=own.speedup(vanilla.metrics),
         identical=identical,
         first_difference=None,
