@@ -2,9 +2,9 @@
 
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie", max_new_tokens=64)  # doctest: +SKIP
 
-`generate` prepares its arguments as ever, hands the loop to us, and gets what its own loop would have given: the
-same tokens under greedy decoding; under sampling, text of the same law (the draws are ours, keyed by a seed).
-Whatever would make the two differ is refused with a ValueError.
+`generate` prepares its arguments, we run the decoding loop. Under greedy decoding the output is that of transformers'
+own loop; under sampling it has the same distribution, drawn with a seed of ours. Settings under which the two would
+differ raise ValueError.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
+from torch import Tensor
 from transformers import (
     EosTokenCriteria,
     GenerationConfig,
@@ -41,15 +44,12 @@ from specrace.model.sampling import draw_seed
 from specrace.model.target import Target
 from specrace.ngrams.sources import Sources
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-# What `generate` hands on and the target does by itself.
+# Arguments that `generate` passes on and the target makes itself.
 _OURS = {"attention_mask", "position_ids", "cache_position", "past_key_values", "use_cache", "logits_to_keep"}
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 _MODES = ("dola_layers", "penalty_alpha")
 _EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-# Model -> the state in which its trees were checked, so that they are checked once.
+# Model -> (dtype, device, attention) with which its tree attention was checked.
 _CHECKED: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
 
 
@@ -72,11 +72,10 @@ def custom_generate(
 ) -> Any:
     """Decode one sequence with `method`; returns ids [1, prompt + new], as `generate` does.
 
-    The keyword arguments are given to `generate` itself: a lane's name, its `num_draft` (None: from the cost `curve`,
-    or the method's own) and drafter `options`; what it may draft from beside the prompt (the counts and suffix index of
-    a corpus, `past` outputs, a `draft_model`); and the `seed` of a sampled text (None: drawn from torch's own
-    generator, so that `torch.manual_seed` reproduces it).
-    Raises ValueError for more than one sequence, and for settings under which drafts would change the output.
+    The keyword arguments are given to `generate` itself: a lane's name, `num_draft` (None: from the cost `curve`, or
+    the method's default) and drafter `options`; its `sources` and `draft_model`; the `seed` under sampling (None: drawn
+    from torch's generator, so `torch.manual_seed` reproduces the output). Raises ValueError for more than one sequence
+    and for settings that drafts cannot obey.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
@@ -86,35 +85,30 @@ def custom_generate(
         target = _open_target(model, ends.eos_ids, draft_model)
         length = input_ids.shape[1]
         new = max(1, ends.max_length - length)
-        given = options or {}
-        spec = RaceSpec((method,), num_draft=num_draft, options={method: given})
+        near = None if curve is None else curve.near(length)
+        spec = RaceSpec((method,), num_draft=num_draft, options={method: options or {}})
+        planned = plan_lane(spec, method, target.device_type, near).num_draft
         steps = generate(
             target,
             method,
             input_ids[0].tolist(),
             max_new_tokens=new,
-            num_draft=_num_draft(target, method, spec, curve, length, new),
+            # Near the end of the model's context a smaller draft is better than none.
+            num_draft=max(0, min(planned, target.max_context - length - new)),
             sources=sources,
             curve=curve,
             **asdict(params),
-            **given,
+            **(options or {}),
         )
         tokens = (token for step in steps for token in step.emitted)
         ids = _collect(input_ids, new, tokens, ends.others, _own_streamer(streamer, input_ids))
     return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
 
 
-def _num_draft(target: Target, method: str, spec: RaceSpec, curve: CostCurve | None, length: int, new: int) -> int:
-    """Draft tokens a step; near the end of the model's context a smaller draft is better than none."""
-    near = None if curve is None else curve.near(length)
-    return max(0, min(plan_lane(spec, method, target.device_type, near).num_draft, target.max_context - length - new))
-
-
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:
-    """Ids [1, prompt + new] up to the first token at which a criterion fires, each shown to the streamer."""
-    ids = prompt.new_zeros((1, prompt.shape[1] + room))
+    """Ids [1, prompt + new] up to the first token at which a criterion fires; each goes to the streamer."""
     length = prompt.shape[1]
-    ids[:, :length] = prompt
+    ids = torch.nn.functional.pad(prompt, (0, room))
     for token in tokens:
         ids[0, length] = token
         length += 1
@@ -129,7 +123,7 @@ def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: Stoppin
 
 @dataclass(frozen=True)
 class _Ends:
-    """What ends a text: the end-of-text tokens and the length, which the lane knows, and all `others`."""
+    """What ends the output: end-of-text tokens and the length, which the lane checks, and the `others`."""
 
     eos_ids: frozenset[int]
     max_length: int
@@ -137,29 +131,25 @@ class _Ends:
 
     @classmethod
     def of(cls, criteria: Sequence[Any], config: GenerationConfig) -> _Ends:
-        """Taken from the criteria, for it is they that `generate` obeys."""
+        """Read from the criteria, which are what `generate` obeys."""
         lengths = [each.max_length for each in criteria if type(each) is MaxLengthCriteria]
-        eos_ids = (each.eos_token_id.flatten().tolist() for each in criteria if type(each) is EosTokenCriteria)
+        eos_ids = [each.eos_token_id.flatten().tolist() for each in criteria if type(each) is EosTokenCriteria]
         others = [each for each in criteria if type(each) not in (MaxLengthCriteria, EosTokenCriteria)]
-        return cls(
-            frozenset(token for ids in eos_ids for token in ids),
-            min(lengths, default=config.max_length),
-            StoppingCriteriaList(others),
-        )
+        length = min(lengths, default=config.max_length)
+        return cls(frozenset(chain.from_iterable(eos_ids)), length, StoppingCriteriaList(others))
 
 
 def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingParams:
-    """The rule that these processors amount to. Raises ValueError for any that a draft's nodes could not obey."""
+    """The parameters that these processors amount to. Raises ValueError for others than temperature, top-k, top-p."""
     values: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
     before = -1
     for processor in processors:
         kind = type(processor)
-        # It only shifts all scores of a row by the same amount.
         if kind is LogitNormalization:
-            continue
+            continue  # shifts all logits of a row by the same amount
         name = kind.__name__
         if kind not in _WARPERS:
-            raise ValueError(f"{name} depends on the text so far or is not known to specrace; leave it out.")
+            raise ValueError(f"{name} depends on earlier tokens or is not known to specrace; leave it out.")
         if _WARPERS.index(kind) <= before:
             raise ValueError(f"{name} comes twice or too late; specrace warps by temperature, then top-k, then top-p.")
         before = _WARPERS.index(kind)
@@ -174,7 +164,7 @@ def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None)
 
 
 def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
-    """Raises ValueError unless there is one unpadded sequence of tokens and nothing else that the model would read."""
+    """Raises ValueError unless one unpadded sequence of tokens is the model's only input."""
     if input_ids.ndim != 2 or input_ids.shape[0] != 1:
         raise ValueError(f"specrace decodes one sequence at a time and was given {input_ids.shape[0]}.")
     length = input_ids.shape[1]
@@ -193,7 +183,7 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
 
 
 def _refuse_modes(config: GenerationConfig) -> None:
-    """Raises ValueError for ways to generate that are not plain greedy decoding or sampling, and for their extras."""
+    """Raises ValueError for other modes than greedy decoding and sampling, and for outputs beside the ids."""
     if (config.num_beams or 1) > 1:
         raise ValueError(f"specrace decodes greedily or samples; it has no beam search (num_beams={config.num_beams}).")
     for name in _MODES:
@@ -205,11 +195,11 @@ def _refuse_modes(config: GenerationConfig) -> None:
 
 
 def _own_streamer(given: Any, input_ids: Tensor) -> Any:
-    """The streamer to show tokens to; the prompt it has seen, or is shown now.
+    """The streamer for the output, which has had the prompt or gets it now.
 
-    transformers (5.17 and 5.23) shows the prompt to the `streamer` that `generate` was given, but does not pass it on
-    to a callable. So it is looked up where it is: in the call of `generate` that we are called from. One that is bound
-    to `custom_generate` itself (by `functools.partial`) has seen nothing yet.
+    transformers (5.17 and 5.23) gives the prompt to the `streamer` argument of `generate` but does not pass it on to a
+    callable, so it is read from the frame of the calling `generate`. A streamer bound to `custom_generate` itself (by
+    `functools.partial`) has had nothing yet.
     """
     code = inspect.unwrap(GenerationMixin.generate).__code__
     frame = inspect.currentframe()
@@ -223,7 +213,7 @@ def _own_streamer(given: Any, input_ids: Tensor) -> Any:
 
 
 def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None) -> Target:
-    """The model as a target, checked at its first use to score trees as it decodes. Raises InputError."""
+    """The model as a target, whose tree attention is checked at its first use. Raises InputError."""
     target = Target(model)
     target.eos_ids, target.drafting = eos_ids, draft_model
     refuse_unsupported(model.config, target.name)
@@ -236,7 +226,7 @@ def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | 
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """The model without dropout, and afterwards as it was."""
+    """Restore the training flag of every module afterwards."""
     training = [module for module in model.modules() if module.training]
     try:
         yield
@@ -247,7 +237,7 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """An InputError as the ValueError that callers of `generate` expect."""
+    """Raise InputError as the ValueError that callers of `generate` expect."""
     try:
         yield
     except InputError as error:

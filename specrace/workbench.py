@@ -1,4 +1,4 @@
-"""A target, documents and a retriever, and the way from a question to the events of a race."""
+"""A target, documents and a retriever: from a question to the events of a race."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ MAX_QUESTION_CHARACTERS = 2000
 class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
-    `curve` is the cost curve that was measured here before, if any; the lanes' draft sizes come from it.
-    With `keep_outputs` the latest answers stay, for drafters that learn from past outputs, but never from an answer to
-    the same question.
+    `curve` is the cached cost curve of this machine, if any; it sets the lanes' draft sizes. With `keep_outputs`
+    drafters may draft from earlier answers, but never from an answer to the same question.
     """
 
     target: Target
@@ -49,7 +48,7 @@ class Workbench:
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
-    # As it was asked for: "auto" may spread another model otherwise.
+    # As requested: "auto" may place another model differently.
     device: str = "cpu"
     tables: CorpusTables = field(init=False)
 
@@ -70,9 +69,9 @@ class Workbench:
         followers: Followers | None = None,
         report: Callable[[str], object] = str,
     ) -> Workbench:
-        """Load everything, telling `report` what is being done; with `followers` the model is split among processes.
+        """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model.
 
-        Raises InputError for what cannot be used.
+        Raises InputError for a model, device, dtype or documents that cannot be used.
         """
         report("Reading the documents")
         texts = read_documents(documents)
@@ -82,14 +81,12 @@ class Workbench:
         embedder = load_embedder()
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
-        curve = load_cached(target.describe())
+        retriever, curve = Retriever(index, embedder), load_cached(target.describe())
         _freeze_garbage()
-        return cls(
-            target, texts, Retriever(index, embedder), embedder, curve=curve, keep_outputs=keep_outputs, device=device
-        )
+        return cls(target, texts, retriever, embedder, curve, keep_outputs, device=device)
 
     def on(self, documents: list[Document], index: PassageIndex) -> Workbench:
-        """A workbench with the same models and embedder on other documents; it has no past."""
+        """A workbench with the same models and embedder on other documents, without earlier answers."""
         return replace(self, documents=documents, retriever=Retriever(index, self.embedder), outputs=PastOutputs())
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
@@ -97,7 +94,7 @@ class Workbench:
         return self.with_target(load_target(model, device=self.device, dtype=dtype))
 
     def with_target(self, target: Target) -> Workbench:
-        """A workbench on the same documents with another target, which may have other tokens."""
+        """A workbench on the same documents with another target, possibly of another tokenizer."""
         curve = load_cached(target.describe())
         _freeze_garbage()
         return replace(self, target=target, curve=curve, outputs=PastOutputs())
@@ -110,15 +107,14 @@ class Workbench:
     def retrieve(self, question: str, top: int = 4) -> list[Hit]:
         """The passages for a question. Raises InputError for a blank or overlong one, and for a `top` out of bounds."""
         if len(question) > MAX_QUESTION_CHARACTERS:
-            raise InputError(
-                f"The question has {len(question)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}."
-            )
+            size = len(question)
+            raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
         return self.retriever.retrieve(question, top=SETTINGS["passages"].check(top))
 
     def ask(
         self, question: str, spec: RaceSpec, *, top: int = 4, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[Event]:
-        """Retrieve, build the prompt, race; every event with its texts."""
+        """Retrieve, build the prompt, race; the events have their texts."""
         began = time.perf_counter()
         hits = self.retrieve(question, top)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
@@ -130,19 +126,11 @@ class Workbench:
             "retrieve_ms": retrieve_ms,
             **describe_prompt(prompt, hits),
             "past_outputs": len(past),
+            "roofline": self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2),
         }
-        about["roofline"] = self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2)
-        narrate = Narrator(self.target.tokenizer)
-        output: list[int] = []
-        for event in race(
-            self.target,
-            prompt.tokens,
-            spec,
-            sources=replace(self.sources(spec), past=past),
-            about=about,
-            curve=self.curve,
-            stop=stop,
-        ):
+        narrate, output = Narrator(self.target.tokenizer), list[int]()
+        sources = replace(self.sources(spec), past=past)
+        for event in race(self.target, prompt.tokens, spec, sources=sources, about=about, curve=self.curve, stop=stop):
             if isinstance(event, Step) and event.lane == "vanilla":
                 output += event.emitted
             yield narrate(event)
@@ -150,7 +138,7 @@ class Workbench:
             self.outputs.add(output, prompt.tokens, question)
 
     def sources(self, spec: RaceSpec) -> Sources:
-        """Counts and suffix index of all documents, each only where a lane of the race drafts from it."""
+        """Counts and suffix index of all documents, each only if a lane drafts from it."""
         fusion = "fusion" in spec.lanes and plan_lane(spec, "fusion", self.target.device_type).options["corpus"]
         counts = self.tables.counts if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
         return Sources(counts, self.tables.suffixes if "rest" in spec.lanes else None)
@@ -158,8 +146,8 @@ class Workbench:
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.
 
-        A model without a chat template follows no instruction and may be as small as one of characters: of the
-        passages it gets the best that its context has room for, one at least.
+        A model without a chat template follows no instructions and may have a short context: it gets as many of the
+        best passages as fit, at least one.
         """
         tokenizer = self.target.tokenizer
         prompt = build_prompt(tokenizer, question, hits)
@@ -169,7 +157,7 @@ class Workbench:
         return prompt, hits
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
-        """Whether the model takes the prompt with an answer and the largest draft."""
+        """Whether the prompt, an answer and the largest draft fit the context."""
         size = len(prompt.tokens)
         curve = None if self.curve is None else self.curve.near(size)
         largest = largest_draft(spec, self.target.device_type, curve)
@@ -183,26 +171,17 @@ class Workbench:
 
 
 def _freeze_garbage() -> None:
-    """Freeze the garbage collector, so that its pauses are not timed.
-
-    Unfrozen first: among what was frozen before may be a model that nobody uses any longer.
-    """
+    """Freeze the garbage collector, so that its pauses are not timed. Unfreeze first, to free a replaced model."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
 def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:
-    """Passages, and each prompt token's place in them, as JSON: what a page needs to show where a draft came from."""
+    """Passages, and each prompt token's place in them, as JSON, to show where a draft came from."""
     passages = [
-        {
-            "document": hit.passage.document,
-            "title": hit.passage.title,
-            "start": hit.passage.start,
-            "text": hit.passage.text,
-            "score": hit.score,
-            "sentences": [asdict(sentence) for sentence in hit.sentences],
-        }
+        {name: getattr(hit.passage, name) for name in ("document", "title", "start", "text")}
+        | {"score": hit.score, "sentences": [asdict(sentence) for sentence in hit.sentences]}
         for hit in hits
     ]
     origins = [None if o is None else [o.passage, o.start, o.end] for o in prompt.origins]

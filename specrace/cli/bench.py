@@ -1,4 +1,4 @@
-"""`python -m specrace bench`: how fast the lanes are on this machine, beside transformers' own decoding."""
+"""`python -m specrace bench`: the speed of the lanes on this machine, against transformers' own decoding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
-from specrace.core.files import read_text
+from specrace.core.files import explained, read_text
 from specrace.core.settings import SETTINGS
 from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS, find_method
@@ -41,23 +41,21 @@ SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 def add_parser(commands: Any) -> None:
     """Add `bench` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("bench", help="measure lanes, and transformers beside them, on many prompts")
+    parser = commands.add_parser("bench", help="measure lanes, and transformers' own decoding, on many prompts")
     parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help='{"question"}, {"prompt"} or {"prompt_ids"}')
-    parser.add_argument("--limit", type=int, help="only the first so many prompts")
+    parser.add_argument("--limit", type=int, help="the most prompts to read")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
-    parser.add_argument(
-        "--forget-outputs", action="store_true", help="no lane may draft from the outputs of the prompts before"
-    )
-    parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="random weights follow transcripts")
+    parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
+    parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="a random model follows transcripts")
     parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and show. Raises InputError for what the user can mend."""
+    """Measure and show. Raises InputError."""
     spec = _spec(options)
     _check(options)
     bench, prompts, decode = (_scripted if options.scripted else _asked)(options, spec)
@@ -74,14 +72,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _spec(options: argparse.Namespace) -> RaceSpec:
-    """The race's, but that a script is followed by every lane that can."""
+    """The spec of the arguments; a scripted bench runs by default every lane that can follow a script."""
     if options.scripted and options.lanes == ",".join(LANES):
         options.lanes = ",".join(name for name in METHODS if not unscriptable(name))
     return race_spec(options)
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises InputError before anything is loaded."""
+    """Check the arguments before anything is loaded. Raises InputError."""
     for name, most in (("repetitions", MAX_REPETITIONS), ("limit", None)):
         value = getattr(options, name)
         if value is not None and not 1 <= value <= (most or value):
@@ -106,7 +104,7 @@ def _peer_names(options: argparse.Namespace) -> list[str]:
 
 
 def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
-    """The bench on a real model, its prompts, and how their outputs read."""
+    """The bench on a real model, its prompts, and the function that decodes outputs."""
     from specrace.lab.calibrate import calibrate
     from specrace.lab.peers import make_peers
 
@@ -133,7 +131,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
 
 
 def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
-    """The bench on a model of a published shape with random weights, whose choices follow transcripts."""
+    """The bench on a model of a published shape with random weights, whose outputs follow transcripts."""
     from specrace.model.scripted import load_scripted
 
     quiet_model_library()
@@ -154,11 +152,11 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
 
 
 def unscriptable(name: str) -> str:
-    """Why a lane cannot be measured on a script, "" where it can."""
+    """Why a lane cannot follow a script; "" where it can."""
     method = find_method(name)
     if name in DRAFTING_FROM_DOCUMENTS:
         return "it drafts from documents, and a transcript has none"
-    return needs_target(method) or ("it learns from what the model says beside the text" if method.scored_as else "")
+    return needs_target(method) or ("it learns from tokens off the accepted path" if method.scored_as else "")
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
@@ -174,15 +172,14 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
 
 
 def _read_line(path: Path, number: int, text: str) -> dict[str, Any]:
-    try:
+    line = None
+    with suppress(ValueError, RecursionError):
         line = json.loads(text)
-    except (ValueError, RecursionError):
-        line = None
     if not isinstance(line, dict) or len({"question", "prompt", "prompt_ids"} & set(line)) != 1:
         raise InputError(f'{path}, line {number}: give an object with one of "question", "prompt" and "prompt_ids".')
     for name in ("question", "prompt"):
         if name in line and not (isinstance(line[name], str) and line[name].strip()):
-            raise InputError(f"{path}, line {number}: {name} is no text.")
+            raise InputError(f"{path}, line {number}: {name} is not a text.")
     ids = line.get("prompt_ids", [0])
     if not (isinstance(ids, list) and ids and all(type(token) is int for token in ids)):
         raise InputError(f"{path}, line {number}: prompt_ids is no list of whole numbers.")
@@ -190,7 +187,7 @@ def _read_line(path: Path, number: int, text: str) -> dict[str, Any]:
 
 
 def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: int) -> BenchPrompt:
-    """A line's prompt: through the retriever, as plain text, or as it is."""
+    """The prompt of a line: ids, plain text, or a question for the retriever."""
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
@@ -202,7 +199,7 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: i
 
 
 def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
-    """What the figures need beside them: model, machine, versions, settings, command, date."""
+    """The conditions of the figures: model, machine, versions, settings, command, date."""
     target, spec = bench.target, bench.spec
     about = target.describe()
     followers = options.followers
@@ -221,20 +218,20 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
             "cost_curve": bench.curve and bench.curve.as_json(),
             "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
         },
-        "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; of a peer what "
-        "follows its first output. run: the wall clock of everything, prefill included.",
+        "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; for a peer the time "
+        "after its first tokens. run: the wall clock of the whole run, with prefill.",
     }
 
 
 def without_folders(argument: str) -> str:
-    """An argument as it is written down: of an absolute path the last part, for its folders are this machine's own."""
+    """An argument for the record: of an absolute path only the last part, since its folders are private."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
 
 
 def _processor() -> str:
-    """The processor's name, as Linux tells it, else what Python knows."""
+    """The processor's name from Linux, else from Python."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(errors="replace").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -243,7 +240,7 @@ def _processor() -> str:
 
 @contextmanager
 def _progress(prompts: int, contestants: int, repetitions: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error while a terminal watches."""
+    """A progress bar, if standard error is a terminal."""
     notes = console(stderr=True)
     with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
         # A prompt is a warm-up, and in each repetition every contestant and one race.
@@ -252,12 +249,10 @@ def _progress(prompts: int, contestants: int, repetitions: int) -> Iterator[Call
 
 
 def write(folder: Path, found: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
-    """bench.json, bench.csv (a row for each repetition) and bench.md. Raises InputError where that is not possible."""
-    try:
+    """bench.json, bench.csv (a row for each repetition) and bench.md. Raises InputError if they cannot be written."""
+    with explained(folder, "--out"):
         folder.mkdir(exist_ok=True)
         (folder / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         (folder / "bench.md").write_text(markdown(found), encoding="utf-8")
         with (folder / "bench.csv").open("w", newline="", encoding="utf-8") as stream:
             csv.writer(stream).writerows(csv_rows(results))
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror}); choose another --out.") from error

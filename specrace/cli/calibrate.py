@@ -1,4 +1,4 @@
-"""`python -m specrace calibrate`: what verifying k rows costs on this machine, and the draft sizes that follow."""
+"""`python -m specrace calibrate`: the cost of verifying k rows on this machine, and the resulting draft sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specrace.cli.arguments import add_model_arguments
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
-from specrace.core.files import check_destination
+from specrace.core.files import check_destination, explained
 from specrace.core.shipped import BUNDLED_MODEL
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -21,16 +21,16 @@ from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
 
 def add_parser(commands: Any) -> None:
     """Add `calibrate` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("calibrate", help="measure what verifying k rows costs; sets the lanes' draft sizes")
+    parser = commands.add_parser("calibrate", help="measure the cost of verifying k rows; sets the lanes' draft sizes")
     add_model_arguments(parser)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each number of rows is measured")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each number of rows")
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the curve there, too, for score")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the curve to this file, for score")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, or read what was measured before, and show it. Raises InputError for what the user can mend."""
+    """Measure the curve, or read it from the cache, and show it. Raises InputError."""
     if not 1 <= options.rounds <= MAX_ROUNDS:
         raise InputError(f"--rounds is {options.rounds}; give 1 to {MAX_ROUNDS}.")
     if options.out is not None:
@@ -42,14 +42,14 @@ def run(options: argparse.Namespace) -> int:
 
     model = options.model or BUNDLED_MODEL
     target = load_target(model, device=options.device, dtype=options.dtype, followers=options.followers)
-    curve = calibrate(
-        target,
-        refresh=options.refresh,
-        rounds=options.rounds,
-        report=lambda message: notes.print(f"{message} ...", style="dim"),
-    )
+
+    def show_progress(message: str) -> None:
+        notes.print(f"{message} ...", style="dim")
+
+    curve = calibrate(target, refresh=options.refresh, rounds=options.rounds, report=show_progress)
     if options.out is not None:
-        write(curve, options.out)
+        with explained(options.out):
+            curve.save(options.out)
     result = report(curve, target.device_type)
     if options.json:
         print_json(result)
@@ -58,16 +58,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def write(curve: CostCurve, path: Path) -> None:
-    """The curve as a file of the user's. Raises InputError where it cannot be written."""
-    try:
-        curve.save(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
-
-
 def report(curve: CostCurve, device: str) -> dict[str, Any]:
-    """The curve, where it is kept, and the draft size that each lane takes from it."""
+    """The curve, its cache file, and the draft size that each lane takes from it."""
     file = cache_file(curve.about)
     spec = RaceSpec(tuple(METHODS))
     budgets = {
@@ -79,7 +71,7 @@ def report(curve: CostCurve, device: str) -> dict[str, Any]:
 
 
 def _show(curve: CostCurve, result: dict[str, Any]) -> None:
-    """A table of ratios, and under it what follows from them."""
+    """A table of ratios, and below it the draft sizes."""
     out = console()
     about = curve.about
     out.print(
@@ -97,4 +89,4 @@ def _show(curve: CostCurve, result: dict[str, Any]) -> None:
     sizes = {lane: " or ".join(map(str, dict.fromkeys(found.values()))) for lane, found in result["num_draft"].items()}
     out.print(f"Draft tokens a step: {', '.join(f'{lane} {size}' for lane, size in sizes.items())}.")
     kept = result["file"]
-    out.print(f"Kept in {kept}." if kept else "It could not be kept: the cache folder is not writable.")
+    out.print(f"Kept in {kept}." if kept else "Not kept: the cache folder is not writable.")

@@ -1,4 +1,4 @@
-"""`python -m specrace lanes`: what can be raced, and every option with its bounds."""
+"""`python -m specrace lanes`: every lane, and its options with their bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from specrace.drafters import METHODS
-from specrace.drafters.base import Flag
+from specrace.drafters.base import Flag, Option
 
 
 def add_parser(commands: Any) -> None:
@@ -17,20 +17,16 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List what can be raced."""
-    rows: list[dict[str, Any]] = []
-    for method in METHODS.values():
-        entries: list[dict[str, Any]] = []
-        for option in method.options:
-            entry: dict[str, Any] = {
-                "name": f"{method.name}.{option.name}",
-                "default": option.default,
-                "help": option.bounds.help,
-            }
-            if not isinstance(option.bounds, Flag):
-                entry |= {"low": option.bounds.low, "high": option.bounds.high}
-            entries.append(entry)
-        rows.append({"lane": method.name, "title": method.title, "summary": method.summary, "options": entries})
+    """List the lanes."""
+    rows: list[dict[str, Any]] = [
+        {
+            "lane": method.name,
+            "title": method.title,
+            "summary": method.summary,
+            "options": [_describe(method.name, option) for option in method.options],
+        }
+        for method in METHODS.values()
+    ]
     if options.json:
         print(json.dumps({"lanes": rows}))
         return 0
@@ -40,3 +36,9 @@ def run(options: argparse.Namespace) -> int:
             bounds = f"{entry['low']} to {entry['high']}" if "low" in entry else "true or false"
             print(f"    {entry['name']:28} {entry['help']} ({bounds}; default {entry['default']})")
     return 0
+
+
+def _describe(lane: str, option: Option) -> dict[str, Any]:
+    bounds = option.bounds
+    limits = {} if isinstance(bounds, Flag) else {"low": bounds.low, "high": bounds.high}
+    return {"name": f"{lane}.{option.name}", "default": option.default, "help": bounds.help, **limits}

@@ -19,6 +19,7 @@ from specrace.cli.arguments import add_setting, lane_names, lane_options
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
+from specrace.core.files import explained
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.lab.logs import Tokenize, TranscriptFile
@@ -159,14 +160,11 @@ def report(
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """The groups as a table. Raises InputError where it cannot be written."""
-    try:
-        with path.open("w", newline="", encoding="utf-8") as handle:
-            writer = csv.DictWriter(handle, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
+    """The groups as a table. Raises InputError if it cannot be written."""
+    with explained(path), path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 COLUMNS = {

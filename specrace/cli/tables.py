@@ -1,4 +1,4 @@
-"""The bench's figures as a table: on the terminal, as Markdown, as CSV."""
+"""The bench's figures as a table: in the terminal, as Markdown, as CSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specrace.lab.bench import PromptResult
 
 
 def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
-    """A head, then every single measurement."""
+    """A header, then every measurement."""
     yield ["prompt", "decoder", "repetition", "tokens", "steps", "decode_ms", "interleaved_ms", "run_ms", "loop_tokens"]
     for each in results:
         for name, runs in each.runs.items():
@@ -26,21 +26,12 @@ def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
 
 
 HEAD = (
-    "decoder",
-    "tokens/s",
-    "speedup",
-    "tokens/step",
-    "drafted",
-    "accepted",
-    "spread",
-    "whole run",
-    "of limit",
-    "badge",
-)
+    "decoder", "tokens/s", "speedup", "tokens/step", "drafted", "accepted", "spread", "whole run", "of limit", "badge",
+)  # fmt: skip
 
 
 def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The table's cells: lanes, then peers."""
+    """The table's rows: lanes, then peers."""
     base = found["lanes"][0]["tokens_per_s"]
     for lane in found["lanes"]:
         yield (
@@ -62,7 +53,7 @@ def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _speedup(lane: Mapping[str, Any]) -> str:
-    """With its range over the repetitions, if there was more than one."""
+    """The speedup, with its range over several repetitions."""
     low, high = lane["speedup_low"], lane["speedup_high"]
     return f"{lane['speedup']:.2f}x" + (f" ({low:.2f}-{high:.2f})" if low is not None else "")
 
@@ -78,7 +69,7 @@ def _badge(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def sentences(found: Mapping[str, Any]) -> Iterator[str]:
-    """What stands under the table."""
+    """The sentences below the table."""
     for each in found["comparisons"]:
         yield (
             f"{each['lane']} against {each['peer']}: {each['decode']:.2f}x its decode tokens per second, "
@@ -92,19 +83,19 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
             f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {found['counted_prompts']}."
         )
     for each in found["loops"]:
-        yield f"Left out, for its output repeats itself: prompt {each['id']} ({each['loop_tokens']} tokens)."
+        yield f"Left out, because its output loops: prompt {each['id']} ({each['loop_tokens']} tokens)."
     if found["settings"]["earlier_outputs"] == "kept":
-        yield "Earlier outputs are kept: fusion and suffix also drafted from those of the prompts before."
+        yield "Earlier outputs are kept: fusion and suffix also drafted from those of earlier prompts."
     if not found["pace"]["disturbed_prompts"]:
         yield found["pace"]["note"]
     yield from found["warnings"]
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """The table, with what it was measured on."""
+    """The table with the conditions of its figures."""
     machine, versions = found["machine"], found["versions"]
     scripted = f"**Scripted:** {found['scripted']}.\n\n" if "scripted" in found else ""
-    table = [tuple(name.replace("\n", " ") for name in HEAD), ("---",) * len(HEAD), *rows(found)]
+    table = [HEAD, ("---",) * len(HEAD), *rows(found)]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
     return (
         f"# Bench: {found['model']}, {found['dtype']}, {found['device']}\n\n{scripted}"
@@ -121,7 +112,7 @@ def markdown(found: Mapping[str, Any]) -> str:
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """The table on the terminal."""
+    """Print the table."""
     out = console()
     device = f"{clean(str(found['model']))}, {found['dtype']}, {clean(str(found['device']))}"
     engine = f"{found['threads']} threads, {clean(found['engine'])}"

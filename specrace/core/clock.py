@@ -1,7 +1,7 @@
-"""A clock that stands still while its thread waits for a processor: ready to run, and the system runs something else.
+"""A clock that excludes the time its thread was ready but not scheduled, because another process had the processor.
 
-On a busy machine that is most of what disturbs a clock, and none of it is the work of the thread. Linux counts it for
-every thread (`/proc/thread-self/schedstat`, second number, nanoseconds); elsewhere the clock is the wall's.
+On a busy machine that is most of what disturbs a measurement. Linux counts it for every thread (the second number of
+`/proc/thread-self/schedstat`, nanoseconds); elsewhere this is the wall clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINE = 96
 
 
 class _Schedstat(threading.local):
-    """The open file of the thread that asks: opened there, it keeps telling of that thread."""
+    """The open file of the calling thread; one opened in another thread would show that thread."""
 
     def __init__(self) -> None:
         self.file = None
@@ -29,11 +29,11 @@ _schedstat = _Schedstat()
 
 
 def waited_ms() -> float:
-    """Milliseconds that this thread has waited for a processor since it began; always 0.0 where no system tells."""
+    """Milliseconds that this thread was ready but not scheduled since it started; 0.0 where the system has no count."""
     file = _schedstat.file
     return 0.0 if file is None else int(os.pread(file.fileno(), _LINE, 0).split()[1]) / 1e6
 
 
 def own_ms() -> float:
-    """Milliseconds on the clock of this thread: differences are what something took, without waiting."""
+    """This thread's clock in milliseconds; only differences mean something."""
     return 1000.0 * time.perf_counter() - waited_ms()

@@ -1,4 +1,4 @@
-"""What a race streams: Started, then Steps in race time, then Finished."""
+"""The events of a race: Started, then Steps in race time, then Finished."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specrace.core.verify import Verdict
 
 @dataclass(frozen=True)
 class Timing:
-    """Where a step's time went, in milliseconds."""
+    """The parts of a step's time, in milliseconds."""
 
     draft_ms: float
     target_ms: float
@@ -23,17 +23,16 @@ class Timing:
 
     @property
     def total_ms(self) -> float:
-        """The whole step."""
+        """Their sum."""
         return self.draft_ms + self.target_ms + self.keep_ms
 
 
 @dataclass(frozen=True)
 class LaneInfo:
-    """A lane as it starts: its name, its title, its options, and its verifier ("match", or "rejection" where
-    only the distribution is vanilla's).
+    """A lane before its first step; `verifier` is "match" or "rejection".
 
-    `build_ms`: what its drafter took to build its tables, which is on the lane's clock. `prefill_ms`: what a draft
-    model took to read the prompt, which is not, for the target's own prefill is on no clock either.
+    `build_ms`: time to build the drafter's tables, which is on the lane's clock. `prefill_ms`: time of a draft model to
+    read the prompt, which is not, because the target's prefill is on no clock either.
     """
 
     lane: str
@@ -47,7 +46,7 @@ class LaneInfo:
 
 @dataclass(frozen=True)
 class Started:
-    """The race begins. `about` describes it: question, model, dtype, device, versions, settings, passages."""
+    """The start of a race; `about` has the question, model, dtype, device, versions, settings and passages."""
 
     lanes: tuple[LaneInfo, ...]
     prompt_tokens: int
@@ -57,13 +56,12 @@ class Started:
 
 @dataclass(frozen=True)
 class Step:
-    """One turn of the loop of one lane. `at_ms`: race time at its end.
+    """One step of one lane; `at_ms` is race time at its end.
 
-    `emitted` is the accepted path and the bonus, cut at the end-of-text token and at the length limit. `end` is "" or
-    why the lane ends with this step ("eos", "length"). `texts` (one an emitted token; joined they are the printed text)
-    and `pieces` (one a node) are filled in by the caller that has the tokenizer. `checks`, under rejection sampling
-    only: p, q and the coin of each draft token that was looked at, the accepted ones, then the rejected one. `note`:
-    the drafter's details of its draft, if it has any.
+    `emitted` is the accepted path and the bonus token, cut at the end-of-text token and at the length limit. `end` is
+    why the lane ends with this step ("eos", "length"), else "". `texts` (one for each emitted token, joined the printed
+    text) and `pieces` (one for each node) are added by the caller that has the tokenizer. `checks`, under rejection
+    sampling only: p, q and the coin of each draft token up to the first rejected one. `note`: the drafter's details.
     """
 
     lane: str
@@ -81,7 +79,7 @@ class Step:
 
     @property
     def accepted_nodes(self) -> tuple[int, ...]:
-        """Nodes of the accepted draft tokens that were emitted; what lies beyond the answer's end counts nowhere."""
+        """Nodes of the accepted draft tokens that were emitted; those beyond the end of the output do not count."""
         return self.verdict.path[1 : len(self.emitted) + 1]
 
     @property
@@ -91,7 +89,7 @@ class Step:
 
     @property
     def rejected_branch(self) -> list[int]:
-        """Nodes of the first branch after the accepted path, which the target rejected; [] beyond the answer's end."""
+        """Nodes of the first rejected branch after the accepted path; [] if the output ended inside that path."""
         branch, node = list[int](), self.verdict.path[-1]
         if self.accepted == self.verdict.accepted:
             while self.tree.children[node]:
@@ -102,9 +100,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a lane first differs from vanilla: the two tokens between which the target's choice fell, and their gap.
+    """Where a lane first differs from vanilla: the target's two best tokens there, and their gap.
 
-    The gap is in logits; under sampling in what is compared then: logits over the temperature, and the noise.
+    The gap is in logits; under sampling in logits over temperature plus noise.
     """
 
     position: int
@@ -114,7 +112,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LaneResult:
-    """A lane's figures at the end (design, section 7). `note` says why a lane was not compared with vanilla."""
+    """A lane's final figures (design, section 7). `note`: why a lane was not compared with vanilla."""
 
     lane: str
     tokens: int
@@ -135,12 +133,12 @@ class LaneResult:
 
 @dataclass(frozen=True)
 class Pace:
-    """How steady the machine was, and what was done about it (`specrace.engine.pace`).
+    """How steady the machine was (`specrace.engine.pace`); `note` is the summary in a sentence.
 
-    `probes` forwards were timed beside the race, `probe_ms` is what one took before the first step. In units of that
-    `low` and `high` are the least and the most during the race, by which steps were corrected; `jumps` is the share of
-    probes that fit no pace. Lanes waited `waited_ms` for a processor that others had, which is on no clock. `threads`:
-    how many a forward used at the end. `disturbed`: the figures do not count. `note` says it in a sentence.
+    `probes` forwards were timed between steps; `probe_ms` is the latency of one before the first step, and `low` and
+    `high` are the range of the slowdown against it. `jumps` is the share of probes that no pace explains. Lanes waited
+    `waited_ms` for a processor, which is on no clock. `threads`: of a forward at the end. `disturbed`: the figures do
+    not count.
     """
 
     probes: int
@@ -156,9 +154,9 @@ class Pace:
 
 @dataclass(frozen=True)
 class Finished:
-    """The race is over: every lane ended, or it was stopped. `pace` is None in older recordings.
+    """The end of a race: every lane ended, or it was `stopped`. `pace` is None in older recordings.
 
-    `cut`: the recording is cut off here, and the results are those of the steps that it has.
+    `cut`: the recording is cut off here, and the results are computed from its steps.
     """
 
     lanes: tuple[LaneResult, ...]

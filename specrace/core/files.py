@@ -7,6 +7,8 @@ import io
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
@@ -65,14 +67,21 @@ def check_destination(file: Path) -> None:
 
     For what takes long to make, before it is made.
     """
-    try:
+    with explained(file):
         require_regular(file)
         if not file.parent.is_dir():
             raise InputError(f"{shorten(file)} cannot be written: there is no folder {shorten(file.parent)}.")
         with tempfile.TemporaryFile(dir=file.parent):
             pass
+
+
+@contextmanager
+def explained(path: Path, choose: str = "file") -> Iterator[None]:
+    """An OSError as an InputError: `path` cannot be written, choose another."""
+    try:
+        yield
     except OSError as error:
-        raise InputError(f"{shorten(file)} cannot be written ({error.strerror}); choose another file.") from error
+        raise InputError(f"{shorten(path)} cannot be written ({error.strerror}); choose another {choose}.") from error
 
 
 def require_regular(file: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from specrace.core.events import Difference, Step
@@ -67,10 +67,15 @@ class LaneMetrics:
         """Tokens per second over vanilla's; 0.0 before vanilla's first step."""
         return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
 
-    def figures(self, vanilla: LaneMetrics) -> dict[str, Any]:
-        """A LaneResult's fields that follow from these totals."""
+    def figures(self) -> dict[str, Any]:
+        """The figures that a `LaneResult` has, by field name; without the speedup."""
         names = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s")
-        return {name: getattr(self, name) for name in names} | {"speedup": self.speedup(vanilla)}
+        return {name: getattr(self, name) for name in names}
+
+    def merge(self, other: LaneMetrics) -> None:
+        """Add the totals of another run."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""How the target's tokens are chosen."""
+"""The target's sampling parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a race in one table, which the library, the command line, the page, its links and its API read."""
+"""The settings of a race, in one table for the library, the command line, the page, its links and its API."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from specrace.core.errors import InputError
 
 MATCH, REJECTION = "match", "rejection"
 VERIFIERS = (MATCH, REJECTION)
-# So much of a wrong value is repeated in a message.
+# Characters of a wrong value quoted in an error message.
 _SHOWN = 40
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A number or a choice: its default, bounds (both included), label and help.
+    """A number or a choice: its default, inclusive bounds, label and help.
 
-    A number is whole where its `low` is an int. `shared_low` and `shared_high` are the bounds on a page that strangers
-    use, `step` that of its slider. `link` is the parameter of a link that sets it. A `default` of None reads "auto".
+    A number with an int `low` is an integer. `shared_low` and `shared_high` are the bounds on a public page, `step` is
+    the slider's, `link` the URL parameter. A `default` of None means "auto".
     """
 
     name: str
@@ -36,12 +36,12 @@ class Setting:
     choices: Sequence[str] = ()
 
     def bounds(self, *, shared: bool = False) -> tuple[float, float]:
-        """The least and the greatest value."""
+        """The minimum and the maximum."""
         low, high = self.shared_low if shared else None, self.shared_high if shared else None
         return self.low if low is None else low, self.high if high is None else high
 
     def range(self, *, shared: bool = False) -> str:
-        """What may be given, in words."""
+        """The valid values in words."""
         if self.choices:
             return " or ".join(self.choices)
         low, high = self.bounds(shared=shared)
@@ -49,7 +49,7 @@ class Setting:
         return f"{'a whole number' if isinstance(self.low, int) else 'a number'} from {low} to {high}{auto}"
 
     def check(self, value: Any, *, shared: bool = False) -> Any:
-        """`value` as the int, float or word it stands for. Raises InputError for any other, in one sentence."""
+        """`value`, possibly a string, as this setting's int, float or choice. Raises InputError if it is invalid."""
         if self.default is None and (value is None or str(value)[:_SHOWN].strip().lower() in ("", "auto")):
             return None
         found = self._read(value)
@@ -59,7 +59,7 @@ class Setting:
         return found
 
     def _read(self, value: Any) -> str | float | None:
-        """`value` in this setting's type; None where it has another."""
+        """`value` in this setting's type, or None."""
         if self.choices:
             return value if isinstance(value, str) and value in self.choices else None
         number = _number(value)
@@ -69,7 +69,7 @@ class Setting:
 
 
 def _number(value: Any) -> float | None:
-    """The finite number that `value` is, or that a link or a text field spells."""
+    """The finite number that `value` is or, from a link or a text field, spells; else None."""
     try:
         if isinstance(value, str):
             value = int(value) if value.strip().isdecimal() else float(value)
@@ -81,7 +81,7 @@ def _number(value: Any) -> float | None:
 
 
 def _shown(value: Any) -> str:
-    # An int of more than 4,300 digits has no str.
+    # str() refuses an int of more than 4,300 digits.
     if isinstance(value, int) and value.bit_length() > 8 * _SHOWN:
         return "this number"
     text = str(value) if _number(value) is not None else repr(value)
@@ -95,15 +95,14 @@ _ALL = (
         "num_draft",
         None,
         "Draft tokens",
-        "The most in a step, for every lane; auto is what pays on this machine, if it was measured.",
+        "The most in a step; auto: by cost curve.",
         0,
         1024,
-        shared_high=128,
+        None,
+        128,
         link="draft",
     ),
-    Setting(
-        "temperature", 0.0, "Temperature", "0 is greedy.", 0.0, 10.0, shared_high=2.0, step=0.05, link="temperature"
-    ),
+    Setting("temperature", 0.0, "Temperature", "0 is greedy.", 0.0, 10.0, None, 2.0, step=0.05, link="temperature"),
     Setting("top_p", 1.0, "Top-p", "The share of choices kept.", 1e-9, 1.0, shared_low=0.05, step=0.05, link="top_p"),
     Setting("top_k", 0, "Top-k", "The number of choices kept; 0 keeps all.", 0, 2**31 - 1),
     Setting("seed", 0, "Seed", "The same draws in every lane.", 0, 2**63 - 1, shared_high=2**31 - 1, link="seed"),
@@ -111,7 +110,7 @@ _ALL = (
         "verifier",
         MATCH,
         "Verifier",
-        "Match prints vanilla's very text; rejection, for lanes that sample their drafts, keeps its distribution only.",
+        "Match prints vanilla's text; rejection, for lanes that sample their drafts, keeps only its distribution.",
         choices=VERIFIERS,
         link="verifier",
     ),

@@ -1,8 +1,9 @@
-"""A lane: a drafter meets a session. The five lines of the loop, and the lane's clock."""
+"""A lane: a drafter and a session, the decoding loop, and the lane's clock."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import Protocol, cast
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from specrace.core.clock import own_ms
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.events import Step, Timing
-from specrace.core.note import Note
 from specrace.core.rejection import Check, Coins, verify_sampled
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict, verify
@@ -28,49 +28,39 @@ class TargetSession(Protocol):
         """The target's warped distribution at every node, float64 [N, V], by one forward."""
 
     def keep(self, path: Sequence[int]) -> None:
-        """Settle the KV of the accepted nodes."""
+        """Commit the KV of the accepted nodes."""
 
 
+@dataclass(eq=False)
 class Lane:
     """One method's run. Its clock counts its own work only: draft, target, keep.
 
-    Time in which the thread waited for a processor is not on it, and with a `pace` it runs as if the machine were as
-    fast all the time as before the first step.
-    With `coins` a draft is verified by rejection sampling, and the drafter must be a `SamplingDrafter`. With a `curve`
-    a tree whose rows cost more than a few rows more (in float32 a CPU takes longer over two or three than over four)
-    is scored with so many, as far as the lane's own `num_draft` allows.
+    Time spent waiting for a processor is not on it; with a `pace`, times are corrected to the pace before the first
+    step. With `coins` drafts are verified by rejection sampling, and the drafter must be a `SamplingDrafter`. With a
+    `curve` a tree is padded where more rows are cheaper (a float32 forward over 2 or 3 rows on a CPU is slower than
+    one over 4), up to the lane's own `num_draft`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        drafter: Drafter,
-        session: TargetSession,
-        prompt: Sequence[int],
-        *,
-        max_new_tokens: int,
-        num_draft: int,
-        eos_ids: frozenset[int] = frozenset(),
-        build_ms: float = 0.0,
-        coins: Coins | None = None,
-        curve: CostCurve | None = None,
-        pace: PaceKeeper | None = None,
-    ) -> None:
-        self.name = name
-        self.drafter = drafter
-        self.session = session
+    name: str
+    drafter: Drafter
+    session: TargetSession
+    prompt: InitVar[Sequence[int]]
+    _: KW_ONLY
+    max_new_tokens: int
+    num_draft: int
+    eos_ids: frozenset[int] = frozenset()
+    build_ms: InitVar[float] = 0.0
+    coins: Coins | None = None
+    curve: CostCurve | None = None
+    pace: PaceKeeper | None = None
+
+    def __post_init__(self, prompt: Sequence[int], build_ms: float) -> None:
         self.context = list(prompt)
         self.num_prompt = len(prompt)
-        self.max_new_tokens = max_new_tokens
-        self.num_draft = num_draft
-        self.eos_ids = eos_ids
         self.at_ms = build_ms
-        self.coins = coins
-        self.curve = curve
-        self.pace = pace
-        self._teller = drafter if isinstance(drafter, DrafterWithNotes) else None
+        self._with_notes = self.drafter if isinstance(self.drafter, DrafterWithNotes) else None
         self.num_steps = 0
-        self.end = "" if max_new_tokens > 0 else "length"
+        self.end = "" if self.max_new_tokens > 0 else "length"
 
     @property
     def tokens(self) -> list[int]:
@@ -78,22 +68,23 @@ class Lane:
         return self.context[self.num_prompt :]
 
     def step(self) -> Step:
-        """One turn: propose, score, verify, keep, observe. Must not be called once `end` is set."""
+        """Propose, score, verify, keep, observe. Must not be called once `end` is set."""
         started = own_ms()
         tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
         drafted = own_ms()
-        note = self._note(tree)  # for show, so off the clock; the drafter learns from the step later
-        asked = own_ms()
-        said = self._score(tree)
+        # For display only, so off the clock; before `observe` changes the drafter.
+        note = None if self._with_notes is None else self._with_notes.note(tree).bounded()
+        noted = own_ms()
+        scores = self._score(tree)
         scored = own_ms()
-        verdict, checks = self._verify(tree, said)
+        verdict, checks = self._verify(tree, scores)
         emitted = self._emit(verdict.output(tree))
         self.session.keep(verdict.path)
         kept = own_ms()
         self.drafter.observe(tree, verdict)
         done = own_ms()
-        parts = (drafted - started + done - kept, scored - asked, kept - scored)
-        # Below 0 where the system came in between the two readings of which a time is made.
+        parts = (drafted - started + done - kept, scored - noted, kept - scored)
+        # Negative if the thread is preempted between the two clock readings in `own_ms`.
         timing = Timing(*(max(0.0, part) for part in parts))
         if self.pace is not None:
             timing = self.pace.correct(self.name, len(tree), timing)
@@ -104,26 +95,22 @@ class Lane:
         return step
 
     def _score(self, tree: TokenTree) -> Scores | np.ndarray:
-        """What the target says at every node; rows that only fill up are run and forgotten."""
+        """The target's scores at every node; those of padding rows are dropped."""
         size = len(tree)
-        filled = tree if self.curve is None else tree.padded(pad_rows(self.curve, size, self.num_draft + 1))
+        padded = tree if self.curve is None else tree.padded(pad_rows(self.curve, size, self.num_draft + 1))
         if self.coins is not None:
-            return self.session.score_distributions(filled)[:size]
-        scores = self.session.score(filled)
+            return self.session.score_distributions(padded)[:size]
+        scores = self.session.score(padded)
         return Scores(scores.targets[:size], None if scores.top is None else scores.top[:size])
 
-    def _note(self, tree: TokenTree) -> Note | None:
-        """What the drafter tells of its draft; most tell nothing."""
-        return None if self._teller is None else self._teller.note(tree).bounded()
-
-    def _verify(self, tree: TokenTree, said: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
-        """The lane's verifier, and under rejection sampling how each draft token was judged."""
-        if isinstance(said, Scores):
-            return verify(tree, said), None
-        assert self.coins is not None, "distributions were asked for"
+    def _verify(self, tree: TokenTree, scores: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
+        """The verdict, and under rejection sampling the check of each draft token on the path."""
+        if isinstance(scores, Scores):
+            return verify(tree, scores), None
+        assert self.coins is not None
         q = cast(SamplingDrafter, self.drafter).distributions()[: tree.num_draft]
         coins = [self.coins.at(len(self.context) + depth) for depth in tree.depths]
-        return verify_sampled(tree, said, q, coins)
+        return verify_sampled(tree, scores, q, coins)
 
     @property
     def remaining(self) -> int:
@@ -131,7 +118,7 @@ class Lane:
         return self.max_new_tokens - (len(self.context) - self.num_prompt)
 
     def _emit(self, tokens: list[int]) -> tuple[int, ...]:
-        """Append the step's tokens, cut at the end-of-text token and at the length limit: the only place for either."""
+        """Append the step's tokens, cut at the end-of-text token and at the length limit. Nothing else cuts."""
         remaining = self.remaining
         if len(tokens) >= remaining:
             tokens, self.end = tokens[:remaining], "length"

@@ -1,20 +1,22 @@
-"""The machine's pace: a fixed forward, timed between the lanes' turns, by which their clocks are corrected.
+"""The machine's pace: probe forwards between steps, by which the lanes' clocks are corrected.
 
-A fast lane ends early and leaves vanilla alone with whatever the machine does next. If another program starts then,
-vanilla's last tokens are slower than its first, and every speedup grows. So a race runs a probe between turns, always
-the same forward over one row, off every clock. The slowdown, what it takes now over what it took before the first step,
-divides the time of each step. What no clock should hold, time in which a thread was ready and the system ran something
-else, is left out of steps and probes alike (`specrace.core.clock`).
+A fast lane finishes early and leaves vanilla alone with whatever the machine does next. If another program starts then,
+vanilla's last tokens are slower than its first, and every speedup grows. So a race runs a probe between steps: always
+the same forward over one row, on no lane's clock. The slowdown is the probe's latency now over its latency before the
+first step; each step's time is divided by it. Time in which a thread was ready but not scheduled is subtracted from
+steps and probes alike (`specrace.core.clock`).
 
 With several threads that wait for each other, another program costs far more than its share of the processors, and
-unevenly. So the number of threads is chosen before the clock starts, by measuring, and once more if a program comes in
-mid-race. Where probes jump about all the same, no correction holds, and the race says that its figures do not count.
+unevenly. So the number of threads is measured and chosen before the clock starts, and once more if a program starts
+mid-race. If probes still vary too much, no correction holds, and the race reports that its figures do not count.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import chain
 from statistics import fmean, median
 from typing import Any, Protocol
 
@@ -22,47 +24,44 @@ from specrace.core.clock import own_ms, waited_ms
 from specrace.core.events import Pace, Timing
 from specrace.core.tree import TokenTree
 
-# Lanes work as long as so many probes take, then there is the next: a ninth of the race's wall time.
+# Lane time between two probes, in probes: probing takes a ninth of the race's wall time.
 PROBE_EVERY = 8
-# The pace is the median of so many probes, the last ones: of a few, one may be disturbed.
+# The pace is the median of the last WINDOW probes: one of them may be disturbed.
 WINDOW = 5
-# What the number of threads is chosen by: so many probes at least, for so long at least, since a program that shares a
-# processor has it for some milliseconds at a time. The first run after a change does not count.
+# Probes for each number of threads: at least TRIALS, for at least TRIAL_MS, because a program that shares a processor
+# holds it for milliseconds at a time. The first probe after a change does not count.
 TRIALS, TRIAL_MS = 4, 40.0
-# A probe so many times longer than the reference: threads wait for each other.
+# A probe this many times longer than the reference: threads wait for each other.
 CONTENDED = 3.0
-# Before the clock starts, what tells that others use the processors: the share of a probe's time spent waiting for one,
-# and how far the longest probe is above the median.
+# Signs of a busy machine before the clock starts: the share of the probes' time spent waiting for a processor, and
+# the longest probe over the median.
 BUSY_SHARE, BUSY_RANGE = 0.05, 1.5
-# A probe jumps when it is so far from the median of its neighbours, three on either side. On a machine that only
-# drifts, be it to half its speed, up to one in twenty-five did; where threads fight over processors, often one in ten.
+# A probe jumps when it differs by the factor JUMP from the median of its neighbours, three on either side. On a machine
+# that only drifts, even to half its speed, up to one in 25 jumped; where threads contend for processors, one in ten.
 JUMP, NEIGHBOURS, MAX_JUMPS = 2.0, 3, 0.05
-# A correction by more than this is not believed.
+# A larger correction is not trusted.
 MAX_RANGE = 2.5
-# What forwards take beyond so many times the median of all with as many rows, as a share of a lane's: 0.01 at most on
-# the drifting machine, 0.05 to 0.5 on the one that is fought over.
+# The share of a lane's forward time beyond LONG_STEP times the median forward with as many rows: at most 0.01 on the
+# drifting machine, 0.05 to 0.5 on the contended one.
 LONG_STEP, MAX_LONG_SHARE = 3.0, 0.05
 
 
 class PaceTarget(Protocol):
-    """What can be probed."""
+    """A target that can be probed."""
 
     @property
     def threads(self) -> int:
         """The most threads that a forward may use; 1 where there is no choice."""
 
     def use_threads(self, count: int) -> None:
-        """Let forwards use so many threads."""
+        """Run forwards on `count` threads."""
 
     def session(self, prefix: Any, room: int) -> Any:
         """A session on a clone of the prefix."""
 
 
 class PaceKeeper:
-    """Measures the pace of a race. `slowdown` is what the time of a step is divided by now.
-
-    `run` is the probe: one forward, waited for. Between turns `look` runs it where it is due.
-    """
+    """Measures the pace of a race. `run` is the probe, a synchronised forward; step times are divided by `slowdown`."""
 
     def __init__(self, run: Callable[[], object], target: PaceTarget) -> None:
         self._run, self._target = run, target
@@ -77,41 +76,41 @@ class PaceKeeper:
 
     @classmethod
     def on(cls, target: PaceTarget, prefix: Any, root: int) -> PaceKeeper:
-        """A keeper whose probe scores `root` behind the prefix, in a session of its own."""
+        """A keeper whose probe scores `root` after the prefix, in its own session."""
         session, tree = target.session(prefix, 1), TokenTree.chain(root)
         return cls(lambda: session.score(tree), target)
 
     def choose_threads(self) -> None:
-        """Fewer threads where others use the processors and fewer are measured to be faster."""
+        """Use fewer threads if the machine is busy and fewer are measured to be faster."""
         self._target.use_threads(self.threads)
         if self.threads > 1 and self._is_busy():
             self._choose()
 
     def start(self) -> None:
-        """Take the reference. Called right before the first step, which finds the machine warm."""
-        self.catch_up()
+        """Measure the reference. Call right before the first step, on a warm machine."""
+        self.refresh()
         self.reference_ms = median(self._probes)
         self._waited_before = waited_ms()
 
-    def catch_up(self) -> None:
-        """Probe as often as it takes to know the pace afresh, for instance after work that was not told of."""
+    def refresh(self) -> None:
+        """Fill the window with new probes, for instance after work that was not reported to `correct`."""
         for _ in range(WINDOW):
             self._probe()
 
-    def look(self) -> None:
-        """Run the probe if it is due."""
+    def probe_if_due(self) -> None:
+        """Run the probe if the lanes have worked long enough since the last one."""
         if self._since_probe < PROBE_EVERY * self.reference_ms:
             return
         wall_ms = self._probe()
-        fights = wall_ms > CONTENDED * self.reference_ms and self._probes[-2] > CONTENDED * self.reference_ms
-        if fights and self.threads > 1 and not self.threads_changed:
+        contended = wall_ms > CONTENDED * self.reference_ms and self._probes[-2] > CONTENDED * self.reference_ms
+        if contended and self.threads > 1 and not self.threads_changed:
             before = self.threads
             self._choose()
             self.threads_changed = self.threads != before
-            self.catch_up()
+            self.refresh()
 
     def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
-        """The times of a step with a tree of so many rows as they would have been at the pace of the start."""
+        """The times of a step with a tree of `rows` nodes, as they would have been at the pace of the start."""
         self._since_probe += timing.total_ms
         parts = (timing.draft_ms, timing.target_ms, timing.keep_ms)
         corrected = Timing(*(part / self.slowdown for part in parts))
@@ -119,20 +118,23 @@ class PaceKeeper:
         return corrected
 
     def release(self) -> None:
-        """Let whoever comes next use all threads again."""
+        """Let the target use all threads again."""
         self._target.use_threads(self._target.threads)
 
     def summary(self) -> Pace:
         """How steady the machine was, and whether the figures count."""
         low, high = pace_range(self._probes, self.reference_ms)
-        jumps = share_of_jumps(self._probes)
+        jumps = jump_share(self._probes)
         reasons = (
             (jumps > MAX_JUMPS, "its speed changed too often to correct for"),
             (high > MAX_RANGE * low, f"its speed changed by a factor of {high / low:.1f}"),
             (self.threads_changed, "other programs took its processors, and it went on with fewer threads"),
-            (long_share(self._steps) > MAX_LONG_SHARE, "single steps were held up"),
+            (long_step_share(self._steps) > MAX_LONG_SHARE, "single steps were held up"),
         )
         why = next((words for holds, words in reasons if holds), "")
+        note = f"Clocks are corrected for the machine's pace, {low:.2f} to {high:.2f} times that of the start."
+        if why:
+            note = f"The machine was disturbed during this race ({why}): these figures do not count."
         return Pace(
             probes=len(self._probes),
             probe_ms=self.reference_ms,
@@ -142,11 +144,11 @@ class PaceKeeper:
             waited_ms=waited_ms() - self._waited_before,
             threads=self.threads,
             disturbed=bool(why),
-            note=_note(why, low, high),
+            note=note,
         )
 
     def _probe(self) -> float:
-        """Run the probe once and take it in; its wall time."""
+        """Run the probe once, update the slowdown, and return the probe's wall time."""
         wall_ms, own = timed(self._run)
         self._probes.append(own)
         self._since_probe = 0.0
@@ -155,12 +157,12 @@ class PaceKeeper:
         return wall_ms
 
     def _is_busy(self) -> bool:
-        """Whether probes were kept waiting, or differ by much."""
+        """Whether probes waited for a processor, or vary much."""
         walls, owns = zip(*self._trials(), strict=True)
         return bool(sum(owns) < (1 - BUSY_SHARE) * sum(walls) or max(owns) > BUSY_RANGE * median(owns))
 
     def _trials(self) -> list[tuple[float, float]]:
-        """Probes with the number of threads as it is, each as `timed` tells it."""
+        """Probes with the current number of threads, as (wall, own) milliseconds."""
         self._run()
         found: list[tuple[float, float]] = []
         while len(found) < TRIALS or sum(wall_ms for wall_ms, _ in found) < TRIAL_MS:
@@ -168,7 +170,7 @@ class PaceKeeper:
         return found
 
     def _choose(self) -> None:
-        """The number of threads whose probes are shortest, waiting included; the most first, for equals."""
+        """Use the number of threads with the shortest probes, waiting included; of equals the largest."""
         most = self._target.threads
         counts = sorted({most, most - 1, most // 2, 1} - {0}, reverse=True)
         self.threads = min(counts, key=self._mean_ms)
@@ -180,7 +182,7 @@ class PaceKeeper:
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
-    """What `run` takes in milliseconds of the wall's clock, and of its thread's own."""
+    """Milliseconds that `run` takes: on the wall clock, and on its thread's own clock."""
     began, own = time.perf_counter(), own_ms()
     run()
     own = own_ms() - own
@@ -188,13 +190,13 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
 
 
 def pace_range(probes: Sequence[float], reference_ms: float) -> tuple[float, float]:
-    """The least and the most slowdown, each over `WINDOW` probes; (1.0, 1.0) where there are no more than those."""
+    """The least and the greatest slowdown over `WINDOW` probes; (1.0, 1.0) for fewer probes."""
     found = [median(probes[end - WINDOW : end]) / reference_ms for end in range(WINDOW, len(probes) + 1)]
     return (min(found), max(found)) if found and reference_ms else (1.0, 1.0)
 
 
-def share_of_jumps(probes: Sequence[float]) -> float:
-    """How many of the probes are far from their neighbours; a single one is not counted."""
+def jump_share(probes: Sequence[float]) -> float:
+    """The share of probes that jump; a single jump is not counted."""
     jumps = 0
     for index, probe in enumerate(probes):
         middle = median(probes[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])
@@ -202,27 +204,15 @@ def share_of_jumps(probes: Sequence[float]) -> float:
     return jumps / len(probes) if jumps > 1 else 0.0
 
 
-def long_share(lanes: dict[str, list[tuple[int, float]]]) -> float:
-    """The largest share of a lane's forwards that steps take beyond `LONG_STEP` times the median of their rows."""
-    rows: dict[int, list[float]] = {}
-    for steps in lanes.values():
-        for number, ms in steps:
-            rows.setdefault(number, []).append(ms)
-    usual = {number: LONG_STEP * median(times) for number, times in rows.items() if len(times) > WINDOW}
-    return max((_excess(steps, usual) for steps in lanes.values()), default=0.0)
+def long_step_share(lanes: dict[str, list[tuple[int, float]]]) -> float:
+    """The largest share of a lane's forward time beyond `LONG_STEP` times the median for the same number of rows.
 
-
-def _excess(steps: Iterable[tuple[int, float]], usual: dict[int, float]) -> float:
-    """Of one lane."""
-    total = excess = 0.0
-    for number, ms in steps:
-        total += ms
-        excess += max(0.0, ms - usual.get(number, ms))
-    return excess / total if total else 0.0
-
-
-def _note(why: str, low: float, high: float) -> str:
-    """The summary in a sentence."""
-    if why:
-        return f"The machine was disturbed during this race ({why}): these figures do not count."
-    return f"Clocks are corrected for the machine's pace, which was {low:.2f} to {high:.2f} times that of the start."
+    `lanes` holds each lane's steps as (rows, milliseconds).
+    """
+    times: defaultdict[int, list[float]] = defaultdict(list)
+    for rows, ms in chain.from_iterable(lanes.values()):
+        times[rows].append(ms)
+    limits = {rows: LONG_STEP * median(found) for rows, found in times.items() if len(found) > WINDOW}
+    excess = [sum(max(0.0, ms - limits.get(rows, ms)) for rows, ms in steps) for steps in lanes.values()]
+    totals = [sum(ms for _, ms in steps) for steps in lanes.values()]
+    return max((over / total for over, total in zip(excess, totals, strict=True) if total), default=0.0)

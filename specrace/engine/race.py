@@ -1,4 +1,4 @@
-"""The race: lanes take turns on one device, and the lane whose own clock is behind goes next."""
+"""The race: lanes take turns on one device; the lane with the earliest clock steps next."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import Drafter, Material
 from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane, TargetSession
-from specrace.engine.pace import PaceKeeper, timed
-from specrace.engine.spec import LanePlan, RaceSpec, largest_draft, plan_lane, plan_lanes
+from specrace.engine.pace import PaceKeeper, PaceTarget, timed
+from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
 
@@ -34,8 +34,8 @@ class Prefix(Protocol):
         """Milliseconds of prefill."""
 
 
-class RaceTarget(Protocol):
-    """What a race needs of a target. `specrace.model.target.Target` is one; a test's may be a table."""
+class RaceTarget(PaceTarget, Protocol):
+    """What a race needs of a target; `specrace.model.target.Target` implements it."""
 
     @property
     def device_type(self) -> str:
@@ -47,39 +47,27 @@ class RaceTarget(Protocol):
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Tokens that end a text."""
-
-    @property
-    def threads(self) -> int:
-        """The most threads that a forward may use; 1 where there is no choice."""
-
-    def use_threads(self, count: int) -> None:
-        """Let forwards use so many threads."""
+        """End-of-text tokens."""
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
-        """Raises InputError where that does not fit."""
+        """Raises InputError if they do not fit the context."""
 
     def prefill(self, prompt: Sequence[int]) -> Any:
         """A `Prefix`."""
 
     def session(
-        self,
-        prefix: Any,
-        room: int,
-        params: SamplingParams | None = None,
-        num_top: int = 0,
-        rows: Sequence[int] = (1,),
+        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
     ) -> TargetSession:
-        """A lane's own session on a clone of the prefix; its scores tell the `num_top` likeliest tokens, too.
+        """A session on a clone of the prefix, whose scores include the `num_top` likeliest tokens at every node.
 
-        What replays recorded forwards gets ready for trees of up to each of `rows` nodes.
+        CUDA graphs are prepared for forwards of up to each of `rows` nodes.
         """
 
     def draft_model(self) -> DraftModel | None:
-        """The smaller model that drafts for this one, if any."""
+        """The model that drafts for this one, if any."""
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
-        """The two tokens that `params` chose between after `tokens`, its choice first, and their gap."""
+        """The two best tokens under `params` after `tokens`, the chosen one first, and their gap."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`."""
@@ -98,23 +86,23 @@ def race(
     curve: CostCurve | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
-    """Started, the lanes' Steps in race time, Finished. `stop` is asked before every step.
+    """Started, the lanes' Steps in race time, Finished. `stop` is called before every step.
 
-    Drafters draft from the prompt, the output and the `sources`. Draft sizes that the spec leaves open come from the
-    machine's cost `curve`, if there is one. Raises InputError, before anything is yielded, when the prompt does not fit
-    the model or a lane lacks what it drafts from.
+    Drafters draft from the prompt, the output and the `sources`. Where the spec has no `num_draft`, the machine's cost
+    `curve` sets it. Raises InputError before the first event if the prompt does not fit the model or a lane lacks its
+    sources.
     """
     prompt = tuple(prompt)
     device = target.device_type
     near = None if curve is None else curve.near(len(prompt))
     plans = plan_lanes(spec, device, near)
-    target.check_length(len(prompt), spec.max_new_tokens, largest_draft(spec, device, near))
+    target.check_length(len(prompt), spec.max_new_tokens, max(plan.num_draft for plan in plans.values()))
     pace = PaceKeeper.on(target, target.prefill(prompt), prompt[-1])
     try:
         pace.choose_threads()
-        prefix = target.prefill(prompt)  # measured now: the first run of a shape pays for more than the prompt
+        prefix = target.prefill(prompt)  # a second time, warm: its time is reported
         warm_up(target, prefix, prompt, spec, near)
-        material = gather(target, prompt, spec, near or assumed_curve(device), sources)
+        material = make_material(target, prompt, spec, near or assumed_curve(device), sources)
         for name, plan in plans.items():
             if plan.method.needs_draft_model:
                 warm_up_draft_model(make_lane(target, name, prefix, material, spec, near))
@@ -124,41 +112,36 @@ def race(
         yield Started(infos, len(prompt), prefix.ms, described | dict(about or {}))
         metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
         pace.start()
-        for step in in_race_time(lanes, stop, pace.look):
+        for step in in_race_time(lanes, stop, pace.probe_if_due):
             metrics[step.lane].add(step)
             yield step
     finally:
         pace.release()
-    results = tuple(result(target, lane, lanes[0], metrics, spec.sampling_params()) for lane in lanes)
+    results = tuple(lane_result(target, lane, lanes[0], metrics, spec.sampling_params()) for lane in lanes)
     yield Finished(results, any(not lane.end for lane in lanes), pace.summary())
 
 
 def needs_draft_model(spec: RaceSpec) -> bool:
-    """Whether one of the lanes drafts with a model."""
+    """Whether a lane drafts with a model."""
     return any(plan.method.needs_draft_model for plan in plan_lanes(spec, "cpu").values())
 
 
 def lane_info(lane: Lane, plan: LanePlan, material: Material) -> LaneInfo:
     """What a race reports of a lane before its first step."""
-    method, drafting = plan.method, material.draft_model
+    model = material.draft_model if plan.method.needs_draft_model else None
+    prefill_ms = 0.0 if model is None else model.prefill_ms
     return LaneInfo(
-        lane.name,
-        method.title,
-        lane.num_draft,
-        dict(plan.options),
-        lane.at_ms,
-        plan.verifier,
-        drafting.prefill_ms if method.needs_draft_model and drafting is not None else 0.0,
+        lane.name, plan.method.title, lane.num_draft, dict(plan.options), lane.at_ms, plan.verifier, prefill_ms
     )
 
 
 def in_race_time(
     lanes: Sequence[Lane], stop: Callable[[], bool] = lambda: False, between: Callable[[], object] = lambda: None
 ) -> Iterator[Step]:
-    """Steps of all lanes in the order in which as many private devices would show them.
+    """Steps of all lanes in the order of their ends, as if each lane had a device to itself.
 
-    A step waits until no lane that still runs is behind its end; a stop shows those that wait. `between` is called
-    before each turn.
+    A step is held back until no running lane can end one earlier; on `stop` the held steps are yielded. `between` is
+    called before each turn.
     """
     queue = [(lane.at_ms, number) for number, lane in enumerate(lanes) if not lane.end]
     heapq.heapify(queue)
@@ -178,16 +161,10 @@ def in_race_time(
         yield heapq.heappop(waiting)[-1]
 
 
-def gather(
-    target: RaceTarget,
-    prompt: Sequence[int],
-    spec: RaceSpec,
-    curve: CostCurve,
-    sources: Sources,
+def make_material(
+    target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve, sources: Sources
 ) -> Material:
-    """All that the lanes' drafters may know; the target's draft model, which has read the prompt, only where one of
-    them drafts with it.
-    """
+    """The material of the lanes' drafters; the draft model reads the prompt here, if a lane drafts with it."""
     drafting = target.draft_model() if needs_draft_model(spec) else None
     return Material(
         tuple(prompt),
@@ -211,7 +188,7 @@ def make_lane(
     curve: CostCurve | None = None,
     pace: PaceKeeper | None = None,
 ) -> Lane:
-    """A fresh drafter (its build time is on the lane's clock) and a session on a clone of the prefix."""
+    """A lane with a new drafter, whose build time is on its clock, and a session on a clone of the prefix."""
     plan = plan_lane(spec, name, target.device_type, curve)
     room = spec.max_new_tokens + plan.num_draft + 1
     material = replace(material, room=room)
@@ -237,11 +214,10 @@ def make_lane(
 
 
 def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None) -> None:
-    """Run all that the lanes will run before a clock starts, so that no lane pays for being the first.
+    """Run every shape that the lanes will use before a clock starts, so that no lane pays for its first use.
 
-    Every number of rows up to the largest tree is scored, drawn from and kept as the lanes do it, and read by the draft
-    model if there is one: whatever is made at the first use of a shape is made here. Of a model so slow that this takes
-    more than `WARM_UP_S` the smaller trees stay cold, for the first use is a small part of such a step.
+    That is every number of rows up to the largest tree, the sampler, and the draft model if a lane needs it. After
+    `WARM_UP_S` only the lanes' largest trees are still run: the slower the model, the less a first use matters.
     """
     plans = plan_lanes(spec, target.device_type, curve).values()
     num_top, budgets = max(plan.method.num_top for plan in plans), [plan.num_draft for plan in plans]
@@ -263,44 +239,32 @@ def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: Rac
 
 
 def warm_up_rows(budgets: Sequence[int]) -> list[int]:
-    """The sizes of the lanes' largest trees, then all that are smaller, the largest first: first steps draft little."""
+    """The sizes of the lanes' largest trees, then all smaller ones, each in descending order."""
     largest = {budget + 1 for budget in budgets}
     return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
 
 
 def warm_up_draft_model(lane: Lane) -> None:
-    """Let a lane that is made for this, and drops its session after it, draft as it will: once behind the prompt, and
-    once behind a draft that was accepted whole, where two tokens are read at a time.
-    """
+    """Draft twice with a throw-away lane: after the prompt, and after a fully accepted draft (two tokens a read)."""
     for _ in range(2):
         tree = lane.drafter.propose(lane.context, lane.num_draft)
         lane.context += [*tree.tokens[1:], tree.tokens[-1]]
 
 
-def result(
+def lane_result(
     target: RaceTarget, lane: Lane, vanilla: Lane, metrics: Mapping[str, LaneMetrics], params: SamplingParams
 ) -> LaneResult:
-    """A lane's figures, and its badge: equal to vanilla as far as both got, or where it differs and by how little.
-
-    A lane under rejection sampling draws its own text, so it is not compared.
-    """
-    own, base = metrics[lane.name], metrics[vanilla.name]
-    identical, position, difference = None, None, None
+    """A lane's figures and its badge. A lane under rejection sampling draws its own text and is not compared."""
+    identical, difference = None, None
     if lane.coins is None:
         identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))
-    if position is not None:
-        before = vanilla.context[: vanilla.num_prompt + position]
-        difference = explain_difference(target, before, position, params)
+        if position is not None:
+            before = vanilla.context[: vanilla.num_prompt + position]
+            difference = explain_difference(target, before, position, params)
     return LaneResult(
         lane=lane.name,
-        tokens=own.tokens,
-        steps=own.steps,
-        tau=own.tau,
-        drafted_per_step=own.drafted_per_step,
-        acceptance_rate=own.acceptance_rate,
-        decode_ms=own.decode_ms,
-        tokens_per_s=own.tokens_per_s,
-        speedup=own.speedup(base),
+        **metrics[lane.name].figures(),
+        speedup=metrics[lane.name].speedup(metrics[vanilla.name]),
         identical=identical,
         first_difference=difference,
         end=lane.end or "stopped",
@@ -310,7 +274,7 @@ def result(
 
 
 def explain_difference(target: RaceTarget, before: Sequence[int], position: int, params: SamplingParams) -> Difference:
-    """The target's two best tokens after the prompt and `position` output tokens, in `before`, scored afresh."""
+    """The target's two best tokens at output `position`, rescored after the tokens `before` it, prompt included."""
     (best, second), gap = target.top_two(before, params)
     return Difference(position, (target.decode([best]), target.decode([second])), gap)
 
@@ -331,16 +295,14 @@ def generate(
     curve: CostCurve | None = None,
     **options: Any,
 ) -> Iterator[Step]:
-    """Decode with one method: its Steps, whose `emitted` tokens in a row are the output.
-
-    `sources` and the machine's cost `curve` are as in `race`.
+    """The Steps of one method; their `emitted` tokens, joined, are the output. `sources` and `curve` are as in `race`.
 
     >>> tokens = [t for step in generate(target, "trie", ids, n=13) for t in step.emitted]  # doctest: +SKIP
     """
     spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, verifier)
     near = None if curve is None else curve.near(len(prompt))
     target.check_length(len(prompt), spec.max_new_tokens, plan_lane(spec, method, target.device_type, near).num_draft)
-    material = gather(target, prompt, spec, near or assumed_curve(target.device_type), sources)
+    material = make_material(target, prompt, spec, near or assumed_curve(target.device_type), sources)
     lane = make_lane(target, method, target.prefill(prompt), material, spec, near)
     while not lane.end:
         yield lane.step()

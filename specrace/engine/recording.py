@@ -1,4 +1,4 @@
-"""A race on disk: one event a line of JSON, in race time. A line must convert to the event's own types."""
+"""A race on disk: JSON Lines, one event a line, in race time, strictly typed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
-from specrace.core.files import check_destination, write_whole
+from specrace.core.files import check_destination, explained, write_whole
 
 FORMAT = 1
-# What any JSON reader can hold, and far more than a race has.
+# The largest integer that every JSON reader keeps exactly; no race comes near.
 MAX_NUMBER = 2**53
 MAX_TEXT = 100_000
 MAX_DEPTH = 32
@@ -23,21 +23,19 @@ _T = TypeVar("_T")
 
 
 def save(events: Iterable[Event], path: Path) -> None:
-    """Write `events` to `path`, all of it or nothing. Raises InputError where that cannot be written."""
+    """Write `events` to `path` atomically. Raises InputError if it cannot be written."""
     lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in events]
     check_destination(path)
-    try:
-        # A file's name or an argument that is no UTF-8 arrives as lone surrogates.
+    with explained(path):
+        # File names and arguments that are not UTF-8 hold lone surrogates.
         write_whole(path, "".join(lines).encode("utf-8", "replace"))
         path.chmod(0o644)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
 
 
 def parse(text: str, name: str) -> list[Event]:
-    """The events of the recording called `name`: Started, Steps, and Finished unless the text is cut off before it.
+    """The events of the recording called `name`: Started, Steps, and Finished unless the recording is cut off.
 
-    Raises InputError that names the line which is no event.
+    Raises InputError with the number of the first line that is not an event.
     """
     events = list(_parse(text, name))
     if not events or not isinstance(events[0], Started) or not any(isinstance(each, Step) for each in events):
@@ -46,24 +44,22 @@ def parse(text: str, name: str) -> list[Event]:
 
 
 def _parse(text: str, name: str) -> Iterator[Event]:
-    lines = text.split("\n")  # not splitlines: a text may hold other line separators
+    lines = text.split("\n")  # not splitlines: a JSON string may hold other line separators
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        row = None
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            if number == len(lines) > 1 and line.startswith("{"):
-                return  # a file that ends inside a line is cut off
-            raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error
-        try:
             yield from_json(row)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
+            if row is None and number == len(lines) > 1 and line.startswith("{"):
+                return  # the file is cut off inside its last line
             raise InputError(f"{name}, line {number} is no event of a race ({error}).") from error
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """A JSON object that `from_json` turns into an equal event. Optional fields that are None are left out."""
+    """The event as a JSON object for `from_json`. Fields that are None are left out."""
     kind = type(event).__name__.lower()
     head: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
     found = msgspec.to_builtins(event, enc_hook=_plain)
@@ -71,12 +67,12 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str | int | float:
-    """A library's own kind of text or number, for instance torch's version, as a plain one."""
+    """A subclass of str, int or float, for instance `torch.__version__`, as the plain type."""
     return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
 
 
 def from_json(row: Any) -> Event:
-    """The event that `to_json` wrote, today or in an older version. Raises ValueError for anything else."""
+    """The event that `to_json` wrote, in this or an older version. Raises ValueError for anything else."""
     check_bounds(row)
     kind = row.get("type") if isinstance(row, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -87,7 +83,7 @@ def from_json(row: Any) -> Event:
 
 
 def convert(value: Any, kind: type[_T]) -> _T:
-    """JSON as a value of a dataclass, strictly: no text for a number, no bool for an int. Raises ValueError."""
+    """JSON as a dataclass, without coercion between types. Raises ValueError."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -95,7 +91,7 @@ def convert(value: Any, kind: type[_T]) -> _T:
 
 
 def check_bounds(value: Any) -> None:
-    """Raises ValueError for JSON with endless numbers or texts, or nested more than MAX_DEPTH levels deep."""
+    """Raises ValueError for JSON with too large numbers, too long strings, or more than MAX_DEPTH nested levels."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
@@ -117,7 +113,7 @@ def check_bounds(value: Any) -> None:
 
 
 def _migrate(row: dict[str, Any]) -> dict[str, Any]:
-    """The first line of an older version in today's words."""
+    """The first line of an older version with the current field names."""
     lanes, about = row.get("lanes"), row.get("about")
     if isinstance(lanes, list):
         row = row | {"lanes": [_rename(lane, "rule", "verifier") for lane in lanes]}
@@ -127,6 +123,4 @@ def _migrate(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rename(found: Any, old: str, new: str) -> Any:
-    if not isinstance(found, dict) or old not in found:
-        return found
-    return {new: found[old]} | {name: value for name, value in found.items() if name != old}
+    return {new if name == old else name: value for name, value in found.items()} if isinstance(found, dict) else found

@@ -1,4 +1,4 @@
-"""What is raced and how, and what that means for each lane on a device."""
+"""The specification of a race, and the plan of each lane on a device."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from specrace.drafters import find_method
 from specrace.drafters.base import Method
 
 DEFAULT_LANES = ("vanilla", "trigram", "lookahead", "trie")
-# The settings of `specrace.core.settings` that a spec has.
+# The settings of `specrace.core.settings` in a spec.
 SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
 
 
 @dataclass(frozen=True)
 class RaceSpec:
-    """The lanes of a race and its settings. Vanilla always runs, first: the others are measured against it.
+    """The lanes and settings of a race. Vanilla, the baseline, is always the first lane.
 
-    `num_draft` None leaves every lane its method's default. Under the verifier "rejection" the lanes that can sample
-    their drafts do so and are verified by rejection sampling; the others match, as all do under "match". Raises
-    InputError for unknown lanes and options, and for values out of bounds.
+    With `num_draft` None each lane takes its method's default. Under the verifier "rejection" lanes that can sample
+    their drafts are verified by rejection sampling, the others by sample-and-match. Raises InputError for unknown lanes
+    and options, and for values out of bounds.
     """
 
     lanes: tuple[str, ...] = DEFAULT_LANES
@@ -49,17 +49,17 @@ class RaceSpec:
             raise InputError("Rejection sampling needs a temperature above 0; raise it, or choose the verifier match.")
 
     def sampling_params(self) -> SamplingParams:
-        """How tokens are chosen."""
+        """The sampling parameters of the target."""
         return SamplingParams(self.temperature, self.top_p, self.top_k, self.seed)
 
     def as_json(self) -> dict[str, Any]:
-        """The settings, for the record."""
+        """The settings by name."""
         return {name: getattr(self, name) for name in SPEC_SETTINGS}
 
 
 @dataclass(frozen=True)
 class LanePlan:
-    """A lane on a kind of device: its method, its options, its verifier, and the most draft tokens of one step."""
+    """A lane on a device type: `num_draft` is the most draft tokens of one step."""
 
     method: Method
     options: Mapping[str, int | bool]
@@ -68,10 +68,9 @@ class LanePlan:
 
 
 def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None) -> LanePlan:
-    """The plan of a lane on "cpu" or "cuda": what the spec asks for, else its method's defaults there.
+    """The plan of a lane on "cpu" or "cuda": the spec's values, else the method's defaults there.
 
-    The number of draft tokens that the spec leaves open is what pays on the machine's cost `curve`; without a curve,
-    and where a method has no profile, it is the method's default.
+    Without a `num_draft` in the spec, the cost `curve` sets it where the method has a profile.
     """
     method = find_method(name)
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
@@ -81,17 +80,17 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
     if name != "vanilla" and spec.num_draft is not None:
         num_draft = spec.num_draft
     elif curve is not None and method.profile is not None and num_draft:
-        # At least one: who races a lane wants to see it draft, even where vanilla would be as fast.
+        # At least one: a lane in a race should draft, even where vanilla would be as fast.
         most = curve.rows[-1] - 1
         num_draft = best_budget(curve, method.profile.gains(most), least=min(1, most), price=method.profile.price)
     return LanePlan(method, options, REJECTION if rejects else MATCH, num_draft)
 
 
 def plan_lanes(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> dict[str, LanePlan]:
-    """The plan of each lane, by name, in the spec's order."""
+    """The plans by lane name, in the spec's order."""
     return {name: plan_lane(spec, name, device, curve) for name in spec.lanes}
 
 
 def largest_draft(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> int:
-    """The most draft tokens of any lane in one step."""
+    """The largest `num_draft` of the lanes."""
     return max(plan.num_draft for plan in plan_lanes(spec, device, curve).values())

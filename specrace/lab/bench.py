@@ -1,20 +1,19 @@
-"""The bench: prompts x lanes x repetitions, whole runs in turn and in rotated order, medians and their spread.
+"""The bench: prompts x lanes x repetitions, in rotated order; medians and their spread.
 
-What is timed. A lane's clock (`decode_ms`) is the race's: draft + target + keep of its own steps, and the building of
-its tables; prefill is not on it. `run_ms` is the time of the whole: prefill, the session's cache, tables, and
-every step. A peer's `run_ms` is the whole call of `generate`, and its decode time what follows its first output, whose
-tokens are not counted either. So decode is compared with decode, and run with run.
+What is timed: a lane's clock (`decode_ms`) is the race's, that is draft + target + keep of its own steps and the
+building of its tables, without prefill. `run_ms` covers the whole run: prefill, the session's cache, tables, and every
+step. A peer's `run_ms` is the whole call of `generate`; its decode time is what follows its first tokens, and those
+tokens are not counted. So decode is compared with decode, and run with run.
 
-A probe beside each run, on no clock, tells how fast the machine is (`specrace.engine.pace`); all times, peers' too, are
-corrected to its pace before the prompt's first run, and what threads waited for a processor is left out.
+A probe between runs measures the machine's pace (`specrace.engine.pace`). All times, peers' too, are corrected to the
+pace before the prompt's first run, and time spent waiting for a processor is left out.
 
-A lane runs to its end by itself (solo), lanes and peers one after the other. In each repetition the lanes are also
-raced step by step, as the page does it; the two clocks should agree, and where they differ by more than 5 % the bench
-says so.
+Lanes and peers run one after the other, each to its end (solo). In each repetition the lanes are also raced step by
+step, as on the page. The two clocks should agree; a difference above 5 % is reported.
 
-Drafters may learn from the outputs of the prompts before, as on a server that remembers: never from an output of the
-same prompt, in whatever repetition, so that neither order nor repetitions change what a lane knows. A prompt's output
-joins them once all its runs are over, off every clock.
+Drafters may learn from the outputs of earlier prompts, as on a server that keeps them, but never from an output of the
+same prompt in any repetition, so neither order nor repetitions change what a lane knows. A prompt's output is added
+once all its runs are over, off every clock.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from specrace.core.clock import own_ms
 from specrace.core.cost_curve import CostCurve, assumed_curve
@@ -36,9 +35,9 @@ from specrace.engine.pace import PaceKeeper, timed
 from specrace.engine.race import (
     RaceTarget,
     explain_difference,
-    gather,
     in_race_time,
     make_lane,
+    make_material,
     warm_up,
     warm_up_draft_model,
 )
@@ -48,25 +47,27 @@ from specrace.ngrams.sources import Sources
 
 MAX_REPETITIONS = 1000
 TOLERANCE = 0.05
-# A peer, and the lane that does the same.
+# Peer -> the lane with the same method.
 COUNTERPARTS = {"transformers": "vanilla", "transformers-pld": "prompt-lookup"}
+_T = TypeVar("_T")
 
 
 class BenchTarget(RaceTarget, Protocol):
-    """A race's target that tells its memory and the least time of a step."""
+    """A race's target that also measures memory and bounds the time of a step."""
 
     def reset_peak_memory(self) -> None:
-        """Begin to watch."""
+        """Start measuring."""
 
     def peak_memory(self) -> int | None:
-        """Most bytes in use since then; None where that cannot be told."""
+        """Peak bytes since the reset; None where unknown."""
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
-        """Time in which the device copies the bytes that a step of `rows` over so many cache columns must move."""
+        """The roofline of a step of `rows` over `columns` of KV cache: time to move its bytes at full bandwidth."""
 
 
-class PeerOutput(Protocol):
-    """What a peer's run tells."""
+@dataclass(frozen=True)
+class PeerRun:
+    """One run of a peer: the time of the whole call, the time to its first tokens, and how many these were."""
 
     tokens: tuple[int, ...]
     run_ms: float
@@ -75,21 +76,21 @@ class PeerOutput(Protocol):
 
 
 class PeerDecoder(Protocol):
-    """Another way to decode the same model."""
+    """Another decoder of the same model."""
 
     name: str
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What it was given."""
+        """Its arguments."""
 
-    def run(self, prompt: Sequence[int], max_new_tokens: int) -> Any:
-        """A `PeerOutput`."""
+    def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
+        """Decode once."""
 
 
 @dataclass(frozen=True)
 class BenchPrompt:
-    """A prompt's ids; `max_new_tokens`, where given, goes before the spec's."""
+    """A prompt's ids; its `max_new_tokens`, if any, replaces the spec's."""
 
     id: str
     tokens: tuple[int, ...]
@@ -99,7 +100,7 @@ class BenchPrompt:
 
 @dataclass
 class LaneRun:
-    """One run of a lane by itself."""
+    """One solo run of a lane."""
 
     tokens: tuple[int, ...]
     metrics: LaneMetrics
@@ -111,18 +112,18 @@ class LaneRun:
 
 @dataclass
 class PromptResult:
-    """All that was measured on one prompt."""
+    """The measurements on one prompt."""
 
     prompt: BenchPrompt
     runs: dict[str, list[LaneRun]] = field(default_factory=dict)
     interleaved_ms: dict[str, list[float]] = field(default_factory=dict)
-    peer_runs: dict[str, list[Any]] = field(default_factory=dict)
+    peer_runs: dict[str, list[PeerRun]] = field(default_factory=dict)
     differences: dict[str, Difference | None] = field(default_factory=dict)
     pace: Pace | None = None
 
     @property
     def loops(self) -> int:
-        """How many tokens at the end of vanilla's output repeat themselves."""
+        """The length of the loop that vanilla's output ends in; 0 for none."""
         return loop_tokens(self.runs["vanilla"][0].tokens)
 
     def decode_ms(self, lane: str) -> float:
@@ -131,9 +132,9 @@ class PromptResult:
 
 
 class Bench:
-    """Runs the prompts. `curve` gives the draft sizes that the spec leaves open.
+    """Runs the prompts. Where the spec has no `num_draft`, `curve` sets it.
 
-    With `keep_outputs` vanilla's outputs stay for the prompts that come later.
+    With `keep_outputs` drafters may draft from vanilla's outputs of earlier prompts.
     """
 
     def __init__(
@@ -150,14 +151,13 @@ class Bench:
         if not 1 <= repetitions <= MAX_REPETITIONS:
             raise InputError(f"The number of repetitions is {repetitions}; give 1 to {MAX_REPETITIONS}.")
         self.target, self.spec, self.peers, self.repetitions = target, spec, peers, repetitions
-        self._sources, self.curve = sources, curve
-        self.keep_outputs = keep_outputs
+        self._sources, self.curve, self.keep_outputs = sources, curve, keep_outputs
         self._outputs = self._past = PastOutputs()
         self._warm = False
         self._pace: PaceKeeper
 
     def run(self, prompts: Iterable[BenchPrompt], report: Callable[[str], object] = str) -> list[PromptResult]:
-        """Every prompt's measurements; `report` is told before each run. Raises InputError where one does not fit."""
+        """Every prompt's measurements; `report` gets a line a run. Raises InputError for a prompt that is too long."""
         prompts = list(prompts)
         for prompt in prompts:
             self._check(prompt)
@@ -177,20 +177,24 @@ class Bench:
             raise InputError(f"Prompt {prompt.id}: {error}") from error
 
     def _run_prompt(self, number: int, prompt: BenchPrompt, report: Callable[[str], object]) -> PromptResult:
-        """Warm up, then so many repetitions of every lane and peer, each time beginning with another one."""
+        """Warm up, then repeat every lane and peer, with another one first in each repetition."""
         found = PromptResult(prompt)
         self._past = self._outputs.of_others(prompt.tokens)
         self._pace = PaceKeeper.on(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1])
+        decoders: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
         try:
             self._pace.choose_threads()
             self._warm_up(prompt, report)
             self._pace.start()
-            contestants: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
-            for repetition in range(self.repetitions):
-                first = (number + repetition) % len(contestants)
-                self._repeat(found, (*contestants[first:], *contestants[:first]), report)
+            for turn in range(number, number + self.repetitions):
+                for each in _rotate(decoders, turn):
+                    report(f"{prompt.id}: {each if isinstance(each, str) else each.name}")
+                    if isinstance(each, str):
+                        found.runs.setdefault(each, []).append(self._run_lane(each, prompt))
+                    else:
+                        found.peer_runs.setdefault(each.name, []).append(self._run_peer(each, prompt))
                 report(f"{prompt.id}: all lanes, step by step")
-                for lane, ms in self._race(prompt, first).items():
+                for lane, ms in self._race(prompt, turn % len(decoders)).items():
                     found.interleaved_ms.setdefault(lane, []).append(ms)
         finally:
             self._pace.release()
@@ -200,31 +204,18 @@ class Bench:
             self._outputs.add(found.runs["vanilla"][0].tokens, prompt.tokens)
         return found
 
-    def _repeat(
-        self, found: PromptResult, contestants: Sequence[str | PeerDecoder], report: Callable[[str], object]
-    ) -> None:
-        """Run every contestant once, in this order."""
-        prompt = found.prompt
-        for each in contestants:
-            name = each if isinstance(each, str) else each.name
-            report(f"{prompt.id}: {name}")
-            if isinstance(each, str):
-                found.runs.setdefault(name, []).append(self._run_lane(name, prompt))
-            else:
-                found.peer_runs.setdefault(name, []).append(self._run_peer(each, prompt))
-
-    def _run_peer(self, peer: PeerDecoder, prompt: BenchPrompt) -> Any:
-        """A peer's run, its times corrected by the pace before it and after it."""
-        runs: list[Any] = []
-        self._pace.catch_up()
+    def _run_peer(self, peer: PeerDecoder, prompt: BenchPrompt) -> PeerRun:
+        """A peer's run, its times corrected by the mean pace before and after it."""
+        runs: list[PeerRun] = []
+        self._pace.refresh()
         before = self._pace.slowdown
         wall_ms, own = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
-        self._pace.catch_up()
+        self._pace.refresh()
         scale = own / wall_ms * 2.0 / (before + self._pace.slowdown)
         return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
     def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
-        """Every shape of this prompt, and before the first one a whole run of everything."""
+        """Run every shape of this prompt; before the first prompt also every lane and peer once."""
         report(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
         warm_up(self.target, prefix, prompt.tokens, self._spec_of(prompt), self._near(prompt))
@@ -240,22 +231,23 @@ class Bench:
 
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
         near = self._near(prompt)
-        curve = near or assumed_curve(self.target.device_type)
-        material = gather(self.target, prompt.tokens, self.spec, curve, replace(self._sources, past=self._past))
+        curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
+        material = make_material(self.target, prompt.tokens, self.spec, curve, sources)
         return make_lane(self.target, name, prefix, material, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
-        """Prefill, build and decode, alone from begin to end."""
-        self._pace.catch_up()
+        """One solo run: prefill, build, decode."""
+        self._pace.refresh()
         self.target.reset_peak_memory()
         began = own_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
-        # All before the first step, of which the lane's clock has the tables. A clock's reading may be off by a wait.
+        # Everything before the first step but the tables, which are on the lane's clock. At least the prefill: a
+        # reading of `own_ms` is off when the thread is preempted inside it.
         opening_ms = max(own_ms() - began - lane.at_ms, prefix.ms)
         metrics = LaneMetrics(draft_ms=lane.at_ms)
         while not lane.end:
-            self._pace.look()
+            self._pace.probe_if_due()
             metrics.add(lane.step())
         peak = self.target.peak_memory()
         middle = len(prompt.tokens) + len(lane.tokens) / 2
@@ -263,22 +255,19 @@ class Bench:
         return LaneRun(tuple(lane.tokens), metrics, prefix.ms, opening_ms + metrics.decode_ms, peak, limit)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
-        """Each lane's clock where all take turns step by step, beginning with the lane number `first`."""
+        """Each lane's clock in a race; lane number `first` steps first."""
         prefix = self.target.prefill(prompt.tokens)
-        first %= len(self.spec.lanes)
-        names = (*self.spec.lanes[first:], *self.spec.lanes[:first])
-        lanes = [self._make_lane(name, prompt, prefix) for name in names]
-        self._pace.catch_up()
-        for _ in in_race_time(lanes, between=self._pace.look):
+        lanes = [self._make_lane(name, prompt, prefix) for name in _rotate(self.spec.lanes, first)]
+        self._pace.refresh()
+        for _ in in_race_time(lanes, between=self._pace.probe_if_due):
             pass
         return {lane.name: lane.at_ms for lane in lanes}
 
     def _compare(self, found: PromptResult) -> None:
-        """Where each lane and peer first differs from vanilla, if it prints what vanilla prints at all."""
+        """Where each lane and peer first differs from vanilla, if its decoding is meant to match."""
         reference = found.runs["vanilla"][0].tokens
-        outputs = {name: runs[0].tokens for name, runs in found.runs.items()}
         plans = plan_lanes(self.spec, self.target.device_type)
-        outputs = {name: tokens for name, tokens in outputs.items() if plans[name].verifier == MATCH}
+        outputs = {name: runs[0].tokens for name, runs in found.runs.items() if plans[name].verifier == MATCH}
         if not self.spec.temperature:
             outputs |= {name: runs[0].tokens for name, runs in found.peer_runs.items()}
         for name, tokens in outputs.items():
@@ -287,3 +276,9 @@ class Bench:
             if position is not None:
                 before, params = [*found.prompt.tokens, *reference[:position]], self.spec.sampling_params()
                 found.differences[name] = explain_difference(self.target, before, position, params)
+
+
+def _rotate(items: Sequence[_T], first: int) -> list[_T]:
+    """The items in their order, from number `first`, modulo their count, on."""
+    first %= len(items)
+    return [*items[first:], *items[:first]]

@@ -1,17 +1,18 @@
-"""What the bench measured, as figures: over all prompts, and each prompt's own."""
+"""The bench's figures: over all prompts, and for each prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from specrace.lab.bench import COUNTERPARTS, TOLERANCE, PromptResult
+from specrace.core.metrics import LaneMetrics
+from specrace.lab.bench import COUNTERPARTS, TOLERANCE, LaneRun, PeerRun, PromptResult
 
 
 def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
-    """Figures over all prompts, and each prompt's own. Outputs that loop are told apart and left out of the figures."""
+    """Figures over all prompts, and for each prompt. Prompts whose output loops are listed and not counted."""
     straight = [each for each in results if not each.loops]
     counted = straight or list(results)
     lanes = [_lane_figures(name, counted, results, decode) for name in results[0].runs]
@@ -20,7 +21,7 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
     pace = summarise_pace(results)
     warnings += [pace["note"]] if pace["disturbed_prompts"] else []
     if not straight:
-        warnings.append("Every output repeats itself: these figures are of loops, which flatter drafters that copy.")
+        warnings.append("Every output repeats itself: the figures are of loops, which flatter drafters that copy.")
     return {
         "lanes": lanes,
         "peers": peers,
@@ -37,68 +38,60 @@ def _lane_figures(
     name: str, counted: Sequence[PromptResult], results: Sequence[PromptResult], decode: Callable[[Sequence[int]], str]
 ) -> dict[str, Any]:
     """A lane over all counted prompts: counts are sums, times sums of medians."""
-    firsts = [each.runs[name][0].metrics for each in counted]
-    tokens, steps = sum(m.tokens for m in firsts), sum(m.steps for m in firsts)
-    drafted, accepted = sum(m.drafted for m in firsts), sum(m.accepted for m in firsts)
-    decode_ms = sum(each.decode_ms(name) for each in counted)
+    runs = [each.runs[name] for each in counted]
+    total = _total(each[0].metrics for each in runs)
+    tokens, decode_ms = total.tokens, sum(each.decode_ms(name) for each in counted)
     vanilla_ms = sum(each.decode_ms("vanilla") for each in counted)
     vanilla_tokens = sum(each.runs["vanilla"][0].metrics.tokens for each in counted)
-    split = {part: _per_step(name, counted, f"{part}_ms", steps) for part in ("draft", "target", "keep")}
+    split = {part: _per_step(runs, f"{part}_ms", total.steps) for part in ("draft", "target", "keep")}
     host = split["draft"] + split["keep"]
     interleaved = sum(median(each.interleaved_ms[name]) for each in counted)
     return {
         "lane": name,
-        "tokens": tokens,
-        "steps": steps,
-        "tau": tokens / steps,
-        "drafted_per_step": drafted / steps,
-        "acceptance_rate": accepted / drafted if drafted else 0.0,
+        **total.figures(),
         "decode_ms": decode_ms,
         "tokens_per_s": 1000 * tokens / decode_ms,
         "speedup": tokens / decode_ms * vanilla_ms / vanilla_tokens,
         **_speedup_range(name, counted),
         **_identity(name, results),
         "text": decode(results[0].runs[name][0].tokens),
-        "spread": _spread([[run.metrics.decode_ms for run in each.runs[name]] for each in counted]),
+        "spread": _spread([[run.metrics.decode_ms for run in each] for each in runs]),
         "interleaved_tokens_per_s": 1000 * tokens / interleaved,
         "interleaved_over_solo": decode_ms / interleaved,
-        **_run_figures([each.runs[name] for each in counted], tokens),
-        "prefill_ms": sum(median(run.prefill_ms for run in each.runs[name]) for each in counted),
+        **_run_figures(runs, tokens),
+        "prefill_ms": sum(median(run.prefill_ms for run in each) for each in runs),
         "split_ms": split,
         "host_ms_per_step": host,
         "host_share": host / (host + split["target"]),
         "fastest_on": sum(_fastest(each) == name for each in counted),
-        "peak_memory_bytes": max((run.peak_memory or 0 for each in counted for run in each.runs[name]), default=0)
-        or None,
-        "roofline": _roofline(name, counted, split["target"]),
+        "peak_memory_bytes": max((run.peak_memory or 0 for each in runs for run in each), default=0) or None,
+        "roofline": _roofline([each[0] for each in runs], split["target"]),
     }
+
+
+def _total(found: Iterable[LaneMetrics]) -> LaneMetrics:
+    total = LaneMetrics()
+    for metrics in found:
+        total.merge(metrics)
+    return total
 
 
 def _speedup_range(name: str, counted: Sequence[PromptResult]) -> dict[str, float | None]:
-    """The least and the largest speedup over all prompts in one repetition; null where nothing was repeated."""
-    repetitions = range(len(counted[0].runs[name]))
-    if len(repetitions) < 2:
-        return {"speedup_low": None, "speedup_high": None}
-    rates = {
-        lane: [
-            sum(each.runs[lane][turn].metrics.tokens for each in counted)
-            / sum(each.runs[lane][turn].metrics.decode_ms for each in counted)
-            for turn in repetitions
-        ]
-        for lane in (name, "vanilla")
-    }
-    found = [own / base for own, base in zip(rates[name], rates["vanilla"], strict=True)]
-    return {"speedup_low": min(found), "speedup_high": max(found)}
+    """The lowest and the highest speedup of a repetition over all prompts; null without repetitions."""
+    found = []
+    for turn in range(len(counted[0].runs[name])):
+        own, vanilla = (_total(each.runs[lane][turn].metrics for each in counted) for lane in (name, "vanilla"))
+        found.append(own.speedup(vanilla))
+    low, high = (min(found), max(found)) if len(found) > 1 else (None, None)
+    return {"speedup_low": low, "speedup_high": high}
 
 
 def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
-    """How steady the machine was over all prompts: the extremes, and the prompts whose figures do not count."""
+    """How steady the machine was over all prompts, and the prompts whose figures do not count."""
     paces = [each.pace for each in results if each.pace is not None]
     disturbed = [each.prompt.id for each in results if each.pace is not None and each.pace.disturbed]
     low, high = min((each.low for each in paces), default=1.0), max((each.high for each in paces), default=1.0)
-    note = (
-        f"Times are corrected for the machine's pace, {low:.2f} to {high:.2f} times that before a prompt's first run."
-    )
+    note = f"Times are corrected for the machine's pace, {low:.2f} to {high:.2f} times that at a prompt's start."
     if disturbed:
         number = f"{len(disturbed)} of {len(results)} prompts"
         note = f"The machine was disturbed on {number} ({', '.join(disturbed[:8])}): measure again when it is quiet."
@@ -114,8 +107,8 @@ def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
     }
 
 
-def _per_step(name: str, counted: Sequence[PromptResult], part: str, steps: int) -> float:
-    total: float = sum(median(getattr(run.metrics, part) for run in each.runs[name]) for each in counted)
+def _per_step(runs: Sequence[Sequence[LaneRun]], part: str, steps: int) -> float:
+    total: float = sum(median(getattr(run.metrics, part) for run in each) for each in runs)
     return total / steps
 
 
@@ -124,59 +117,59 @@ def _fastest(found: PromptResult) -> str:
     return max(found.runs, key=lambda name: found.runs[name][0].metrics.tokens / found.decode_ms(name))
 
 
-def _roofline(name: str, counted: Sequence[PromptResult], target_ms: float) -> dict[str, float]:
-    """The time in which a step's bytes could be copied, and how much of the target's time that is."""
-    limits = [(each.runs[name][0].limit_ms, each.runs[name][0].metrics.steps) for each in counted]
-    limit = sum(ms * steps for ms, steps in limits) / sum(steps for _, steps in limits)
+def _roofline(firsts: Sequence[LaneRun], target_ms: float) -> dict[str, float]:
+    """The roofline of a mean step, and its share of the target's time."""
+    limit = sum(run.limit_ms * run.metrics.steps for run in firsts) / sum(run.metrics.steps for run in firsts)
     return {"limit_ms_per_step": limit, "target_ms_per_step": target_ms, "of_limit": limit / target_ms}
 
 
-def _run_figures(runs: Sequence[Sequence[Any]], tokens: int) -> dict[str, float]:
+def _run_figures(runs: Sequence[Sequence[LaneRun | PeerRun]], tokens: int) -> dict[str, float]:
     run_ms = sum(median(run.run_ms for run in each) for each in runs)
     return {"run_ms": run_ms, "run_tokens_per_s": 1000 * tokens / run_ms}
 
 
 def _spread(samples: Sequence[Sequence[float]]) -> float:
-    """(largest - smallest) / median over the repetitions; the median of that over the prompts."""
+    """(maximum - minimum) / median over the repetitions; its median over the prompts."""
     return median((max(each) - min(each)) / median(each) for each in samples)
 
 
 def _identity(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
-    """Whether every output is vanilla's, loops included, and the first one that is not."""
-    compared = [each for each in results if name in each.differences]
-    different = [each for each in compared if each.differences[name] is not None]
-    first = None
-    if different and (difference := different[0].differences[name]) is not None:
-        first = {"prompt": different[0].prompt.id, **asdict(difference)}
-    same = len(compared) - len(different)
-    return {"identical": not different if compared else None, "identical_prompts": same, "first_difference": first}
+    """Whether every output, loops included, is vanilla's, and the first one that is not."""
+    compared = [(each.prompt.id, each.differences[name]) for each in results if name in each.differences]
+    different = [{"prompt": prompt, **asdict(each)} for prompt, each in compared if each is not None]
+    return {
+        "identical": not different if compared else None,
+        "identical_prompts": len(compared) - len(different),
+        "first_difference": different[0] if different else None,
+    }
 
 
-def _peer_decode(runs: Sequence[Any]) -> tuple[int, float]:
-    """Tokens after the first output, and the median of the time that they took."""
+def _peer_decode(runs: Sequence[PeerRun]) -> tuple[int, float]:
+    """Tokens after the first ones, and the median of their decode time."""
     return len(runs[0].tokens) - runs[0].first_tokens, median(run.run_ms - run.first_ms for run in runs)
 
 
 def _peer_figures(name: str, counted: Sequence[PromptResult], results: Sequence[PromptResult]) -> dict[str, Any]:
     """A peer over all counted prompts."""
-    decodes = [_peer_decode(each.peer_runs[name]) for each in counted]
-    after, decode_ms = sum(tokens for tokens, _ in decodes), sum(ms for _, ms in decodes)
-    tokens = sum(len(each.peer_runs[name][0].tokens) for each in counted)
+    runs = [each.peer_runs[name] for each in counted]
+    tokens = sum(len(each[0].tokens) for each in runs)
+    decodes = [_peer_decode(each) for each in runs]
+    after, decode_ms = (sum(values) for values in zip(*decodes, strict=True))
     return {
         "peer": name,
         "tokens": tokens,
         "decode_tokens": after,
         "decode_ms": decode_ms,
         "tokens_per_s": 1000 * after / decode_ms if decode_ms else 0.0,
-        "first_ms": sum(median(run.first_ms for run in each.peer_runs[name]) for each in counted),
+        "first_ms": sum(median(run.first_ms for run in each) for each in runs),
         **_identity(name, results),
-        "spread": _spread([[run.run_ms for run in each.peer_runs[name]] for each in counted]),
-        **_run_figures([each.peer_runs[name] for each in counted], tokens),
+        "spread": _spread([[run.run_ms for run in each] for each in runs]),
+        **_run_figures(runs, tokens),
     }
 
 
 def _comparisons(lanes: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each peer beside the lane that does the same: decode over decode, whole run over whole run."""
+    """The speedup of each peer's counterpart over it: of decode, and of the whole run."""
     by_name = {lane["lane"]: lane for lane in lanes}
     found = []
     for peer in peers:
@@ -196,23 +189,19 @@ def _clock_warning(lane: Mapping[str, Any]) -> str:
 
 
 def _prompt_figures(found: PromptResult, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
-    """One prompt's rows."""
+    """The figures of one prompt."""
     base = found.runs["vanilla"][0].metrics.tokens / found.decode_ms("vanilla")
     lanes = []
     for name, runs in found.runs.items():
-        metrics, ms = runs[0].metrics, found.decode_ms(name)
-        difference = found.differences.get(name)
+        metrics, ms, difference = runs[0].metrics, found.decode_ms(name), found.differences.get(name)
+        rate = metrics.tokens / ms
         lanes.append(
             {
                 "lane": name,
-                "tokens": metrics.tokens,
-                "steps": metrics.steps,
-                "tau": metrics.tau,
-                "drafted_per_step": metrics.drafted_per_step,
-                "acceptance_rate": metrics.acceptance_rate,
+                **metrics.figures(),
                 "decode_ms": ms,
-                "tokens_per_s": 1000 * metrics.tokens / ms,
-                "speedup": metrics.tokens / ms / base,
+                "tokens_per_s": 1000 * rate,
+                "speedup": rate / base,
                 "identical": difference is None if name in found.differences else None,
                 "first_difference": difference and asdict(difference),
                 "text": decode(runs[0].tokens),
@@ -221,8 +210,8 @@ def _prompt_figures(found: PromptResult, decode: Callable[[Sequence[int]], str])
     peers = []
     for name, outputs in found.peer_runs.items():
         after, ms = _peer_decode(outputs)
-        run_ms = median(run.run_ms for run in outputs)
         rate = 1000 * after / ms if ms else 0.0
+        run_ms = median(run.run_ms for run in outputs)
         peers.append({"peer": name, "tokens": len(outputs[0].tokens), "tokens_per_s": rate, "run_ms": run_ms})
     about = {"id": found.prompt.id, "question": found.prompt.question, "prompt_tokens": len(found.prompt.tokens)}
     return {**about, "loop_tokens": found.loops, "fastest": _fastest(found), "lanes": lanes, "peers": peers}

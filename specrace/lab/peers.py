@@ -1,10 +1,9 @@
-"""transformers' own decoding, as a yardstick: `model.generate` plain, and with its prompt lookup."""
+"""transformers' own decoding as a baseline: `model.generate`, plain and with its prompt lookup."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,21 +13,12 @@ from transformers.generation.streamers import BaseStreamer
 
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
+from specrace.lab.bench import PeerRun
 from specrace.model.target import Target
 
 
-@dataclass(frozen=True)
-class PeerRun:
-    """One call of `generate`: its output, the whole call, and when it first said something, and how many tokens."""
-
-    tokens: tuple[int, ...]
-    run_ms: float
-    first_ms: float
-    first_tokens: int
-
-
 class Peer:
-    """`target.model.generate` on the same weights, in the same process, with a cache of its own."""
+    """`target.model.generate` on the same weights, in the same process, with its own cache."""
 
     def __init__(self, name: str, target: Target, params: SamplingParams, num_lookup: int | None = None) -> None:
         self.name = name
@@ -36,13 +26,12 @@ class Peer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that make it what it is."""
+        """Its arguments beyond the race's sampling parameters."""
         return {} if self._num_lookup is None else {"prompt_lookup_num_tokens": self._num_lookup}
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
-        """Generate once, timed from the prompt's ids to the output's."""
-        config = self._config(max_new_tokens)
-        watch = _Watch()
+        """Generate once, timed from prompt ids to output ids."""
+        config, watch = self._config(max_new_tokens), _FirstTokens()
         torch.manual_seed(self._params.seed % 2**63)
         began = time.perf_counter()
         ids = torch.tensor([list(prompt)], device=self._target.device)
@@ -55,16 +44,11 @@ class Peer:
         return PeerRun(tokens, run_ms, 1000.0 * (watch.first_at - began), watch.first_tokens)
 
     def _config(self, max_new_tokens: int) -> GenerationConfig:
-        """The race's rule and nothing else: what the model's own generation config would add is switched off."""
+        """The race's sampling parameters, without what the model's own generation config would add."""
         params = self._params
-        sampled: dict[str, Any] = {"do_sample": False}
+        sampled: dict[str, Any] = {"do_sample": bool(params.temperature)}
         if params.temperature:
-            sampled = {
-                "do_sample": True,
-                "temperature": params.temperature,
-                "top_p": params.top_p,
-                "top_k": params.top_k or None,
-            }
+            sampled |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k or None}
         ends = sorted(self._target.eos_ids)
         return GenerationConfig(
             max_new_tokens=max_new_tokens,
@@ -76,29 +60,28 @@ class Peer:
         )
 
 
-class _Watch(BaseStreamer):
-    """Notes when the first tokens come; the prompt is put first."""
+class _FirstTokens(BaseStreamer):
+    """Records when the first tokens arrive; the first `put` is the prompt."""
 
     def __init__(self) -> None:
-        self.first_at = 0.0
-        self.first_tokens = 0
+        self.first_at, self.first_tokens = 0.0, 0
         self._prompt_seen = False
 
     def put(self, value: Tensor) -> None:
-        """Called with the prompt, then with each step's tokens."""
+        """Take the prompt, then each step's tokens."""
         if self._prompt_seen and not self.first_tokens:
             self.first_at, self.first_tokens = time.perf_counter(), value.numel()
         self._prompt_seen = True
 
     def end(self) -> None:
-        """Nothing is left to be shown."""
+        """Required by the interface."""
 
 
 PEERS = ("transformers", "transformers-pld")
 
 
 def make_peers(names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int) -> list[Peer]:
-    """The peers called so; prompt lookup drafts `num_lookup` tokens. Raises InputError for a name that there is not."""
+    """The peers by name; prompt lookup drafts `num_lookup` tokens. Raises InputError for an unknown name."""
     for name in names:
         if name not in PEERS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(PEERS)}.")

@@ -1,13 +1,13 @@
-"""Forced decoding: what a drafter would have saved on text that is already written. No model runs.
+"""Forced decoding: the tokens per step of a drafter on a given output. No model runs.
 
-The transcript is the truth. As in a race, the first step's root is the prompt's last token; each step walks the
-drafted tree along the transcript as far as it goes and takes one token more; the last step ends with the output.
+The transcript is the ground truth. As in a race, the first step's root is the prompt's last token; each step accepts
+the longest tree path that the transcript follows and adds one bonus token; the last step ends with the output.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,26 +23,26 @@ from specrace.drafters import METHODS, Drafter, Material, Method, find_method
 from specrace.lab.logs import Transcript
 from specrace.ngrams.past import PastOutputs
 
-# The target's token where the transcript does not tell it: at every node off the path that the output took.
+# The target's token at nodes off the accepted path, which the transcript does not have.
 UNKNOWN = -1
 ALL, LOOPING = "all", "looping"
 MAX_CATEGORIES = 1000
 
 
 def needs_target(method: Method) -> str:
-    """Why a method cannot be scored without its model, "" where it can; its drafter's class says so."""
+    """Why a method cannot be scored without its model, from its drafter's class; "" where it can."""
     reason: str = getattr(method.build, "needs_target_outputs", "")
     return reason
 
 
 def scorable_lanes() -> tuple[str, ...]:
-    """Every registered lane that can be scored."""
+    """The lanes that can be scored."""
     return tuple(name for name, method in METHODS.items() if not needs_target(method))
 
 
 @dataclass(frozen=True)
 class ScoredLane:
-    """A method as it is scored. `part` says what of it is, "" for the whole."""
+    """A method as it is scored; `part` names the part that is scored, "" for the whole."""
 
     name: str
     num_draft: int
@@ -52,7 +52,7 @@ class ScoredLane:
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, Any], num_draft: int | None = None) -> ScoredLane:
-        """A lane with its method's defaults on a GPU, then what was `given`.
+        """A lane with the options `given`, else its method's defaults on a GPU.
 
         Raises InputError for an option out of bounds and for a method that a transcript cannot score.
         """
@@ -75,7 +75,7 @@ class ScoredLane:
 
 @dataclass(frozen=True)
 class ForcedStep:
-    """One turn: the tree, the accepted nodes (root first), the tokens taken, and the drafter's time."""
+    """One step; `path` has the accepted nodes, root first, and `draft_ms` is the drafter's time."""
 
     tree: TokenTree
     path: tuple[int, ...]
@@ -86,10 +86,10 @@ class ForcedStep:
 def forced_steps(
     drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int
 ) -> Iterator[ForcedStep]:
-    """Decode `output` after `prompt`, neither empty, with a drafter made for it; at most `num_draft` guesses a step.
+    """The steps of `output` after `prompt`, neither empty, by a new drafter; at most `num_draft` draft tokens each.
 
-    Where the output ends no drafter is told: a log does not say how long the answer might have been. So these are the
-    steps of a race whose limit is further off and that an end-of-text token ends.
+    Drafters get no length limit, since a log does not hold it: the steps are those of a race that an end-of-text token
+    ends before its limit.
     """
     context, at = list(prompt), 0
     while at < len(output):
@@ -102,14 +102,13 @@ def forced_steps(
         context += emitted
         verdict = _verdict(tree, path, emitted)
         walked = time.perf_counter()
-        # After the last token there is no bonus to tell of, and nobody is left to learn.
         if at < len(output):
             drafter.observe(tree, verdict)
         yield ForcedStep(tree, path, emitted, 1000 * (drafted - began + time.perf_counter() - walked))
 
 
 def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
-    """Nodes from the root on that carry output[at], output[at + 1], ..."""
+    """The longest path from the root whose nodes have the tokens output[at], output[at + 1], ..."""
     path, children = [0], tree.children
     for token in output[at : at + len(tree)]:
         child = children[path[-1]].get(token)
@@ -120,7 +119,7 @@ def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
 
 
 def _verdict(tree: TokenTree, path: Sequence[int], emitted: Sequence[int]) -> Verdict:
-    """What a target would have said, as far as the transcript tells: UNKNOWN off the path."""
+    """The verdict that the transcript gives: UNKNOWN off the path."""
     targets = [UNKNOWN] * len(tree)
     for node, token in zip(path, emitted, strict=False):
         targets[node] = token
@@ -128,10 +127,9 @@ def _verdict(tree: TokenTree, path: Sequence[int], emitted: Sequence[int]) -> Ve
 
 
 def longest_loop(tokens: Sequence[int]) -> int:
-    """The most tokens in a row that repeat one period again and again, anywhere; 0 when nothing loops.
+    """The length of the longest run of tokens that repeats one period; 0 when nothing loops.
 
-    Unlike `metrics.loop_tokens`, which watches the end of a growing text, this looks at a finished one: it may have
-    found its way out, or close with an end-of-text token.
+    Unlike `metrics.loop_tokens`, which looks at the end of a growing output, this searches all of a finished one.
     """
     text = np.asarray(tokens)
     longest = 0
@@ -146,7 +144,7 @@ def longest_loop(tokens: Sequence[int]) -> int:
 
 @dataclass
 class Tally:
-    """Totals of one lane over some outputs. `sizes` counts steps by draft tokens."""
+    """Totals of one lane over some outputs. `sizes` counts steps by number of draft tokens."""
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
     outputs: int = 0
@@ -167,14 +165,13 @@ class Tally:
 
     def merge(self, other: Tally) -> None:
         """Add the totals of other outputs."""
-        for name in ("tokens", "steps", "drafted", "accepted", "draft_ms"):
-            setattr(self.metrics, name, getattr(self.metrics, name) + getattr(other.metrics, name))
+        self.metrics.merge(other.metrics)
         for name in ("outputs", "looping", "looping_tokens", "looping_steps", "build_ms"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.sizes.update(other.sizes)
 
     def row(self, curve: CostCurve | None = None) -> dict[str, Any]:
-        """The figures under their names. Times are the drafter's own; a null is a figure of nothing."""
+        """The figures by name; times are the drafter's. A figure without data is null."""
         m = self.metrics
         calm = m.steps - self.looping_steps
         figures = {
@@ -203,7 +200,7 @@ def score_output(
     curve: CostCurve = ASSUMED_GPU,
     past: PastOutputs | None = None,
 ) -> Tally:
-    """One lane over one transcript; a drafter that cuts its own trees does so by `curve`."""
+    """Score one transcript in one lane; drafters that size their own trees use `curve`."""
     began = time.perf_counter()
     material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=curve)
     drafter = lane.build(material, **lane.options)
@@ -216,11 +213,11 @@ def score_output(
 
 
 class Scoreboard:
-    """Several lanes over transcripts that come one by one; it keeps totals only.
+    """Totals of several lanes over a stream of transcripts.
 
-    The figures of "all" and of the categories are over every output. Looping outputs, which flatter drafters, are
-    counted in each group, stand apart in the group "looping", and `tau_without_looping` leaves them out. With
-    `keep_outputs` drafters may learn from the outputs of the transcripts before that have another prompt.
+    The groups "all" and the categories hold every output. Looping outputs, which flatter drafters, are counted in each
+    group and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs` drafters may
+    draft from the outputs of earlier transcripts with another prompt.
     """
 
     def __init__(
@@ -231,17 +228,14 @@ class Scoreboard:
         curve: CostCurve | None = None,
         keep_outputs: bool = False,
     ) -> None:
-        self.lanes = lanes
+        self.lanes, self.by_category, self.curve = lanes, by_category, curve
         self.past = PastOutputs() if keep_outputs else None
-        self.curve = curve
-        self.by_category = by_category
-        self.outputs = 0
-        self.looping = 0
+        self.outputs = self.looping = 0
         self._categories: dict[str, None] = {}
-        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
 
     def add(self, transcript: Transcript) -> None:
-        """Score one transcript in every lane. Raises InputError for one category too many."""
+        """Score one transcript in every lane. Raises InputError for more than MAX_CATEGORIES categories."""
         looping = longest_loop(transcript.output) > 0
         past = None if self.past is None else self.past.of_others(transcript.prompt)
         groups = [ALL, *([LOOPING] if looping else [])]
@@ -250,14 +244,14 @@ class Scoreboard:
         for lane in self.lanes:
             tally = score_output(lane, transcript, looping=looping, curve=self.curve or ASSUMED_GPU, past=past)
             for group in groups:
-                self._tallies.setdefault((lane.name, group), Tally()).merge(tally)
+                self._tallies[lane.name, group].merge(tally)
         if self.past is not None:
             self.past.add(transcript.output, transcript.prompt)
         self.outputs += 1
         self.looping += looping
 
     def _category(self, name: str) -> str:
-        """The group of a category; the names of our own groups are kept apart from it."""
+        """The group of a category, renamed where it has the name of one of our own groups."""
         group = f"{name} (category)" if name in (ALL, LOOPING) else name
         self._categories[group] = None
         if len(self._categories) > MAX_CATEGORIES:
@@ -265,13 +259,16 @@ class Scoreboard:
         return group
 
     def groups(self, curve: CostCurve | None = None) -> list[dict[str, Any]]:
-        """A row a lane and group: "all", the categories in the order of the file, and "looping" if there is any."""
-        rows = []
-        for lane in self.lanes:
-            for category in (ALL, *self._categories, LOOPING):
-                tally = self._tallies.get((lane.name, category))
-                if tally is not None:
-                    about = {"lane": lane.name, "category": category}
-                    scored = {"num_draft": lane.num_draft, "scored": lane.part or "whole"}
-                    rows.append(about | tally.row(curve) | scored)
-        return rows
+        """A row for each lane and group: "all", the categories in order of appearance, and "looping" if present."""
+        return [
+            {
+                "lane": lane.name,
+                "category": category,
+                **self._tallies[lane.name, category].row(curve),
+                "num_draft": lane.num_draft,
+                "scored": lane.part or "whole",
+            }
+            for lane in self.lanes
+            for category in (ALL, *self._categories, LOOPING)
+            if (lane.name, category) in self._tallies
+        ]

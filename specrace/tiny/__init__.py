@@ -1,4 +1,4 @@
-"""The bundled target model: its tokenizer, its first weights, its task, its training and its evaluation.
+"""How the bundled target model is made: `python -m specrace.tiny prepare|train|evaluate|export`.
 
-`python -m specrace.tiny prepare|train|evaluate|export` is the whole recipe; `assets/tiny/README.md` is its card.
+The model card is `assets/tiny/README.md`.
 """

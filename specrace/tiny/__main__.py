@@ -3,50 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from specrace.core.errors import InputError
+from specrace.tiny import answers, characters, evaluate
+from specrace.tiny.export import export
+from specrace.tiny.quoting import read_sources, split_titles
+from specrace.tiny.train import PRESETS, train
+from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """The command line; each command sets `run`."""
     root = argparse.ArgumentParser(prog="python -m specrace.tiny", description=__doc__)
-    commands = root.add_subparsers(dest="command", required=True)
-    for name, text in (
-        ("prepare", "learn the tokenizer from the training text"),
-        ("train", "train, resuming from the folder's checkpoint (prepares first where that is missing)"),
-        ("evaluate", "measure on held-out text"),
-        ("export", "write an ordinary Hugging Face model folder"),
-        ("answers", "answer a file of questions about the corpus, as Markdown for the model card"),
-    ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder (ignored by git)")
-        if name not in ("export", "answers"):
+    commands = root.add_subparsers(required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], object], words: str) -> Callable[..., argparse.Action]:
+        command = commands.add_parser(name, help=words)
+        command.set_defaults(run=run)
+        if name not in ("answers", "characters"):
+            command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder")
+        if name in ("prepare", "train", "evaluate"):
             command.add_argument("--text", type=Path, required=True, help="a .jsonl[.gz] of {title, text}, or a folder")
-        if name == "train":
-            command.add_argument("--preset", choices=("cpu", "gpu", "drafter"), default="cpu")
-            command.add_argument("--minutes", type=float)
-            command.add_argument("--seed", type=int, default=0)
-            command.add_argument("--threads", type=int, default=torch.get_num_threads())
-        if name == "evaluate":
-            command.add_argument("--model", type=Path, help="a model folder; default: the checkpoint in --work")
-            command.add_argument("--samples", type=int, default=60)
-            command.add_argument("--seed", type=int, default=0, help="draws the passages and questions")
-            command.add_argument("--json", action="store_true")
-        if name == "answers":
-            command.add_argument("--model", type=Path, default=Path("assets/tiny"))
-            command.add_argument("--questions", type=Path, default=Path("assets/questions.jsonl"))
-        if name == "export":
-            command.add_argument("--out", type=Path, required=True)
-    characters = commands.add_parser("characters", help="train the character-level example into a model folder")
-    characters.add_argument("--text", type=Path, required=True, help="a folder of .md and .txt files")
-    characters.add_argument("--out", type=Path, required=True)
-    characters.add_argument("--minutes", type=float, default=3.0)
-    characters.add_argument("--seed", type=int, default=0)
+        return command.add_argument
+
+    add("prepare", _prepare, "learn the tokenizer from the training text")
+    argument = add("train", _train, "train, or resume from the checkpoint; prepares first if necessary")
+    argument("--preset", choices=sorted(PRESETS), default="cpu")
+    argument("--minutes", type=float)
+    argument("--seed", type=int, default=0)
+    argument("--threads", type=int, default=torch.get_num_threads())
+    argument = add("evaluate", evaluate.main, "measure on held-out text")
+    argument("--model", type=Path, help="a model folder; default: the checkpoint in --work")
+    argument("--samples", type=int, default=60)
+    argument("--seed", type=int, default=0, help="of the random passages and questions")
+    argument("--json", action="store_true")
+    argument = add("export", lambda o: export(o.work, o.out), "write an ordinary Hugging Face model folder")
+    argument("--out", type=Path, required=True)
+    argument = add("answers", answers.main, "answer questions about the corpus, as Markdown for the model card")
+    argument("--model", type=Path, default=Path("assets/tiny"))
+    argument("--questions", type=Path, default=Path("assets/questions.jsonl"))
+    argument = add("characters", characters.main, "train the character-level example into a model folder")
+    argument("--text", type=Path, required=True, help="a folder of .md and .txt files")
+    argument("--out", type=Path, required=True)
+    argument("--minutes", type=float, default=3.0)
+    argument("--seed", type=int, default=0)
     return root
 
 
@@ -54,51 +60,26 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; 0 fine, 2 bad input."""
     options = parser().parse_args(arguments)
     try:
-        return run(options)
+        options.run(options)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-
-
-def run(options: argparse.Namespace) -> int:
-    """Dispatch; the modules that need a model are imported by the command that uses them."""
-    if options.command == "characters":
-        from specrace.tiny.characters import Recipe, build
-
-        build(options.text, options.out, Recipe(minutes=options.minutes, seed=options.seed))
-        return 0
-    if options.command == "export":
-        from specrace.tiny.export import export
-
-        export(options.work, options.out)
-        return 0
-    if options.command == "answers":
-        from specrace.tiny.answers import main as answers
-
-        answers(options.model, options.questions)
-        return 0
-    from specrace.tiny.holdout import split_titles
-    from specrace.tiny.quoting import read_sources
-
-    learned, held_out = split_titles(read_sources(options.text))
-    if options.command == "evaluate":
-        from specrace.tiny.evaluate import main as evaluate
-
-        evaluate(held_out, options)
-        return 0
-    from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
-
-    if options.command == "prepare" or not (options.work / "tokenizer.json").exists():
-        train_tokenizer(tokenizer_text(learned)).save_pretrained(options.work)
-    if options.command == "train":
-        from specrace.tiny.train import PRESETS, train
-
-        torch.set_num_threads(options.threads)
-        recipe = dataclasses.replace(PRESETS[options.preset], seed=options.seed)
-        if options.minutes:
-            recipe = dataclasses.replace(recipe, minutes=options.minutes)
-        train(learned, options.work, recipe, "cuda" if torch.cuda.is_available() else "cpu")
     return 0
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    learned, _ = split_titles(read_sources(options.text))
+    train_tokenizer(tokenizer_text(learned)).save_pretrained(options.work)
+
+
+def _train(options: argparse.Namespace) -> None:
+    if not (options.work / "tokenizer.json").exists():
+        _prepare(options)
+    torch.set_num_threads(options.threads)
+    recipe = replace(PRESETS[options.preset], seed=options.seed)
+    recipe = replace(recipe, minutes=options.minutes or recipe.minutes)
+    learned, _ = split_titles(read_sources(options.text))
+    train(learned, options.work, recipe, "cuda" if torch.cuda.is_available() else "cpu")
 
 
 if __name__ == "__main__":

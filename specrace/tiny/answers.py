@@ -1,10 +1,10 @@
-"""Answers to questions about the corpus, with every lane's figures: what the model card shows."""
+"""The model card's section of answers: questions about the corpus, with every lane's figures."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import defaultdict
-from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, LaneResult
@@ -14,16 +14,17 @@ from specrace.workbench import Workbench
 LANES = ("vanilla", "bigram", "trigram", "jacobi", "lookahead", "prompt-lookup", "trie", "draft-model", "fusion")
 
 
-def main(model: Path, questions: Path) -> None:
+def main(options: argparse.Namespace) -> None:
     """Race each question once and print Markdown: question, answer, and a table over all questions.
 
-    The answers are kept, as `bench` keeps them: lanes may draft from those to the questions before.
+    As in `bench`, lanes may draft from the answers to earlier questions.
     """
     try:
-        asked = [json.loads(line)["question"] for line in questions.read_text(encoding="utf-8").splitlines()]
+        lines = options.questions.read_text(encoding="utf-8").splitlines()
+        asked = [json.loads(line)["question"] for line in lines]
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f'{questions} cannot be read ({error}); give lines of {{"question": ...}}.') from error
-    bench = Workbench.open(model=model, keep_outputs=True)
+        raise InputError(f'{options.questions} cannot be read ({error}); give lines of {{"question": ...}}.') from error
+    bench = Workbench.open(model=options.model, keep_outputs=True)
     results: dict[str, list[LaneResult]] = defaultdict(list)
     for number, question in enumerate(asked, 1):
         *_, finished = bench.ask(question, RaceSpec(LANES, max_new_tokens=256))
@@ -31,7 +32,7 @@ def main(model: Path, questions: Path) -> None:
         for lane in finished.lanes:
             results[lane.lane].append(lane)
         print(f"{number}. **{question}** {finished.lanes[0].text}", flush=True)
-    print("\nEarlier outputs are kept: fusion also drafted from the answers before.")
+    print("\nEarlier outputs are kept: fusion also drafted from earlier answers.")
     print("\n| lane | tokens per step | speedup | identical |\n|---|---|---|---|")
     base = _rate(results["vanilla"])
     for name, lanes in results.items():

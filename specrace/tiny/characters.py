@@ -1,27 +1,31 @@
-"""The character-level example: a tokenizer of single characters and a small Llama trained on a folder of documents.
+"""The character-level example: a character tokenizer and a small Llama trained on a folder of documents.
 
-It stands in for the character model of "Adding Trigram to Speculative Decoding": over 65 symbols a trigram table is
-dense, a smoothed row says something, and bigram and trigram drafts can be drawn and compared as they are there.
+It stands in for the character model of "Adding Trigram to Speculative Decoding": over 65 characters the trigram table
+is dense and smoothing keeps its rows informative, so bigram and trigram drafts can be sampled and compared as there.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import string
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
+from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import read_documents
+from specrace.tiny.train import update
+from specrace.tiny.vocabulary import wrap_tokenizer
 
 END = "<|end|>"
 PLAIN = "\n .,'-:?0123456789abcdefghijklmnopqrstuvwxyz"
@@ -32,7 +36,7 @@ HELD_OUT_EVERY = 12
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run. Stages are (share of the run after which it starts, rows, characters a row)."""
+    """A training run. Stages are (share of the run at which it starts, rows, characters a row)."""
 
     minutes: float = 3.0
     stages: tuple[tuple[float, int, int], ...] = ((0.0, 12, 128), (0.6, 6, 256), (0.88, 2, 1024))
@@ -46,15 +50,14 @@ class Recipe:
 
 
 def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """65 symbols: small letters, digits, six marks, two blanks, the 20 commonest capitals of `texts`, and the end.
+    """65 symbols: lower-case letters, digits, punctuation, space and newline, 20 capitals of `texts`, and the end.
 
-    Accents go, other capitals become small letters, and what is left is read as a blank.
+    Accents are stripped, rarer capitals become lower-case, and any other character becomes a space.
     """
     counts = Counter("".join(texts))
-    capitals = sorted("ABCDEFGHIJKLMNOPQRSTUVWXYZ", key=lambda letter: -counts[letter])
+    capitals = sorted(string.ascii_uppercase, key=lambda letter: -counts[letter])
     kept = sorted(capitals[:NUM_CAPITALS])
-    alphabet = [*PLAIN, *kept]
-    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(alphabet)}, unk_token=" "))
+    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate([*PLAIN, *kept])}, unk_token=" "))
     folds: list[Any] = [normalizers.Replace(letter, letter.lower()) for letter in sorted(capitals[NUM_CAPITALS:])]
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -69,17 +72,11 @@ def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=END,
-        pad_token=END,
-        model_max_length=CONTEXT,
-        clean_up_tokenization_spaces=False,
-    )
+    return wrap_tokenizer(tokenizer, END, CONTEXT)
 
 
 def character_model(vocab_size: int, end: int, recipe: Recipe) -> LlamaForCausalLM:
-    """A Llama of about 0.6 million parameters, its embedding tied."""
+    """A Llama of about 0.6 million parameters with tied embeddings."""
     torch.manual_seed(recipe.seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -99,7 +96,7 @@ def character_model(vocab_size: int, end: int, recipe: Recipe) -> LlamaForCausal
 
 
 def windows(documents: Sequence[Tensor], rows: int, length: int, random: torch.Generator) -> Tensor:
-    """Ids [rows, length + 1] cut anywhere from the documents in an order of their own."""
+    """Ids [rows, length + 1] from random places of the documents in random order."""
     order = torch.randperm(len(documents), generator=random).tolist()
     text = torch.cat([documents[number] for number in order])
     starts = torch.randint(len(text) - length, (rows,), generator=random).tolist()
@@ -107,7 +104,7 @@ def windows(documents: Sequence[Tensor], rows: int, length: int, random: torch.G
 
 
 def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tensor, float]]:
-    """Windows and the share of the learning rate, until the minutes are over."""
+    """Windows and the share of the learning rate, until the time is over."""
     random = torch.Generator().manual_seed(recipe.seed)
     longest = sum(map(len, documents)) - 1
     began, step = time.perf_counter(), 0
@@ -119,20 +116,15 @@ def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tenso
 
 
 def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) -> dict[str, float]:
-    """Train `model` on documents of ids; what it took."""
+    """Train `model` on documents of ids; returns steps, characters and the smoothed loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
     model.train()
     steps = characters = 0
     average = math.log(model.config.vocab_size)
     for ids, share in batches(documents, recipe):
-        optimizer.param_groups[0]["lr"] = recipe.rate * share
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        average = 0.98 * average + 0.02 * loss.item()
+        loss = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        average = 0.98 * average + 0.02 * update(model, optimizer, recipe.rate * share, loss)
         steps, characters = steps + 1, characters + ids[:, 1:].numel()
         if steps % 50 == 0:
             print(f"step {steps}  {characters / 1e6:.2f}M characters  loss {average:.3f}", flush=True)
@@ -147,27 +139,25 @@ def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
     for ids in documents:
         ids = ids[: CONTEXT + 1]
         logits = model(input_ids=ids[None, :-1], use_cache=False).logits[0]
-        total += float(torch.nn.functional.cross_entropy(logits, ids[1:], reduction="sum"))
+        total += float(functional.cross_entropy(logits, ids[1:], reduction="sum"))
         count += len(ids) - 1
     return total / count
 
 
-def build(text: Path, out: Path, recipe: Recipe) -> None:
-    """Tokenizer, training, and a model folder at `out` in bfloat16. Every twelfth document is held out and measured."""
-    texts = [document.text for document in read_documents([text])]
+def main(options: argparse.Namespace) -> None:
+    """Write tokenizer and trained bfloat16 model to `out`; every twelfth document is held out for the loss."""
+    texts = [document.text for document in read_documents([options.text])]
     learned = [each for number, each in enumerate(texts) if number % HELD_OUT_EVERY]
     held_out = texts[::HELD_OUT_EVERY]
     if sum(map(len, learned)) < 1000:
-        raise InputError(f"{text} holds too little text to train on; give a folder of two documents or more.")
+        raise InputError(f"{options.text} holds too little text to train on; give a folder of two documents or more.")
     tokenizer = character_tokenizer(texts)
     ids = [[torch.tensor(tokenizer(f"{each}{END}")["input_ids"]) for each in part] for part in (learned, held_out)]
+    recipe = Recipe(minutes=options.minutes, seed=options.seed)
     model = character_model(len(tokenizer), tokenizer.eos_token_id, recipe)
     figures: dict[str, Any] = train(ids[0], model, recipe)
-    model.to(torch.bfloat16).save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    figures |= {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "symbols": len(tokenizer),
-        "held_out_loss": round(loss_on(model.float(), ids[1]), 4),
-    }
+    model.to(torch.bfloat16).save_pretrained(options.out)
+    tokenizer.save_pretrained(options.out)
+    held_out_loss = round(loss_on(model.float(), ids[1]), 4)
+    figures |= {"parameters": model.num_parameters(), "symbols": len(tokenizer), "held_out_loss": held_out_loss}
     print(json.dumps(figures))

@@ -1,10 +1,10 @@
-"""First weights that already copy: an induction circuit written into an ordinary Llama with biases in its attention.
+"""Initial weights that already copy: an induction circuit written into an ordinary Llama with attention biases.
 
-Layer 0, heads 1..K look exactly 1..K tokens back, one looks at a stretch of tokens before those, and one at the latest
-segment marker. Each writes a code of what it sees, of 48 dimensions, into its own part of the residual. Layer 1
-compares the codes of the last K tokens, of the stretch, and of the segment, with those in front of every earlier
-position, and copies the token that stood there. Training then has to learn when to copy, not how. (Induction heads:
-Olsson et al., 2022. The stretch tells apart two places where the same few words stand.)
+In layer 0, heads 1..K attend exactly 1..K tokens back, one head to a stretch of tokens before those, and one to the
+latest segment marker. Each writes a code of what it attends to (48 dimensions) into its own subspace of the residual.
+Layer 1 compares the codes of the last K tokens, the stretch and the segment with those before every earlier position,
+and copies the token at that position. Training then has to learn when to copy, not how. (Induction heads: Olsson et
+al., 2022. The stretch distinguishes two places with the same few words.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -22,21 +21,21 @@ from transformers import LlamaConfig, LlamaForCausalLM
 HEAD_DIM = 64
 PAIRS = HEAD_DIM // 2
 ROPE_THETA = 1e14
-# Pairs that turn fast enough to tell positions apart; the others hardly turn within 1,000 tokens and carry content.
+# RoPE pairs that rotate fast enough to encode position; the others hardly rotate within 1,000 tokens and hold content.
 NUM_POSITION_PAIRS = 7
-# The most tokens that are looked back one by one; three heads more are needed, so a narrow model looks back less.
+# The most heads with a fixed distance back; three more heads are needed, so a narrow model has fewer.
 MAX_BACK = 5
-# Dimensions of a code: layer 1 compares about 43 of them, and more would take room from the tokens.
+# Dimensions of a code: layer 1 compares about 43 of them, and more would leave fewer for the tokens.
 CODE, NARROW_CODE = 48, 32
 WIDE = 512
 # Score of an exact match, in nats a code.
 CODE_NATS = 13.0
 BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
-# One head in four compares three tokens and less of the stretch: in the first words of a quote, when all before
-# differs, fewer comparisons are fewer chance likenesses. The others know which of two like places is meant.
+# One head in four compares three tokens and less of the stretch: at the start of a quote, where the tokens before it
+# differ, fewer comparisons mean fewer chance matches. The other heads distinguish similar places.
 SHORT_EVERY, SHORT_BACK, SHORT_STRETCH = 4, 3, 1.0
-# A bump about 9 tokens wide (standard deviation 4.4) around 10 tokens back: the mean of their codes is short, hence the
-# gain. Centres of 10, 12 and 14 were tried before training, on titles that are trained on.
+# Attention about 9 tokens wide (standard deviation 4.4), 10 tokens back: the mean of these codes is short, hence the
+# gain. Centres of 10, 12 and 14 were compared before training, on training titles.
 STRETCH_CENTRE = 10.0
 STRETCH_NATS = (0.0, 0.2, 1.2, 8.0, 20.0, 20.0, 20.0)
 STRETCH_GAIN = 3.8
@@ -44,11 +43,11 @@ STRETCH_WEIGHT = 1.5
 SEGMENT_NATS = 45.0
 START_NATS = 60.0
 ANSWER_NATS = 40.0
-ANSWER_NORM = 0.4  # short, for what is in the residual takes from what else is there
+ANSWER_NORM = 0.4  # short, because RMSNorm divides the rest of the residual by it
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
-# Cosines and sines of the distance over the position pairs so that, among markers, the latest wins by 4 nats when it is
-# at most 160 tokens back and the next is at least 8 further (up to 1,300): a linear programme, least sum of amplitudes.
+# Amplitudes over the position pairs, such that the latest marker wins by 4 nats if at most 160 tokens back and the
+# one before at least 8 further (up to 1,300): the solution of a linear programme with the least sum of amplitudes.
 RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
 RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
 MARKER_NATS = 400.0
@@ -56,16 +55,15 @@ BACK_SHARPNESS = 24.0
 
 
 def tiny_config(
-    vocab_size: int, *, eos_token_id: int, hidden: int = 512, layers: int = 3, mlp: int = 512
+    vocab_size: int, eos_token_id: int, *, hidden: int = 512, layers: int = 3, mlp: int = 512
 ) -> LlamaConfig:
-    """The shape of the bundled model: few wide layers, heads of 64, tied embeddings."""
+    """The bundled model's shape: few wide layers, heads of 64, tied embeddings."""
     return LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden,
         intermediate_size=mlp,
         num_hidden_layers=layers,
         num_attention_heads=hidden // HEAD_DIM,
-        num_key_value_heads=hidden // HEAD_DIM,
         max_position_embeddings=2048,
         rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
         tie_word_embeddings=True,
@@ -78,46 +76,29 @@ def tiny_config(
 
 @dataclass(frozen=True)
 class Heads:
-    """What the heads of layer 0 do, and how many dimensions their codes have.
+    """The numbers of layer 0's heads, and `code`, the dimensions of their codes.
 
-    Heads 0.. look 1, 2, ... `num_back` tokens back; the next ones look at the stretch before those, at the latest
-    marker, and at the answer's marker once there is one: what stands in the answer is never copied from.
+    Heads 0 to `num_back` - 1 attend 1, 2, ... tokens back, `stretch` to the tokens before those, `latest` to the latest
+    marker, and `answer` to the answer's marker, if any: tokens inside the answer are never copied.
     """
 
     num_back: int
+    stretch: int
+    latest: int
+    answer: int
     code: int
 
     @classmethod
     def of(cls, hidden: int) -> Heads:
-        """For a model of this width. Raises ValueError below five heads."""
-        num_back = min(MAX_BACK, hidden // HEAD_DIM - 3)
-        if num_back < 2:
+        """The heads of a model of width `hidden`. Raises ValueError below five heads."""
+        back = min(MAX_BACK, hidden // HEAD_DIM - 3)
+        if back < 2:
             raise ValueError(f"a width of {hidden} has too few heads for the circuit")
-        return cls(num_back, CODE if hidden >= WIDE else NARROW_CODE)
-
-    @property
-    def stretch(self) -> int:
-        """The head that looks at a stretch of tokens."""
-        return self.num_back
-
-    @property
-    def latest(self) -> int:
-        """The head that looks at the latest marker."""
-        return self.num_back + 1
-
-    @property
-    def answer(self) -> int:
-        """The head that looks at the answer's marker."""
-        return self.num_back + 2
-
-
-def frequencies() -> np.ndarray:
-    """Rotation of each pair a position, in radians, shape [32]."""
-    return ROPE_THETA ** (-np.arange(PAIRS) / PAIRS)
+        return cls(back, back, back + 1, back + 2, CODE if hidden >= WIDE else NARROW_CODE)
 
 
 def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Random orthonormal rows (or columns, whichever are fewer), shape [rows, columns]."""
+    """Random orthonormal rows (or columns, if these are fewer), shape [rows, columns]."""
     square = torch.randn(max(rows, columns), min(rows, columns), generator=generator)
     basis: Tensor = torch.linalg.qr(square).Q
     return basis if rows >= columns else basis.T
@@ -125,11 +106,10 @@ def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Residual:
-    """How the residual is shared out: parts that are orthogonal, so that none disturbs another.
+    """Orthogonal subspaces of the residual.
 
-    `code` [C, H] reads a token's code from its embedding, of norm 1 for a unit embedding.
-    `writers` are parts [H, C], one a fetching head; `answered` [H] says that the answer has begun;
-    `tokens` [H, rest] is what is left, where embeddings live.
+    `code` [C, H] reads a token's code from its embedding, of norm 1 for a unit embedding. `writers` are the subspaces
+    [H, C] of the heads of layer 0; `answered` [H] is set inside the answer; `tokens` [H, rest] holds the embeddings.
     """
 
     heads: Heads
@@ -140,7 +120,7 @@ class Residual:
 
     @classmethod
     def draw(cls, hidden: int, generator: torch.Generator) -> Residual:
-        """Random parts of a residual of `hidden` dimensions."""
+        """Random subspaces of `hidden` dimensions."""
         basis = orthonormal(hidden, hidden, generator)
         heads = Heads.of(hidden)
         codes = (heads.latest + 1) * heads.code
@@ -152,7 +132,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class Markers:
-    """Ids of the segment markers: evidence, what begins question and answer, and the others."""
+    """Ids of the segment markers."""
 
     evidence: tuple[int, ...]
     question: int
@@ -167,9 +147,9 @@ class Markers:
 
 @torch.no_grad()
 def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaForCausalLM:
-    """A Llama whose first two layers copy, and whose third sees the question's first words; the rest is small noise.
+    """A Llama whose first two layers copy and whose third attends to the question's first words; else small noise.
 
-    With two layers, a head of the second sees the question's first word.
+    With two layers, a head of the second attends to the question's first word.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -178,8 +158,8 @@ def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaFo
     size, width = parts.tokens.shape[1], parts.heads.code
     embeddings = torch.randn(config.vocab_size, size, generator=generator) @ parts.tokens.T
     embeddings /= embeddings.norm(dim=1, keepdim=True)
-    # Markers lie where the code looks, so their codes are longer than a word's: a match on a marker outweighs chance
-    # matches, and the first words of a marked sentence are found as surely as the last.
+    # Marker embeddings lie in the code's subspace, so their codes are longer than a word's: a marker match outweighs
+    # chance matches, and the first words of a marked sentence are found as reliably as the last.
     marked = orthonormal(len(markers.ids), width, generator) @ parts.code * math.sqrt(width / size)
     embeddings[markers.ids] = marked
     model.model.embed_tokens.weight.copy_(embeddings)
@@ -198,14 +178,14 @@ def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaFo
 
 
 def circuit_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
-    """What copying consists of: embeddings, layer 0, and layer 1's attention."""
+    """The parameters of the circuit: embeddings, layer 0, and layer 1's attention."""
     first, second = model.model.layers[:2]
     modules = (model.model.embed_tokens, first, second.self_attn, second.input_layernorm)
     return [parameter for module in modules for parameter in module.parameters()]
 
 
 def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
-    """Layer 0: heads that look a fixed distance back, and the head that looks at the latest marker."""
+    """Layer 0: heads that attend a fixed distance back, and the head that attends to the latest marker."""
     heads, scale = parts.heads, math.sqrt(parts.code.shape[1])  # norm of a unit embedding after RMSNorm
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         projection.weight.zero_()
@@ -219,16 +199,16 @@ def _write_fetchers(attention: Any, parts: Residual, markers: Tensor) -> None:
         _look_back(attention, head, head + 1, (BACK_SHARPNESS,) * 5)
     _look_back(attention, heads.stretch, STRETCH_CENTRE, STRETCH_NATS)
     attention.o_proj.weight[:, heads.stretch * HEAD_DIM : heads.latest * HEAD_DIM] *= STRETCH_GAIN
-    # A marker's code is longer than a word's; the segment, which every position carries, must not drown the rest.
+    # A marker's code is longer than a word's; the segment is at every position and must not dominate.
     attention.o_proj.weight[:, rows] /= math.sqrt(parts.tokens.shape[1] / heads.code)
     waves = zip(RECENCY_COSINES, RECENCY_SINES, strict=True)
     _score_distance(attention, heads.latest, [(math.hypot(*wave), -math.atan2(*wave[::-1])) for wave in waves])
-    # One direction on which every marker's normalised embedding has the same value, and other tokens about none.
+    # A direction on which every marker's normalised embedding is 1 and other tokens are near 0.
     _look_at(attention, heads.latest, torch.linalg.pinv(markers * scale).sum(dim=1))
 
 
 def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
-    """Layer 0: a head that looks at the answer's marker once there is one, and then writes `answered`."""
+    """Layer 0: a head that attends to the answer's marker, if any, and writes `answered`."""
     scale = math.sqrt(parts.code.shape[1])
     row = parts.heads.answer * HEAD_DIM
     _look_at(attention, parts.heads.answer, answer / scale)
@@ -238,31 +218,38 @@ def _write_answer_flag(attention: Any, parts: Residual, answer: Tensor) -> None:
 
 def _look_at(attention: Any, head: int, readout: Tensor) -> None:
     """Give `head` MARKER_NATS for tokens whose normalised embedding has 1 on `readout`."""
-    content = head * HEAD_DIM + PAIRS - 1  # the slowest pair: it does not notice distance
-    strength = math.sqrt(MARKER_NATS * math.sqrt(HEAD_DIM))
+    content = head * HEAD_DIM + PAIRS - 1  # the slowest pair: independent of distance
+    strength = _strength(MARKER_NATS)
     attention.q_proj.bias[content] = strength
     attention.k_proj.weight[content] = readout * strength
 
 
 def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]) -> None:
-    """Make `head` look `distance` tokens back, the sharper the more `nats` the position pairs have."""
-    _score_distance(attention, head, [(each, f * distance) for each, f in zip(nats, frequencies(), strict=False)])
+    """Make `head` attend `distance` tokens back; more `nats` over the position pairs make it sharper."""
+    _score_distance(
+        attention, head, [(each, distance * ROPE_THETA ** (-pair / PAIRS)) for pair, each in enumerate(nats)]
+    )
+
+
+def _strength(nats: float) -> float:
+    """The factor of query and of key for a score of `nats`."""
+    return math.sqrt(nats * math.sqrt(HEAD_DIM))
 
 
 def _score_distance(attention: Any, head: int, waves: Sequence[tuple[float, float]]) -> None:
-    """Biases for the score sum_j nats_j * cos(f_j * (p - i) - phase_j) of (nats, phase) pairs, whatever the tokens."""
+    """Biases for the score sum_j nats_j * cos(f_j * (p - i) - phase_j) of (nats, phase) pairs, for all tokens."""
     for pair, (amplitude, phase) in enumerate(waves):
-        strength = math.sqrt(amplitude * math.sqrt(HEAD_DIM))
-        first, second = head * HEAD_DIM + pair, head * HEAD_DIM + pair + PAIRS
+        strength = _strength(amplitude)
+        first = head * HEAD_DIM + pair
         attention.k_proj.bias[first] = strength
         attention.q_proj.bias[first] = strength * math.cos(phase)
-        attention.q_proj.bias[second] = -strength * math.sin(phase)
+        attention.q_proj.bias[first + PAIRS] = -strength * math.sin(phase)
 
 
 def _write_question_readers(attention: Any, parts: Residual, question: Tensor, count: int) -> None:
-    """The first `count` heads: look at the question's first words, and write them where no word is read from.
+    """The first `count` heads attend to the question's first words and write their codes into unread dimensions.
 
-    The opening of an answer follows from them; the rest of the layer has to learn which.
+    The answer's opening depends on these words; the rest of the layer learns how.
     """
     width = parts.heads.code
     for head in range(count):
@@ -279,19 +266,10 @@ def _write_question_readers(attention: Any, parts: Residual, question: Tensor, c
         attention.o_proj.weight[:, rows][:, :width] = READER_GAIN * parts.writers[head + parts.heads.num_back // 2]
 
 
-def _take(dimensions: list[int], *counts: int) -> list[list[int]]:
-    """Lists of so many dimensions each from the end, and what is left."""
-    taken = []
-    for count in counts:
-        taken.append(dimensions[-count:])
-        dimensions = dimensions[:-count]
-    return [*taken, dimensions]
-
-
 def _write_matchers(
     attention: Any, parts: Residual, readouts: tuple[Tensor, Tensor], generator: torch.Generator
 ) -> None:
-    """Layer 1, every head: match (current, 1 back, ...) with (1 back, ...), stretches and segments; copy the token.
+    """Layer 1, every head: match (current, 1 back, ...) with (1 back, 2 back, ...), stretches and segments; copy.
 
     `readouts` are those of `_evidence_readouts`, [E, H] and [E, C].
     """
@@ -299,35 +277,36 @@ def _write_matchers(
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
     unit = _unit(parts)
     segment, start = readouts
-    # An evidence marker's number, exactly, on the slowest dimensions; the codes of words share the others.
-    flag, marked, starts, slow = _take(slow, 1, len(segment), len(start))
+    # The slowest dimensions hold the evidence marker's number exactly; word codes share the others.
+    count, flag = len(segment), slow[-1]
+    marked, starts, slow = slow[-1 - count : -1], slow[-1 - 2 * count : -1 - count], slow[: -1 - 2 * count]
     for head in range(hidden // HEAD_DIM):
         rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
         queries, keys = _word_matchers(parts, slow, generator, short=head % SHORT_EVERY == 0)
         queries[marked], keys[marked] = segment, segment
         queries[starts], keys[starts] = start @ parts.code, start @ parts.writers[0].T
         attention.q_proj.weight[rows], attention.k_proj.weight[rows] = queries, keys
-        # Every head carries the token through a projection of its own: a few that look astray are outvoted.
+        # Every head copies the token through its own projection: a few that attend elsewhere are outvoted.
         values = orthonormal(HEAD_DIM, size, generator) @ parts.tokens.T
         attention.v_proj.weight[rows] = values
         attention.o_proj.weight[:, rows] = values.T * COPY_WEIGHT * size / (hidden * unit)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         projection.bias.zero_()
     # Keys inside the answer lose ANSWER_NATS against every query.
-    strength = math.sqrt(ANSWER_NATS * math.sqrt(HEAD_DIM))
-    attention.q_proj.bias[flag[0] :: HEAD_DIM] = strength
-    attention.k_proj.weight[flag[0] :: HEAD_DIM] = -parts.answered * strength / (ANSWER_NORM * unit)
+    strength = _strength(ANSWER_NATS)
+    attention.q_proj.bias[flag::HEAD_DIM] = strength
+    attention.k_proj.weight[flag::HEAD_DIM] = -parts.answered * strength / (ANSWER_NORM * unit)
 
 
 def _unit(parts: Residual) -> float:
-    """Norm after RMSNorm of each thing that the residual holds, the token and the heads' codes, each about 1 before."""
+    """Norm, after RMSNorm, of the token and of each head's code, which all have about norm 1 before."""
     return math.sqrt(parts.tokens.shape[0]) / math.sqrt(parts.heads.latest + 2)
 
 
 def _word_matchers(
     parts: Residual, slow: list[int], generator: torch.Generator, *, short: bool
 ) -> tuple[Tensor, Tensor]:
-    """One head's queries and keys [64, H] that compare the last tokens, and the stretch before them, on `slow`."""
+    """One head's queries and keys [64, H], which compare the last tokens and the stretch on the dimensions `slow`."""
     width = parts.heads.code
     gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / _unit(parts)
     seen = [parts.code, *(writer.T for writer in parts.writers)]
@@ -337,7 +316,7 @@ def _word_matchers(
         mixer = orthonormal(len(slow), width, generator)
         queries[slow] += gain * weight * mixer @ seen[back]
         keys[slow] += gain * mixer @ seen[back + 1]
-    # The same stretch on both sides: it is wide, so that one token's difference hardly matters.
+    # The same stretch on both sides: it is wide, so an offset of one token hardly matters.
     mixer = (SHORT_STRETCH if short else STRETCH_WEIGHT) ** 0.5 * orthonormal(len(slow), width, generator)
     queries[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
     keys[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
@@ -345,14 +324,11 @@ def _word_matchers(
 
 
 def _evidence_readouts(parts: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Which of the first `count` markers: of the segment one is in [count, H], and of a code, for starts [count, C].
-
-    Only evidence is quoted, so only its segments and starts are told apart.
-    """
+    """Read-outs of a marker's number: from a segment's code [count, H], and from a token's code [count, C]."""
     size, width = parts.tokens.shape[1], parts.heads.code
     codes = marked @ parts.code.T / math.sqrt(size / width)
     which = torch.linalg.pinv(codes).T[:count] / _unit(parts)
-    segment = math.sqrt(SEGMENT_NATS * math.sqrt(HEAD_DIM)) * which @ parts.writers[parts.heads.latest].T
-    # After a marker, what followed the same marker before: its long code counts here as one.
-    start = math.sqrt(START_NATS * math.sqrt(HEAD_DIM)) * which * math.sqrt(width / size)
+    segment = _strength(SEGMENT_NATS) * which @ parts.writers[parts.heads.latest].T
+    # After a marker, copy what followed the same marker before. The long code is scaled to norm 1.
+    start = _strength(START_NATS) * which * math.sqrt(width / size)
     return segment, start

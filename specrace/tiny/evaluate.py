@@ -1,7 +1,7 @@
-"""How good the answers are, on titles that the training never saw.
+"""The quality of the answers, on held-out titles.
 
-"marked": the sentences to quote are given, as in training; what is measured is the copying. "asked" and
-"paraphrased": questions made from a sentence go through the retriever, which marks what it thinks is the evidence.
+"marked": the evidence is given, as in training, which measures the copying. "asked" and "paraphrased": questions made
+from a sentence go through the retriever, which marks the evidence.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -25,7 +26,7 @@ from specrace.retrieval.prompt import build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.tiny.export import load_checkpoint
 from specrace.tiny.questions import Case, make_cases
-from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer
+from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer, read_sources, split_titles
 from specrace.tiny.vocabulary import prompt_ids
 
 MAX_NEW_TOKENS = 400
@@ -38,7 +39,7 @@ Quote = tuple[str, int]
 
 @dataclass(frozen=True)
 class Answer:
-    """A generated answer: its text with markers, and what it should be and may quote."""
+    """An answer with its markers, the ideal one, the sentences it may quote, and the one that it should."""
 
     question: str
     text: str
@@ -51,26 +52,34 @@ class Answer:
 
     @property
     def quotes(self) -> list[Quote]:
-        """(sentence, passage number) of every quote with its citation."""
+        """The (sentence, passage number) of every cited quote."""
         return [(text, int(number)) for text, number in _QUOTE.findall(self.text)]
 
 
-def say(target: Target, prompt: Sequence[int], lane: str = "trie") -> tuple[tuple[int, ...], bool, float]:
-    """(tokens, whether it stopped by itself, tokens a step) of a greedy answer."""
+def decode(target: Target, prompt: Sequence[int], lane: str = "trie") -> tuple[tuple[int, ...], bool, float]:
+    """(tokens, whether they end with end-of-text, tokens per step) of a greedy answer."""
     steps = list(generate(target, lane, prompt, max_new_tokens=MAX_NEW_TOKENS))
     tokens = tuple(token for step in steps for token in step.emitted)
     return tokens, steps[-1].end == "eos", len(tokens) / len(steps)
 
 
+def make_answer(
+    target: Target, prompt: Sequence[int], question: str, ideal: str, sentences: Iterable[Quote], wanted: str = ""
+) -> Answer:
+    """The answer of the model, without end-of-text."""
+    tokens, stopped, tau = decode(target, prompt)
+    text = target.decode([token for token in tokens if token not in target.eos_ids])
+    return Answer(question, text, ideal, frozenset(sentences), wanted, tokens, stopped, tau)
+
+
 def marked_answers(target: Target, sources: Sequence[Source], count: int, seed: int) -> Iterator[Answer]:
-    """Answers to the training's own task on `sources`."""
+    """Answers to samples of the training task on `sources`."""
     task = QuotingTask(sources, seed)
     for _ in range(count):
         sample = task.sample(PASSAGE_WORDS)
         sentences = {(s["text"], n) for n, d in enumerate(sample.documents, 1) for s in d["sentences"]}
-        tokens, stopped, tau = say(target, prompt_ids(target.tokenizer, sample.documents, sample.question))
-        text = _text(target, tokens)
-        yield Answer(sample.question, text, sample.answer, frozenset(sentences), "", tokens, stopped, tau)
+        prompt = prompt_ids(target.tokenizer, sample.documents, sample.question)
+        yield make_answer(target, prompt, sample.question, sample.answer, sentences)
 
 
 def asked_answers(target: Target, cases: Sequence[Case], *, paraphrased: bool) -> Iterator[Answer]:
@@ -82,24 +91,18 @@ def asked_answers(target: Target, cases: Sequence[Case], *, paraphrased: bool) -
         question = case.paraphrase if paraphrased else case.question
         hits = Retriever(index, embedder).retrieve(question, top=len(passages))
         sentences = {(s.text, n) for n, hit in enumerate(hits, 1) for s in hit.sentences}
-        tokens, stopped, tau = say(target, build_prompt(target.tokenizer, question, hits).tokens)
-        ideal = answer(question, marked_quotes(hits))
-        text = _text(target, tokens)
-        yield Answer(question, text, ideal, frozenset(sentences), case.sentence, tokens, stopped, tau)
+        prompt = build_prompt(target.tokenizer, question, hits).tokens
+        yield make_answer(target, prompt, question, answer(question, marked_quotes(hits)), sentences, case.sentence)
 
 
 def marked_quotes(hits: Sequence[Hit]) -> list[Quote]:
-    """(sentence, passage number) of the evidence in `hits`, the best first."""
+    """The (sentence, passage number) of the evidence in `hits`, the best first."""
     ranked = [(s.evidence, s.text, n) for n, hit in enumerate(hits, 1) for s in hit.sentences if s.evidence]
     return [(text, number) for _, text, number in sorted(ranked)]
 
 
-def _text(target: Target, tokens: Sequence[int]) -> str:
-    return target.decode([token for token in tokens if token not in target.eos_ids])
-
-
 def figures(found: Sequence[Answer]) -> dict[str, float]:
-    """Shares (0 to 1) over quotes and over answers, and means a answer."""
+    """Shares (0 to 1) over quotes and answers, and means over answers."""
     quotes = [(quote, each.sentences) for each in found for quote in each.quotes]
     known = [any(text == sentence for sentence, _ in sentences) for (text, _), sentences in quotes]
     cited = [quote in sentences for quote, sentences in quotes if any(quote[0] == each for each, _ in sentences)]
@@ -120,30 +123,28 @@ def figures(found: Sequence[Answer]) -> dict[str, float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / max(1, len(values))
+    return fmean(values) if values else 0.0
 
 
 def lane_taus(target: Target, sources: Sequence[Source], seed: int) -> dict[str, float]:
-    """Mean tokens a step of each lane on a few of the marked samples."""
+    """Mean tokens per step of each lane on a few marked samples."""
     task = QuotingTask(sources, seed)
-    prompts = []
-    for _ in range(LANE_ANSWERS):
-        sample = task.sample(PASSAGE_WORDS)
-        prompts.append(prompt_ids(target.tokenizer, sample.documents, sample.question))
-    return {lane: _mean([say(target, prompt, lane)[2] for prompt in prompts]) for lane in LANES}
+    samples = [task.sample(PASSAGE_WORDS) for _ in range(LANE_ANSWERS)]
+    prompts = [prompt_ids(target.tokenizer, each.documents, each.question) for each in samples]
+    return {lane: _mean([decode(target, prompt, lane)[2] for prompt in prompts]) for lane in LANES}
 
 
-def main(held_out: Sequence[Source], options: argparse.Namespace) -> None:
-    """Evaluate the model of `options`; print its figures and the first answers that are not what they should be."""
+def main(options: argparse.Namespace) -> None:
+    """Evaluate the model of `options`; print its figures and its first answers that differ from the ideal."""
     folder = options.model or options.work
     if not (folder / "tokenizer.json").exists():
         raise InputError(f"{folder} holds no tokenizer; give the folder of a trained model.")
+    _, held_out = split_titles(read_sources(options.text))
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    model = (
-        AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
-        if options.model
-        else load_checkpoint(options.work)
-    )
+    if options.model:
+        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
+    else:
+        model = load_checkpoint(folder)
     target = Target(model.float(), tokenizer, str(folder))
     cases = make_cases(held_out, options.samples, options.seed)
     found = {

@@ -1,7 +1,7 @@
-"""Questions about held-out sentences, asked the way a visitor would be answered: through the retriever.
+"""Questions about held-out sentences, to be answered through the retriever as on the page.
 
-Each case is four passages, one of which holds the sentence that the question was made from. A question is made from
-the sentence's own words; its paraphrase leaves out the rarer half of them and names the title instead.
+Each case has four passages, one of which holds the sentence that the question was made from. The question uses the
+sentence's own words; its paraphrase names the title instead of the rarer half of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specrace.retrieval.documents import Document
 from specrace.retrieval.passages import split_passages
@@ -24,7 +24,7 @@ FORMS = ("What do the documents say about {}?", "What is said about {}?", "How a
 
 @dataclass(frozen=True)
 class Case:
-    """Four documents, the sentence that is asked for, and two ways to ask."""
+    """Four documents, the sentence to be quoted, and two questions for it."""
 
     documents: tuple[Document, ...]
     sentence: str
@@ -33,7 +33,7 @@ class Case:
 
 
 def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
-    """`count` cases, by a seeded draw from `sources` (prose: passages of two sentences or more)."""
+    """`count` random cases from the sources with two or more sentences."""
     chance = random.Random(seed)
     prose = [source for source in sources if len(source.sentences) > 1]
     frequency = Counter(word.lower() for source in sources for text in source.sentences for word in _WORD.findall(text))
@@ -48,28 +48,23 @@ def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
         others = chance.sample([each for each in prose if each is not source], PASSAGES - 1)
         documents = [_document(number, each) for number, each in enumerate((source, *others))]
         chance.shuffle(documents)
-        form = chance.choice(FORMS)
-        in_order = [word for word in _WORD.findall(sentence) if word in words[: max(3, len(words) // 2)]]
-        common = [word for word in _WORD.findall(sentence) if word in words[len(words) // 2 :]]
-        cases.append(
-            Case(
-                tuple(documents),
-                sentence,
-                form.format(" ".join(in_order[:6])),
-                form.format(" ".join(common[:6]) + " in " + source.title),
-            )
+        form, half = chance.choice(FORMS), len(words) // 2
+        rare, common = (
+            " ".join([word for word in _WORD.findall(sentence) if word in kept][:6])
+            for kept in (words[: max(3, half)], words[half:])
         )
+        paraphrase = form.format(f"{common} in {source.title}")
+        cases.append(Case(tuple(documents), sentence, form.format(rare), paraphrase))
     return cases
 
 
 def _content_words(sentence: str, frequency: Counter[str]) -> list[str]:
-    """The sentence's longer words, the rarest first."""
+    """The words of more than three letters, the rarest first."""
     words = dict.fromkeys(word for word in _WORD.findall(sentence) if len(word) > 3)
     return sorted(words, key=lambda word: frequency[word.lower()])
 
 
 def _document(number: int, source: Source) -> Document:
-    """One passage as a document of its own, cut where the retriever would cut it."""
+    """The source's first passage as a document."""
     document = Document(f"{number}.txt", source.title, " ".join(source.sentences))
-    first = split_passages(document)[0]
-    return Document(document.name, document.title, first.text)
+    return replace(document, text=split_passages(document)[0].text)

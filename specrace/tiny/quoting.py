@@ -1,18 +1,20 @@
 """The task that the bundled model is trained on: answer by quoting the sentences that a retriever marked.
 
-A sample is one to five passages, one to three of their sentences marked as evidence, a question, and the answer: an
-opening that fits the question's first words, each marked sentence behind its marker with its citation, and a joint
-between two of them. Passages, questions and distractors are drawn anew each time, so no two samples are alike.
+A sample is one to five passages, up to three of their sentences marked as evidence, a question, and the answer: an
+opening for the question's first words, then each marked sentence with its marker and citation, joined by set phrases.
+Passages, questions and distractors are random.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import random
 import re
 import string
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from specrace.retrieval.sentences import split_sentences
 
 NO_ANSWER = " The documents do not answer this question."
 JOINTS = (" The documents add:", " They also say:")
-# The opening is a function of the question's first words, so the model can learn it and greedy decoding repeats it.
+# The opening depends on the question's first words only, so the model can learn it.
 OPENINGS = (
     (("how many", "how much", "how long", "how far", "how old", "how often"), " The documents give this figure:"),
     (("how",), " The documents describe it this way:"),
@@ -41,12 +43,13 @@ OPENINGS = (
     (("tell", "give", "show", "list", "name"), " Here is what the documents tell:"),
 )  # fmt: skip
 OTHER_OPENING = " From the documents:"
+HELD_OUT_PERCENT = 5
 MAX_SENTENCE_WORDS, MIN_SENTENCE_WORDS = 60, 4
 
 
 @dataclass(frozen=True)
 class Source:
-    """A passage to draw from: its title and its sentences."""
+    """A passage of the training text."""
 
     title: str
     sentences: tuple[str, ...]
@@ -54,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sample:
-    """Documents in the chat template's form, the question, and the answer with its markers."""
+    """Documents as the chat template takes them, the question, and the answer with its markers."""
 
     documents: list[dict[str, Any]]
     question: str
@@ -62,12 +65,9 @@ class Sample:
 
 
 def opening(question: str) -> str:
-    """The phrase that an answer to `question` begins with."""
+    """The phrase that the answer to `question` starts with."""
     words = question.lower()
-    for starts, phrase in OPENINGS:
-        if any(re.match(rf"{start}\b", words) for start in starts):
-            return phrase
-    return OTHER_OPENING
+    return next((text for starts, text in OPENINGS if re.match(rf"({'|'.join(starts)})\b", words)), OTHER_OPENING)
 
 
 def read_sources(path: Path) -> list[Source]:
@@ -79,7 +79,7 @@ def read_sources(path: Path) -> list[Source]:
         pairs = [(row["title"], row["text"]) for row in _rows(path)]
     sources = []
     for title, text in pairs:
-        # "[3]" is the citation of passage 3 and one token; in a text of its own it becomes "(3)".
+        # "[3]" is the token that cites passage 3; in the text itself it becomes "(3)".
         text = re.sub(r"\[(\d)\]", r"(\1)", re.sub(r"\s+", " ", text)).strip()
         sentences = tuple(text[start:end] for start, end in split_sentences(text))
         if sentences:
@@ -88,31 +88,39 @@ def read_sources(path: Path) -> list[Source]:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path} cannot be read as training text ({error}); give a .jsonl[.gz] or a folder."
-        ) from error
+        words = f"{path} cannot be read as training text ({error}); give a .jsonl[.gz] or a folder."
+        raise InputError(words) from error
+
+
+def split_titles(sources: Iterable[Source]) -> tuple[list[Source], list[Source]]:
+    """(training, held-out) sources, split by a hash of the title up to a colon, so a title never changes sides."""
+    split: tuple[list[Source], list[Source]] = [], []
+    for source in sources:
+        digest = hashlib.sha256(source.title.split(":")[0].encode()).digest()
+        split[digest[0] * 100 < HELD_OUT_PERCENT * 256].append(source)
+    return split
 
 
 class QuotingTask:
-    """An endless supply of samples from `sources`, by a seeded generator."""
+    """Random samples from `sources`, of which there must be at least 8."""
 
     def __init__(self, sources: Sequence[Source], seed: int) -> None:
         if len(sources) < 8:
             raise InputError(f"The training text has {len(sources)} passages; give at least 8.")
         self.random = random.Random(seed)
         prose = [source for source in sources if len(source.sentences) > 1]
-        self.pools = [pool for pool in (prose, [source for source in sources if len(source.sentences) == 1]) if pool]
-        self.by_title: dict[str, list[Source]] = {}
+        facts = [source for source in sources if len(source.sentences) == 1]
+        self.pools = [pool for pool in (prose, facts) if pool]
+        self.by_title: defaultdict[str, list[Source]] = defaultdict(list)
         for source in sources:
-            self.by_title.setdefault(source.title.split(":")[0], []).append(source)
+            self.by_title[source.title.split(":")[0]].append(source)
 
     def sample(self, max_words: int) -> Sample:
-        """One sample whose passages have about `max_words` words at most."""
+        """A sample whose passages have at most about `max_words` words."""
         passages = self._passages(max_words)
         usable = [
             (number, index)
@@ -127,8 +135,8 @@ class QuotingTask:
             {
                 "title": passage.title,
                 "sentences": [
-                    {"text": sentence, "evidence": marks.get((number, index), 0)}
-                    for index, sentence in enumerate(passage.sentences)
+                    {"text": text, "evidence": marks.get((number, index), 0)}
+                    for index, text in enumerate(passage.sentences)
                 ],
             }
             for number, passage in enumerate(passages)
@@ -159,7 +167,7 @@ class QuotingTask:
         return self.random.choice(pool)
 
     def _cut(self, source: Source, max_words: int) -> Source:
-        """As many whole sentences of `source`, from a random one on, as fit; at least one, cut short if it must be."""
+        """As many whole sentences as fit, often from a random one on; at least one, of at most 80 words."""
         start = self.random.randrange(len(source.sentences)) if self.random.random() < 0.4 else 0
         kept: list[str] = []
         words = 0
@@ -171,7 +179,7 @@ class QuotingTask:
         return Source(source.title, tuple(kept))
 
     def _roughen(self, source: Source) -> Source:
-        """Sometimes put words that no vocabulary knows, or another sentence's words, into the sentences."""
+        """Sometimes put rare words, or the words of another sentence, into the sentences."""
         if self.random.random() > 0.4:
             return source
         subject = " ".join(self.random.choice(source.sentences).split()[: self.random.randint(1, 6)])
@@ -180,7 +188,7 @@ class QuotingTask:
         for sentence in source.sentences:
             words = sentence.split()
             if self.random.random() < repeats:
-                # A passage on one subject begins many sentences alike: where the copy could go astray.
+                # In a passage on one subject many sentences start alike, so a copy may continue in the wrong one.
                 words = [*subject.split(), words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
                 odd = self._own_words() if self.random.random() < 0.35 else self._odd_word()
@@ -189,7 +197,7 @@ class QuotingTask:
         return Source(source.title, tuple(sentences))
 
     def _own_words(self) -> str:
-        """Words of the phrases that answers are joined with: in a quote they go on as the sentence does."""
+        """Words of the openings and joints, so that the model learns to copy them inside a quote."""
         phrase = self.random.choice((*JOINTS, *(phrase for _, phrase in OPENINGS))).split()
         start = self.random.randrange(len(phrase))
         return " ".join(phrase[start : start + self.random.randint(1, 3)]).strip(":")
@@ -209,7 +217,7 @@ class QuotingTask:
         return "_".join("".join(self.random.choices(string.ascii_letters, k=4)) for _ in range(2)) + "()"
 
     def _question(self, sentences: list[str], title: str) -> str:
-        """A question about the first sentence: a piece of it, or its title, behind an interrogative."""
+        """A question about one of the first two sentences, from its words or the title."""
         words = [word.strip("\"'()[]:;,.") for word in self.random.choice(sentences[:2]).split()]
         words = [word for word in words if word] or ["this"]
         length = self.random.choice((1, 2, 3, 3, 4, 5, 8, len(words)))
@@ -223,7 +231,7 @@ class QuotingTask:
         elif self.random.random() < 0.2:
             piece = title
         if self.random.random() < 0.4:
-            # Any first words before anything: the opening must follow them alone, not the shape of a template.
+            # Any first words before any piece, so that the opening depends on these words and not on the template.
             starts = self.random.choice(OPENINGS)[0]
             return f"{self.random.choice(starts).capitalize()} {piece}{self.random.choice('???.')}"
         return self.random.choice(QUESTIONS).format(piece)
@@ -243,12 +251,8 @@ QUESTIONS = (
 
 
 def answer(question: str, quotes: Sequence[tuple[str, int]]) -> str:
-    """The answer's text with its markers: `quotes` are (sentence, number of its passage) in the order of evidence."""
+    """The answer with its markers; `quotes` are (sentence, passage number), the best evidence first."""
     if not quotes:
         return NO_ANSWER
-    parts = [opening(question)]
-    for rank, (sentence, passage) in enumerate(quotes, 1):
-        if rank > 1:
-            parts.append(JOINTS[rank - 2])
-        parts.append(f"<|e{rank}|> {sentence} [{passage}]")
-    return "".join(parts)
+    cited = [f"<|e{rank}|> {sentence} [{passage}]" for rank, (sentence, passage) in enumerate(quotes, 1)]
+    return opening(question) + cited[0] + "".join(map("".join, zip(JOINTS, cited[1:], strict=False)))

@@ -1,4 +1,4 @@
-"""Training: quoting samples through a model that starts with the copying circuit."""
+"""Training on quoting samples, of a model initialised with the copying circuit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from specrace.tiny.circuit import Markers, build_model, circuit_parameters, tiny_config
+from specrace.tiny.export import CHECKPOINT, read_checkpoint
 from specrace.tiny.quoting import QuotingTask, Sample, Source
 from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGMENT_MARKERS, prompt_ids
 
-# Weight in the loss of an answer's token that is not copied: openings, joints, markers, citations and the end are one
-# token in five and all that has to be decided; a copied token is right by construction most of the time.
+# Loss weight of answer tokens that are not copied (openings, joints, markers, citations, the end): one token in five,
+# and all that training has to learn, since the circuit already predicts most copied tokens.
 DECISION_WEIGHT = 4.0
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run. Stages are (share of the run after which it starts, most words in the passages)."""
+    """A training run. Stages are (share of the run at which it starts, most words in the passages)."""
 
     minutes: float = 75.0
     tokens_per_batch: int = 4096
@@ -43,14 +44,14 @@ class Recipe:
 PRESETS = {
     "cpu": Recipe(),
     "gpu": Recipe(minutes=20.0, tokens_per_batch=65536, hidden=768, layers=6, mlp=2048),
-    # The bundled drafter, which drafts for the model of the other preset.
+    # The bundled draft model.
     "drafter": Recipe(minutes=8.0, hidden=320, layers=2, mlp=384),
 }
 
 
 @dataclass
 class Progress:
-    """What a checkpoint remembers beside the weights."""
+    """The progress in a checkpoint."""
 
     step: int = 0
     tokens: int = 0
@@ -58,11 +59,10 @@ class Progress:
 
 
 def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], list[float]]:
-    """The sample's token ids and the weights in the loss of its answer, which they end with."""
+    """The token ids of prompt and answer, and the loss weights of the answer's tokens."""
     prompt = prompt_ids(tokenizer, sample.documents, sample.question)
     reply = [*tokenizer(sample.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    starts = set(tokenizer.convert_tokens_to_ids(list(EVIDENCE)))
-    ends = set(tokenizer.convert_tokens_to_ids(list(CITATIONS)))
+    starts, ends = (set(tokenizer.convert_tokens_to_ids(list(each))) for each in (EVIDENCE, CITATIONS))
     weights, copying = [], False
     for token in reply:
         copying = copying and token not in ends
@@ -74,7 +74,7 @@ def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], list[float]]:
 def batches(
     task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Padded ids [B, T] and each token's weight in the loss [B, T], of about `tokens_per_batch` tokens each."""
+    """Padded ids [B, T] and loss weights [B, T], of about `tokens_per_batch` tokens."""
     chance = random.Random(recipe.seed + progress.step)
     while True:
         done = progress.seconds / limit
@@ -92,28 +92,27 @@ def batches(
         ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
         weights = torch.zeros(len(rows), longest)
         for number, (tokens, answer) in enumerate(rows):
-            start = len(tokens) - len(answer)
             ids[number, : len(tokens)] = torch.tensor(tokens)
-            weights[number, start : len(tokens)] = torch.tensor(answer)
+            weights[number, len(tokens) - len(answer) : len(tokens)] = torch.tensor(answer)
         yield ids, weights
 
 
 def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
-    """Everything but the copying circuit, which is frozen: what it copies with must stay what it was made to be."""
+    """All parameters but those of the copying circuit, which are frozen."""
     for parameter in circuit_parameters(model):
         parameter.requires_grad_(False)
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def learning_rate(step: int, done: float, recipe: Recipe) -> float:
-    """Share of the peak rate: linear warm-up, constant, and a cosine to zero over the last two thirds."""
+    """Share of the peak rate: linear warm-up, constant, then a cosine to zero over the last two thirds."""
     warm = min(1.0, (step + 1) / recipe.warmup_steps)
     decay = max(0.0, (done - 1 / 3) * 1.5)
     return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, decay)))
 
 
 def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean cross-entropy, in nats; tokens of weight 0 cost no logits."""
+    """Weighted mean cross-entropy in nats; logits are computed only for tokens of positive weight."""
     scored = weights > 0
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -124,19 +123,17 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
 
 
 def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
-    """The model that training starts with."""
+    """The initial model."""
     numbers = dict(zip(SEGMENT_MARKERS, tokenizer.convert_tokens_to_ids(list(SEGMENT_MARKERS)), strict=True))
     evidence = tuple(numbers.pop(text) for text in EVIDENCE)
     markers = Markers(evidence, numbers.pop(QUESTION), numbers.pop(ANSWER), tuple(numbers.values()))
-    vocabulary = (len(tokenizer) + 63) // 64 * 64
-    config = tiny_config(
-        vocabulary, eos_token_id=tokenizer.eos_token_id, hidden=recipe.hidden, layers=recipe.layers, mlp=recipe.mlp
-    )
+    size = (len(tokenizer) + 63) // 64 * 64
+    config = tiny_config(size, tokenizer.eos_token_id, hidden=recipe.hidden, layers=recipe.layers, mlp=recipe.mlp)
     return build_model(config, markers, recipe.seed)
 
 
 def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cpu") -> None:
-    """Train into `folder` (which holds the tokenizer), resuming from its checkpoint when there is one."""
+    """Train into `folder`, which has the tokenizer; resume from its checkpoint if there is one."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     model = new_model(tokenizer, recipe).to(device)
     optimizer = torch.optim.AdamW(trained_parameters(model), betas=(0.9, 0.95), weight_decay=0.01)
@@ -147,7 +144,7 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
     for ids, weights in batches(task, tokenizer, recipe, progress, limit):
         began = time.perf_counter()
         rate = recipe.rate * learning_rate(progress.step, progress.seconds / limit, recipe)
-        loss = _update(model, optimizer, rate, ids.to(device), weights.to(device))
+        loss = update(model, optimizer, rate, loss_of(model, ids.to(device), weights.to(device)))
         average = loss if average is None else 0.95 * average + 0.05 * loss
         progress.step += 1
         progress.tokens += ids.numel()
@@ -162,13 +159,10 @@ def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cp
             return
 
 
-def _update(
-    model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rate: float, ids: Tensor, weights: Tensor
-) -> float:
-    """One step of the optimiser; returns the loss before it."""
+def update(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rate: float, loss: Tensor) -> float:
+    """One optimiser step at learning rate `rate`, with clipped gradients; returns the loss as a float."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-    loss = loss_of(model, ids, weights)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
@@ -177,12 +171,7 @@ def _update(
 
 
 def _report(folder: Path, progress: Progress, average: float, limit: float) -> None:
-    row = {
-        "step": progress.step,
-        "tokens": progress.tokens,
-        "seconds": round(progress.seconds),
-        "loss": round(average, 4),
-    }
+    row = {**asdict(progress), "seconds": round(progress.seconds), "loss": round(average, 4)}
     with (folder / "losses.jsonl").open("a") as log:
         log.write(json.dumps(row) + "\n")
     print(
@@ -193,7 +182,7 @@ def _report(folder: Path, progress: Progress, average: float, limit: float) -> N
 
 
 def _save(folder: Path, model: LlamaForCausalLM, optimizer: Any, progress: Progress, recipe: Recipe) -> None:
-    """The latest checkpoint, written whole or not at all."""
+    """Write the checkpoint atomically."""
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -201,16 +190,15 @@ def _save(folder: Path, model: LlamaForCausalLM, optimizer: Any, progress: Progr
         "recipe": asdict(recipe),
         "config": model.config.to_dict(),
     }
-    target = folder / "checkpoint.pt"
+    target = folder / CHECKPOINT
     torch.save(state, target.with_suffix(".new"))
     target.with_suffix(".new").replace(target)
 
 
 def _resume(folder: Path, model: LlamaForCausalLM, optimizer: Any) -> Progress:
-    path = folder / "checkpoint.pt"
-    if not path.exists():
+    state = read_checkpoint(folder)
+    if state is None:
         return Progress()
-    state = torch.load(path, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return Progress(**state["progress"])

@@ -1,4 +1,4 @@
-"""The bundled model's tokenizer: byte-level BPE, a few markers, and the chat template (the prompt's only home)."""
+"""The bundled model's tokenizer: byte-level BPE, marker tokens, and the chat template, which defines the prompt."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from specrace.tiny.quoting import OPENINGS, Source
 
 CONTEXT, QUESTION, ANSWER, END = "<|ctx|>", "<|q|>", "<|a|>", "<|end|>"
 EVIDENCE = ("<|e1|>", "<|e2|>", "<|e3|>")
-# Ends a marked sentence with its citation, where an unmarked one follows.
+# After the citation of a marked sentence, if an unmarked one follows.
 CLOSE = "<|x|>"
 CITATIONS = tuple(f" [{number}]" for number in range(1, 10))
-# A segment runs from one of these to the next; the copying circuit never leaves the segment that it copies from.
+# A segment reaches from one marker to the next; the copying circuit never copies across its end.
 SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER, CLOSE)
 MERGED_VOCABULARY = 4096
 MODEL_MAX_LENGTH = 2048
 
-# Documents arrive as {"title", "sentences": [{"text", "evidence": 0..3}]}; the question is the last user message.
+# Documents are {"title", "sentences": [{"text", "evidence": 0..3}]}; the question is the last user message.
 CHAT_TEMPLATE = (
     "{%- for document in documents -%}<|ctx|> [{{ loop.index }}] {{ document.title }}:"
     "{%- set citation = ' [' ~ loop.index ~ ']' -%}"
@@ -34,7 +34,7 @@ CHAT_TEMPLATE = (
 
 
 def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
-    """Text to learn the vocabulary from: all prose, and one in eight of the one-sentence facts (mostly names)."""
+    """Text to learn the vocabulary from: all prose, and one in eight of the short sources (mostly names)."""
     yield from (phrase for _, phrase in OPENINGS for _ in range(200))
     for number, source in enumerate(sources):
         if len(source.sentences) > 2 or number % 8 == 0:
@@ -47,32 +47,25 @@ def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=MERGED_VOCABULARY,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=MERGED_VOCABULARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     bpe.train_from_iterator(texts, trainer)
     bpe.add_special_tokens([AddedToken(text, special=True) for text in (*SEGMENT_MARKERS, END)])
-    # One token a citation, its space inside: copying "[2]" is then one decision, and it prints as ordinary text.
+    # A citation, with its space, is one ordinary token: copying "[2]" is then one decision.
     bpe.add_tokens([AddedToken(text, normalized=False) for text in CITATIONS])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        eos_token=END,
-        pad_token=END,
-        additional_special_tokens=list(SEGMENT_MARKERS),
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=MODEL_MAX_LENGTH,
-        clean_up_tokenization_spaces=False,
-    )
+    markers = list(SEGMENT_MARKERS)
+    return wrap_tokenizer(bpe, END, MODEL_MAX_LENGTH, additional_special_tokens=markers, chat_template=CHAT_TEMPLATE)
+
+
+def wrap_tokenizer(tokenizer: Tokenizer, end: str, length: int, **settings: Any) -> PreTrainedTokenizerFast:
+    """A transformers tokenizer with the end token `end`, for a context of `length` tokens."""
+    settings |= {"eos_token": end, "pad_token": end, "model_max_length": length, "clean_up_tokenization_spaces": False}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **settings)
 
 
 def prompt_ids(tokenizer: Any, documents: list[dict[str, Any]], question: str) -> list[int]:
     """The token ids of a rendered prompt, from `<|ctx|>` to `<|a|>`."""
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question}],
-        documents=documents,
-        add_generation_prompt=True,
-        tokenize=False,
-    )
+    messages = [{"role": "user", "content": question}]
+    text = tokenizer.apply_chat_template(messages, documents=documents, add_generation_prompt=True, tokenize=False)
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids

@@ -231,7 +231,8 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
     identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
     result = LaneResult(
         lane=lane.info.lane,
-        **lane.metrics.figures(vanilla.metrics),
+        **lane.metrics.figures(),
+        speedup=lane.metrics.speedup(vanilla.metrics),
         identical=identical,
         first_difference=None,
         end=lane.end or "stopped",

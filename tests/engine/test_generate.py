@@ -12,7 +12,7 @@ from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters.vanilla import VanillaDrafter
 from specrace.engine.lane import Lane
-from specrace.engine.race import RaceTarget, generate, race, result
+from specrace.engine.race import RaceTarget, generate, lane_result, race
 from specrace.engine.spec import RaceSpec
 from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
@@ -110,7 +110,7 @@ def test_lanes_are_compared_as_far_as_both_got(
 ) -> None:
     base, other = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
     metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
-    found = result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingParams())
+    found = lane_result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingParams())
     assert found.identical is identical
     assert (found.first_difference and found.first_difference.position) == position
     assert found.end == (other.end or "stopped")

@@ -17,7 +17,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.engine import pace
 from specrace.engine.lane import Lane
-from specrace.engine.pace import PaceKeeper, long_share, pace_range, share_of_jumps
+from specrace.engine.pace import PaceKeeper, jump_share, long_step_share, pace_range
 from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -180,7 +180,7 @@ def test_a_lane_runs_at_the_pace_of_the_start(machine: Machine) -> None:
     keeper = PaceKeeper(lambda: machine.work(10), WorkingTarget(machine))
     keeper.start()
     machine.slow = lambda _: 2.5
-    keeper.catch_up()
+    keeper.refresh()
     assert keeper.reference_ms == pytest.approx(10) and keeper.slowdown == pytest.approx(2.5)
     timing = slow_lane(machine, keeper).step().timing
     assert (timing.draft_ms, timing.target_ms, timing.keep_ms) == pytest.approx((5, 20, 5))
@@ -246,7 +246,7 @@ def test_a_machine_that_drifts_all_the_time_changes_no_speedup(machine: Machine)
 
 def test_without_its_pace_the_same_race_is_told_wrong(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the probe is good for: vanilla's last tokens are slower, and every speedup grows."""
-    monkeypatch.setattr(PaceKeeper, "look", lambda _: None)
+    monkeypatch.setattr(PaceKeeper, "probe_if_due", lambda _: None)
     _, quiet = run_race(machine, ("trie",), max_new_tokens=200)
     _, changed = run_race(
         machine, ("trie",), midway=lambda: setattr(machine, "slow", lambda _: 2.4), max_new_tokens=200
@@ -327,16 +327,16 @@ def test_a_race_that_is_given_up_gives_its_threads_back(machine: Machine) -> Non
 def test_range_and_jumps() -> None:
     assert pace_range([2.0] * 5 + [4.0] * 5, 2.0) == (1.0, 2.0)
     assert pace_range([2.0] * 3, 2.0) == (1.0, 1.0)
-    assert share_of_jumps([1.0] * 9 + [9.0] + [1.0] * 10) == 0.0, "one alone proves nothing"
-    assert share_of_jumps(([1.0] * 9 + [9.0]) * 2) == pytest.approx(0.1)
-    assert share_of_jumps([1.0] * 10 + [3.0] * 10) == 0.0, "another pace is no jump"
+    assert jump_share([1.0] * 9 + [9.0] + [1.0] * 10) == 0.0, "one alone proves nothing"
+    assert jump_share(([1.0] * 9 + [9.0]) * 2) == pytest.approx(0.1)
+    assert jump_share([1.0] * 10 + [3.0] * 10) == 0.0, "another pace is no jump"
 
 
 def test_long_steps_count_against_their_like() -> None:
     usual = [(1, 1.0)] * 20
-    assert long_share({"vanilla": usual, "trie": [(9, 5.0)] * 20}) == 0.0
-    assert long_share({"vanilla": usual, "trie": [*[(1, 1.0)] * 7, (1, 10.0)]}) == pytest.approx(7 / 17)
-    assert long_share({"trie": [(1, 1.0), (2, 90.0)]}) == 0.0, "of a size that hardly ran nothing is usual"
+    assert long_step_share({"vanilla": usual, "trie": [(9, 5.0)] * 20}) == 0.0
+    assert long_step_share({"vanilla": usual, "trie": [*[(1, 1.0)] * 7, (1, 10.0)]}) == pytest.approx(7 / 17)
+    assert long_step_share({"trie": [(1, 1.0), (2, 90.0)]}) == 0.0, "of a size that hardly ran nothing is usual"
 
 
 # What is shown.

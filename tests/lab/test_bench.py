@@ -12,7 +12,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import gather
+from specrace.engine.race import make_material
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
 from specrace.lab.figures import summarise
@@ -84,7 +84,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
 
     def remember(*values: Any) -> Any:
         seen[current[0].id].append(list(values[-1].past))
-        return gather(*values)
+        return make_material(*values)
 
     def told(what: str) -> None:
         if what.endswith("warming up"):
@@ -92,7 +92,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
             seen[current[0].id] = []
 
     current: list[BenchPrompt] = []
-    monkeypatch.setattr("specrace.lab.bench.gather", remember)
+    monkeypatch.setattr("specrace.lab.bench.make_material", remember)
     said = {each.prompt.id: each.runs["vanilla"][0].tokens for each in bench.run(given, told)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
     for name, pasts in seen.items():

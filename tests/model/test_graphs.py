@@ -17,7 +17,7 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.race import gather, make_lane, race
+from specrace.engine.race import make_lane, make_material, race
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import Bench, BenchPrompt
 from specrace.model.draft_model import DraftModel
@@ -27,6 +27,7 @@ from specrace.model.loading import record_graphs
 from specrace.model.scorer import GraphedSession
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
+from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
 from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
 
@@ -112,7 +113,7 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
     prompt, chance = (2, 3, 4, 5, 6) * 8, random.Random(1)
     index = SuffixIndex([[*prompt, *(chance.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
-    material = gather(target, prompt, spec, assumed_curve("cuda"), None, index, ())
+    material = make_material(target, prompt, spec, assumed_curve("cuda"), Sources(corpus_index=index))
     lane, most = make_lane(target, name, target.prefill(prompt), material, spec), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     small.forwards.clear()
