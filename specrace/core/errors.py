@@ -19,4 +19,4 @@ class InputError(Exception):
 def shorten(value: object, most: int = 200) -> str:
     """`value` as a message shows it: a name, path or number of the user's loses its middle if it is too long."""
     text = str(value).encode(errors="replace").decode()
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most // 2 :]}"
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"
