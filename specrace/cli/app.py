@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import DEVICES, DEVICES_HELP, Parser, under_torchrun
+from specrace.cli.arguments import DEVICES, DEVICES_HELP, MODEL_HELP, Parser, under_torchrun
 from specrace.cli.terminal import complain
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
+from specrace.model.names import resolve
 from specrace.retrieval.documents import read_documents
 from specrace.ui.limits import Limits
 from specrace.ui.serve import DTYPES, serve
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `app.py` and `specrace app` take."""
-    parser.add_argument("--model", default=str(BUNDLED_MODEL), help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--model", default=str(BUNDLED_MODEL), help=MODEL_HELP)
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument(
@@ -108,9 +109,10 @@ def check(options: argparse.Namespace) -> None:
             )
     if options.replay is not None:
         return
-    check_model(options.model)
-    if options.draft_model is not None:
-        check_model(options.draft_model)
+    for each in ("model", "draft_model"):
+        if getattr(options, each) is not None:
+            setattr(options, each, str(resolve(getattr(options, each))))
+            check_model(getattr(options, each))
     check_corpus(options.corpus)
 
 

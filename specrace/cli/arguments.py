@@ -14,11 +14,13 @@ from specrace.core.settings import SETTINGS
 from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
+from specrace.model.names import NAMES
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 LaneOptions = dict[str, dict[str, str]]
+MODEL_HELP = f"a folder, a hub id, or one of {', '.join(NAMES)}; default: tiny, the bundled model"
 DEVICES = ("cpu", "cuda", "auto")
 DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
 
@@ -61,7 +63,7 @@ def under_torchrun() -> bool:
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, and where it runs."""
-    parser.add_argument("--model", help="a folder or a hub id; default: the bundled model")
+    parser.add_argument("--model", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument("--dtype", help="float32, bfloat16 or float16")
 

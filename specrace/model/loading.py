@@ -24,6 +24,7 @@ from specrace.model.device_map import DeviceMap, check_map, one_device, settle_m
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
 from specrace.model.kv import KVStore
+from specrace.model.names import resolve
 from specrace.model.packed import fits_twice
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
@@ -47,7 +48,7 @@ def load_target(
     device_map: DeviceMap | None = None,
     followers: Followers | None = None,
 ) -> Target:
-    """A Hugging Face model by path or hub id, checked to score trees exactly as it decodes.
+    """A Hugging Face model by short name, path or hub id, checked to score trees exactly as it decodes.
 
     `device` is "cpu", "cuda", "cuda:1", or "auto": the GPU or CPU that there is, and of several GPUs all, with the
     layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
@@ -59,6 +60,7 @@ def load_target(
     another vocabulary, and when it cannot be spread or split as was asked for.
     """
     check_device(device, dtype)
+    name = resolve(name)
     if followers is not None:
         check_places(device, followers.size)
     device, device_map = one_device(device), None if followers else device_map or spread(device)
