@@ -12,9 +12,8 @@ import torch
 
 from specrace.core.errors import InputError
 from specrace.tiny import answers, characters, evaluate
-from specrace.tiny.export import export
 from specrace.tiny.quoting import read_sources, split_titles
-from specrace.tiny.train import PRESETS, train
+from specrace.tiny.train import PRESETS, export, train
 from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
 
 
@@ -27,9 +26,7 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=words)
         command.set_defaults(run=run)
         if name not in ("answers", "characters"):
-            command.add_argument(
-                "--work", type=Path, default=Path("build/tiny"), help="working folder"
-            )
+            command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder")
         if name in ("prepare", "train", "evaluate"):
             command.add_argument("--text", type=Path, required=True, help="a .jsonl[.gz] of {title, text}, or a folder")
         return command.add_argument

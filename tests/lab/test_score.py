@@ -192,7 +192,7 @@ def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: 
             expected = forced[step.index]
             assert step.emitted == expected.emitted or name == "fusion"
             if limit == 1000:
-                assert (step.tree, step.verdict.path) == (expected.tree, expected.path)
+                assert (step.tree, step.verdict.path) == (expected.tree, expected.verdict.path)
             elif name != "fusion":
                 assert step.tree.tokens == expected.tree.pruned(left - 1).tokens
         assert engine.tokens == output
