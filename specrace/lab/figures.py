@@ -74,7 +74,7 @@ def _lane_figures(
 
 def _sum_of_medians(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
     """Over the prompts, of a value's median over the repetitions."""
-    return sum(median(map(attrgetter(name), each)) for each in runs)
+    return float(sum(median(map(attrgetter(name), each)) for each in runs))
 
 
 def _total(found: Iterable[LaneMetrics]) -> LaneMetrics:
@@ -134,7 +134,7 @@ def _run_figures(runs: Sequence[Sequence[LaneRun | PeerRun]], tokens: int) -> di
 def _spread(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
     """(maximum - minimum) / median over the repetitions; its median over the prompts."""
     samples = [list(map(attrgetter(name), each)) for each in runs]
-    return median((max(each) - min(each)) / median(each) for each in samples)
+    return float(median((max(each) - min(each)) / median(each) for each in samples))
 
 
 def _identity(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:

@@ -366,5 +366,5 @@ def test_a_curve_that_is_none_is_refused(given: tuple[Any, Any]) -> None:
 
 def test_options_are_checked() -> None:
     options: Mapping[str, Any] = {"n": "1"}
-    with pytest.raises(InputError, match=r"trie\.n is 1"):
+    with pytest.raises(InputError, match=r"trie\.n is '1'"):
         ScoredLane.of("trie", options)
