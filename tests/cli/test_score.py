@@ -154,7 +154,7 @@ def test_looping_outputs_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--num-draft", "-1"), "Draft tokens: -1"),
         (("--num-draft", "9999"), "Draft tokens: 9999"),
         (("--option", "trie.n"), "LANE.KEY=VALUE"),
-        (("--option", "trie.n=1"), "trie.n is 1"),
+        (("--option", "trie.n=1"), "trie.n is '1'"),
         (("--vocab-size", "0"), "--vocab-size is 0"),
         (("--vocab-size", "9"), "line 1: prompt_ids has the id 9"),
         (("--csv", "/no/such/folder/out.csv"), "no folder"),
