@@ -26,7 +26,7 @@ from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, open_index
-from specrace.retrieval.prompt import Prompt, build_prompt
+from specrace.retrieval.prompt import Prompt, build_prompt, tokenize_document
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
 
@@ -164,8 +164,10 @@ class Workbench:
         return size + spec.max_new_tokens + largest <= self.target.max_context
 
     def _tokenize_documents(self) -> list[list[int]]:
-        tokenizer = self.target.tokenizer
-        return [tokenizer(text.text, add_special_tokens=False)["input_ids"] for text in self.documents]
+        found = [tokenize_document(self.target.tokenizer, each.text) for each in self.documents]
+        for tokens in found:
+            self.target.check_tokens(tokens, "The documents have")
+        return found
 
 
 def _freeze_garbage() -> None:

@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep-outputs",
         action="store_true",
         help="fusion and suffix decoding (and recycling with recycling.warm) also draft from the answers to other "
-        "questions of the sitting",
+        "questions in this session",
     )
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")

@@ -22,7 +22,7 @@ from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
-from specrace.core.files import explained
+from specrace.core.files import explained, read_text
 from specrace.core.settings import SETTINGS
 from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS, find_method
@@ -31,7 +31,9 @@ from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.logs import TranscriptFile
 from specrace.lab.score import needs_target
+from specrace.retrieval.prompt import check_prompt
 
+MAX_PROMPT_BYTES = 100_000_000
 LANES = ("vanilla", "trie", "prompt-lookup")
 DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
 SHAPES = ("tiny", "0.5b", "7b", "8b")
@@ -44,7 +46,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--limit", type=int, help="the most prompts to read")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
     parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="a random model follows transcripts")
@@ -158,11 +160,8 @@ def unscriptable(name: str) -> str:
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
-    """The lines of a prompt file. Raises InputError with the file and the line number."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', None) or 'not UTF-8'}).") from error
+    """The lines of a prompt file. Raises InputError that names the file and the line."""
+    lines = read_text(path, MAX_PROMPT_BYTES, "give a JSONL file with a prompt a line").splitlines()
     found: list[dict[str, Any]] = []
     for number, text in enumerate(lines, 1):
         if text.strip() and (limit is None or len(found) < limit):
@@ -192,6 +191,7 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: i
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
+        check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
     hits = workbench.retrieve(line["question"], passages) if passages else []
     prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)

@@ -13,7 +13,7 @@ from specrace.drafters.base import Flag, Option
 def add_parser(commands: Any) -> None:
     """Add `lanes` and its arguments to the subparsers `commands`."""
     lanes = commands.add_parser("lanes", help="list the lanes and their options")
-    lanes.add_argument("--json", action="store_true")
+    lanes.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def run(options: argparse.Namespace) -> int:

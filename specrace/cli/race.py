@@ -18,7 +18,7 @@ from specrace.engine.spec import DEFAULT_LANES
 def add_parser(commands: Any) -> None:
     """Add `race` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("race", help="ask a question, retrieve, and race")
-    parser.add_argument("question")
+    parser.add_argument("question", help="in quotes")
     add_race_arguments(parser, DEFAULT_LANES)
     add_setting(parser, "passages")
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")

@@ -16,7 +16,7 @@ from specrace.core.events import Event, Step
 def add_parser(commands: Any) -> None:
     """Add `replay` and its arguments to the subparsers `commands`."""
     replay = commands.add_parser("replay", help="play a recorded race; needs no model")
-    replay.add_argument("file", type=Path)
+    replay.add_argument("file", type=Path, help="what race --save or the page wrote")
     replay.add_argument("--speed", type=float, default=1.0, help="1 is race time, 2 twice as fast")
     replay.add_argument("--json", action="store_true", help="print the result at once, as JSON")
 

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from specrace.core.errors import shorten
+from specrace.core.errors import MAX_MESSAGE, shorten
 from specrace.core.events import Event, Finished, Started
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
@@ -50,7 +50,7 @@ def clean(text: str) -> str:
 
 def complain(message: object) -> None:
     """Print a message of any origin as one line on standard error."""
-    print(shorten(clean(str(message)).replace("\n", " ")), file=sys.stderr)
+    print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a forward over some rows costs on a machine, against one over a single row, and the draft size that pays."""
+"""The cost curve: the latency of a k-row forward relative to one row on a machine, and the draft size that pays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from itertools import accumulate, count, takewhile
 from pathlib import Path
 from typing import Any
 
-from specrace.core.errors import InputError
-from specrace.core.files import write_whole
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import read_text, write_whole
+
+# Several times the largest draft; a race times and pads trees of up to the last row count of its curve.
+MAX_ROWS = 4096
+_MAX_BYTES = 4_000_000
+_HINT = "give a file that calibrate wrote"
 
 
 @dataclass(frozen=True)
 class ContextCost:
-    """What was measured behind one prompt: its tokens, the time of one row, and a ratio for each of the rows."""
+    """Measured after one prompt of `context` tokens: the time of one row, and a ratio for each row count."""
 
     context: int
     row_ms: float
@@ -25,7 +30,7 @@ class ContextCost:
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Time of a forward over some rows divided by that over one row, as measured on some machine.
+    """Latency of a k-row forward divided by that of one row, as measured on some machine.
 
     `contexts` has the ratios of each context length, of which `ratio` is the mean; `about` says what was measured.
     Raises InputError for rows and ratios that make no curve.
@@ -39,11 +44,13 @@ class CostCurve:
     def __post_init__(self) -> None:
         if len(self.rows) != len(self.ratio) or self.rows[:1] != (1,) or sorted(set(self.rows)) != list(self.rows):
             raise InputError("A cost curve needs as many ratios as rows, and rows that rise from 1.")
-        if not all(0 < ratio < float("inf") for ratio in self.ratio):
-            raise InputError("A cost curve's ratios are above 0; measure it again with calibrate.")
+        if self.rows[-1] > MAX_ROWS:
+            raise InputError(f"A cost curve has at most {MAX_ROWS} rows, not {shorten(self.rows[-1], 20)}.")
+        if not all(0 < value < float("inf") for value in (*self.ratio, *(each.row_ms for each in self.contexts))):
+            raise InputError("A cost curve's ratios and times are above 0; measure it again with calibrate.")
 
     def at(self, rows: int) -> float:
-        """The ratio at `rows`, on straight lines between what was measured; the last one goes on."""
+        """The ratio at `rows`, interpolated linearly; the last line is extended."""
         if len(self.rows) == 1:
             return 1.0
         right = min(max(1, bisect_left(self.rows, rows)), len(self.rows) - 1)
@@ -54,7 +61,7 @@ class CostCurve:
 
     @property
     def row_ms(self) -> float | None:
-        """What one row takes, the mean over the contexts that were measured; None where that is not known."""
+        """Time of one row, the mean over the measured contexts; None where unknown."""
         return sum(each.row_ms for each in self.contexts) / len(self.contexts) if self.contexts else None
 
     def near(self, context: int) -> CostCurve:
@@ -65,7 +72,7 @@ class CostCurve:
         return CostCurve(self.rows, nearest.ratio, (nearest,), self.about)
 
     def as_json(self) -> dict[str, Any]:
-        """The curve as JSON has it: rows, ratio, contexts, and beside them what was measured."""
+        """The curve as a JSON object: rows, ratio, contexts, and `about`."""
         contexts = [
             {"context": each.context, "row_ms": each.row_ms, "ratio": list(each.ratio)} for each in self.contexts
         ]
@@ -91,15 +98,18 @@ class CostCurve:
     @classmethod
     def load(cls, path: Path) -> CostCurve:
         """A curve from a JSON file that `save` wrote, or one with rows and ratio only. Raises InputError."""
+        text = read_text(path, _MAX_BYTES, _HINT)
         try:
-            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}); give a file that calibrate wrote.") from error
+            return cls.from_json(json.loads(text))
+        except InputError as error:
+            raise InputError(f"{shorten(path)}: {error}") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            raise InputError(f'{path} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.') from error
+            raise InputError(
+                f'{shorten(path)} is no cost curve; it needs {{"rows": [1, 2], "ratio": [1.0, 1.1]}}.'
+            ) from error
 
 
-# Before anything was measured. A GPU verifies 32 guesses for about a sixth more than one token. For a CPU `calibrate`
+# Before anything was measured. A GPU verifies 32 draft tokens for about a sixth more than one. For a CPU `calibrate`
 # found, in float32 on packed weights, on one thread of a 2-core AMD EPYC without AVX-512 (bundled model, the dearest
 # context of three runs, other work beside them), 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows, and
 # no more for a shape of half a billion weights up to 32. What is assumed is about a tenth dearer, for other machines.
@@ -109,7 +119,7 @@ ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.
 
 
 def assumed_curve(device: str) -> CostCurve:
-    """The curve of a kind of device ("cpu", "cuda") of which none was measured."""
+    """The curve of a device ("cpu", "cuda") before one was measured."""
     return ASSUMED_CPU if device == "cpu" else ASSUMED_GPU
 
 
@@ -118,9 +128,9 @@ def _ratios(values: Sequence[Any]) -> tuple[float, ...]:
 
 
 def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, price: float = 0.0) -> int:
-    """The number of draft nodes, from `least` to all, that brings the most tokens for its cost; of equals the smallest.
+    """The number of draft nodes, from `least` to all, that yields the most tokens for its cost; of equals the smallest.
 
-    `expected`: the accepted tokens that the first, second, ... node is expected to bring. A step with k nodes brings
+    `expected`: the accepted tokens that the first, second, ... node is expected to yield. A step with k nodes yields
     1 + their sum and costs a forward over 1 + k rows, so a number of rows that costs more than a larger one is never
     chosen; where drafting is dear it costs k times `price` more, in forwards over one row. With `least` 0 the answer
     may be 0: no draft pays.
@@ -132,7 +142,7 @@ def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, pri
 def row_counts(most: int) -> tuple[int, ...]:
     """The numbers of rows for which forwards are recorded where trees have 1 to `most`: 1, 9, 17, 33, 65, ... `most`.
 
-    One above the powers of two, because k guesses are k + 1 rows.
+    One above the powers of two, because k draft tokens are k + 1 rows.
     """
     between = takewhile(lambda rows: rows < most, (1 + (8 << doubling) for doubling in count()))
     return tuple(sorted({1, *between, most}))

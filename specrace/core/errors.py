@@ -13,10 +13,10 @@ class InputError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(shorten(message))
+        super().__init__(shorten(message, MAX_MESSAGE))
 
 
-def shorten(text: str) -> str:
-    """At most MAX_MESSAGE characters of `text`: its two ends."""
-    half = MAX_MESSAGE // 2 - 1
-    return text if len(text) <= MAX_MESSAGE else f"{text[:half]} … {text[-half + 1 :]}"
+def shorten(value: object, most: int = 200) -> str:
+    """`value` as a message shows it: a name, path or number of the user's loses its middle if it is too long."""
+    text = str(value).encode(errors="replace").decode()
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"

@@ -27,7 +27,7 @@ WARM_UP_ROUNDS = 2
 
 
 class CalibrateTarget(RaceTarget, Protocol):
-    """A race's target that tells how long its context is."""
+    """A race's target with a context length."""
 
     @property
     def max_context(self) -> int:
@@ -59,16 +59,16 @@ def measure(
 
 
 def measure_context(target: RaceTarget, context: int, rows: Sequence[int], rounds: int) -> ContextCost:
-    """One context length: over rounds, each of which times every number of rows once, in another order.
+    """One context length. Every round times each number of rows once, in another order.
 
-    Each is run twice and timed the second time, for a lane's steps follow on others like them. Of the rounds the
-    shortest counts: what else the machine does only ever adds time.
+    Each runs twice and is timed the second time, because a lane's steps follow similar ones. The shortest round counts:
+    other work on the machine only adds time.
     """
     chance = random.Random(0)
-    # Different tokens, for a mixture of experts would run fewer experts for equal ones.
+    # Different tokens: a mixture of experts would run fewer experts for equal ones.
     prompt = [chance.randrange(target.vocab_size) for _ in range(context)]
     draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
-    # A lane's buckets: on graphs a tree costs what its bucket costs.
+    # A lane's buckets: with graphs a tree costs what its bucket costs.
     session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
     times: dict[int, list[float]] = {number: [] for number in rows}
     for turn in range(WARM_UP_ROUNDS + rounds):
@@ -84,9 +84,9 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
-    """The cached curve of a target that describes itself so; None where the user has no cache folder."""
+    """The cache file for a target's description; None where the user has no cache folder."""
     names = ("model", "parameters", "dtype", "device", "threads")
-    # Of the engine without the reason that stands in brackets: it is no other engine for that.
+    # Without the reason in brackets, which makes no other engine.
     engine = about["engine"].partition(" (")[0] if "engine" in about else None
     key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch")])
     folder = user_cache_folder()
@@ -94,7 +94,7 @@ def cache_file(about: Mapping[str, Any]) -> Path | None:
 
 
 def load_cached(about: Mapping[str, Any]) -> CostCurve | None:
-    """The cached curve, or None where there is none or it is broken."""
+    """The cached curve; None where it is missing or broken."""
     file = cache_file(about)
     if file is None:
         return None
@@ -111,7 +111,7 @@ def calibrate(
     rounds: int = ROUNDS,
     report: Callable[[str], object] = str,
 ) -> CostCurve:
-    """The cached curve; measured and cached if there is none, or to `refresh` it. A full disk is no error."""
+    """The cached curve, measured and cached if there is none or `refresh`. A full disk is no error."""
     about = target.describe()
     cached = None if refresh else load_cached(about)
     if cached is not None:

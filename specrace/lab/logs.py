@@ -15,21 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import open_regular
 
 Tokens = tuple[int, ...]
 Tokenize = Callable[[str], Sequence[int]]
 
 GZIP_MAGIC = b"\x1f\x8b"
-# Far above any real transcript: what is longer is another kind of file, and must not fill the memory.
-MAX_LINE_BYTES = 32_000_000
+# Far above any real transcript: a longer line is another kind of file, and must not fill the memory.
+MAX_LINE_BYTES = 16_000_000
 MAX_TOKEN = 2**31 - 1
 REASONS_KEPT = 5
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """Token ids of a prompt and of its output, neither empty; `vocab_size` is above all of them."""
+    """Token ids of a prompt and its output, neither empty, all below `vocab_size`."""
 
     id: str
     category: str
@@ -39,7 +40,7 @@ class Transcript:
 
 
 class TranscriptFile:
-    """The transcripts of a file, in order, and what had to be left out.
+    """The transcripts of a file, in order.
 
     Iterating raises InputError that names file and line, unless `skip_bad`: then bad lines are counted in `skipped`
     and the first few reasons are kept. A gzip that breaks off ends the file, and counts as one bad line.
@@ -55,18 +56,19 @@ class TranscriptFile:
         self.skip_bad = skip_bad
         self.skipped = 0
         self.reasons: list[str] = []
-        # Bytes of the file, as it lies on the disk, that were read so far.
+        # Bytes of the file, compressed or not, read so far.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Transcript]:
         try:
-            with self.path.open("rb") as raw:
+            with open_regular(self.path, pipes=True) as raw:
                 for number, line in self._lines(raw):
                     transcript = self._read_line(number, line)
                     if transcript is not None:
                         yield transcript
         except OSError as error:
-            raise InputError(f"{self.path} cannot be read ({error.strerror or error}); give a JSONL file.") from error
+            reason = error.strerror or error
+            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
 
     def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
         """(number, line) of every line that is not blank, without its end."""
@@ -75,10 +77,13 @@ class TranscriptFile:
         while True:
             number += 1
             try:
-                line = lines.readline(MAX_LINE_BYTES + 1)
-                rest = line
-                while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                    rest = lines.readline(MAX_LINE_BYTES + 1)
+                line = rest = lines.readline(MAX_LINE_BYTES + 1)
+                if len(line) > MAX_LINE_BYTES:
+                    # Before the rest of the line is skipped, which may never end.
+                    self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
+                    while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                        rest = lines.readline(MAX_LINE_BYTES + 1)
+                    continue
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
                 self._bad(number, f"the gzip file {kind} here; copy or write it again")
@@ -91,18 +96,17 @@ class TranscriptFile:
                 yield number, line
 
     def _unpacked(self, raw: io.BufferedReader) -> io.BufferedIOBase:
-        """The file's own bytes. Raises InputError for a name that promises gzip and does not keep it."""
+        """The file's own bytes. Raises InputError for a name in .gz without gzip content."""
         if raw.peek(2)[:2] == GZIP_MAGIC:
             return gzip.GzipFile(fileobj=raw)
         if self.path.suffix == ".gz" and raw.peek(1):
-            raise InputError(f"{self.path}, line 1: this is not gzip, though the name ends in .gz; rename or pack it.")
+            raise InputError(
+                f"{shorten(self.path)}, line 1: this is not gzip, though the name ends in .gz; rename or pack it."
+            )
         return raw
 
     def _read_line(self, number: int, line: bytes) -> Transcript | None:
-        """The line's transcript, None where it is bad and may be."""
-        if len(line) > MAX_LINE_BYTES:
-            self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
-            return None
+        """The line's transcript, None for a bad line that is skipped."""
         try:
             return parse(_object(line), self.tokenize, self.vocab_size)
         except ValueError as error:
@@ -110,7 +114,7 @@ class TranscriptFile:
             return None
 
     def _bad(self, number: int, reason: str) -> None:
-        message = f"{self.path}, line {number}: {reason}"
+        message = f"{shorten(self.path)}, line {number}: {reason}"
         if not self.skip_bad:
             raise InputError(f"{message} (--skip-bad leaves such lines out).")
         self.skipped += 1
@@ -121,8 +125,7 @@ class TranscriptFile:
 def _object(line: bytes) -> dict[str, Any]:
     """The line as a JSON object. Raises ValueError."""
     try:
-        # A byte order mark is what some editors put before the first line.
-        # Without the line's end, so that what is missing there is missing in this line.
+        # Some editors begin a file with a byte order mark. Without the newline, an error is reported in this line.
         found = json.loads(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
@@ -150,7 +153,7 @@ def parse(line: dict[str, Any], tokenize: Tokenize | None = None, vocab_size: in
 
 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
-    """Ids of a text and its continuation, tokenised as the one text that the model saw.
+    """Ids of a prompt and its output, tokenised as the one text that the model saw.
 
     A token that spans the boundary belongs to the output, and what a tokenizer puts at the end of every text is not
     part of the prompt: the prompt's ids are those that both tokenisations begin with. Raises ValueError where
@@ -180,15 +183,10 @@ def _ids(line: dict[str, Any], name: str, vocab_size: int | None) -> Tokens:
 
 def _check_range(name: str, ids: Sequence[int], vocab_size: int | None) -> None:
     if min(ids) < 0:
-        raise ValueError(f"{name} has the negative id {min(ids)}; ids begin at 0")
+        raise ValueError(f"{name} has the negative id {shorten(min(ids), 20)}; ids begin at 0")
     if max(ids) >= (vocab_size or MAX_TOKEN):
         bound = f"--vocab-size is {vocab_size}" if vocab_size else f"no vocabulary reaches {MAX_TOKEN}"
-        raise ValueError(f"{name} has the id {_short(max(ids))}, but {bound}; check the file and its tokenizer")
-
-
-def _short(number: int) -> str:
-    text = str(number)
-    return text if len(text) <= 20 else f"{text[:12]}..."
+        raise ValueError(f"{name} has the id {shorten(max(ids), 20)}, but {bound}; check the file and its tokenizer")
 
 
 def _text(line: dict[str, Any], name: str) -> str:
@@ -213,7 +211,7 @@ def _label(line: dict[str, Any], name: str) -> str:
 
 
 def _whole(name: str, text: str) -> str:
-    """The text itself. JSON can write half of a character (a lone surrogate), which nothing else can."""
+    """The text itself. Raises ValueError for a lone surrogate, which JSON can escape and UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""What lies on disk for a model, judged before it may race: its weights are all there, and none of its code is run."""
+"""A model's files are checked before it races: its weights are complete, and none of its code is run."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 
-# Buffers that the library once saved and now computes, in names that not every model's own list of them has.
+# Buffers that older versions of the library saved and that are now computed; not every model lists them itself.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
+
+_MOST, _MOST_LAYERS = 1 << 40, 10_000
 
 
 def check_weights(told: Mapping[str, Any], name: str) -> None:
-    """Raises InputError unless the weights of the model called `name` are those that its config asks for.
+    """Raises InputError unless the weights of the model called `name` are those of its config.
 
-    `told` is what transformers says of a loading (`output_loading_info`): "missing_keys", "unexpected_keys", and
-    "mismatched_keys" as (key, shape on disk, shape in the config). What is tied or computed is not among them. The
-    library itself would fill what is missing with random numbers, and every lane would print the same gibberish.
+    `told` is transformers' `output_loading_info`: "missing_keys", "unexpected_keys", and
+    "mismatched_keys" as (key, shape on disk, shape in the config). Tied and computed weights are not listed. The
+    library itself fills missing weights with random numbers, and every lane would print the same gibberish.
     """
     missing = sorted(told["missing_keys"])
     unexpected = sorted(key for key in told["unexpected_keys"] if not _COMPUTED.search(key))
@@ -42,9 +44,23 @@ def refuse_own_code(read: Mapping[str, Any], file: str, name: str) -> None:
         )
 
 
+def refuse_large_numbers(read: Mapping[str, Any], name: str) -> None:
+    """Raises InputError where `read`, the config.json of the model called `name`, has a number that no model has.
+
+    The library would build a model of so many layers until the memory is full.
+    """
+    for key, value in read.items():
+        if isinstance(value, Mapping):
+            refuse_large_numbers(value, name)
+        elif isinstance(value, int) and abs(value) > (_MOST_LAYERS if "layer" in key else _MOST):
+            raise InputError(
+                f"The config.json of {name} has {shorten(key)} {shorten(value, 20)}, which no model has; correct it."
+            )
+
+
 def _shape(sizes: Iterable[int]) -> str:
     return "x".join(map(str, sizes))
 
 
 def _few(keys: list[str]) -> str:
-    return keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more"
+    return shorten(keys[0]) + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")

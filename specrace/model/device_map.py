@@ -1,9 +1,8 @@
-"""A model on several devices: whether it is spread, where each layer lies, and what that takes.
+"""A model on several devices: whether it is spread, and where each layer lies.
 
-`--device auto` with several GPUs hands the model to transformers' `device_map="auto"`, which lays whole layers out over
-them and needs the package accelerate. All of it stays in one process: a step passes through the devices one after the
-other, which makes room for a larger model and no step faster. To split every layer over several processes instead is
-`specrace.model.tensor_parallel`.
+`--device auto` with several GPUs uses transformers' `device_map="auto"` (which needs accelerate): whole layers lie
+on different GPUs in one process. A step visits them in turn, so larger models fit but no step is faster.
+`specrace.model.tensor_parallel` splits every layer over several processes instead.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def spread(device: str) -> DeviceMap | None:
 
 
 def check_map(device_map: DeviceMap) -> None:
-    """Raises InputError where what transformers needs for a device map is not installed."""
+    """Raises InputError where accelerate, which a device map needs, is not installed."""
     if find_spec("accelerate") is None:
         wanted = f"{count_accelerators()} GPUs" if isinstance(device_map, str) else "several devices"
         raise InputError(
@@ -49,7 +48,7 @@ def check_map(device_map: DeviceMap) -> None:
 
 
 def is_spread(model: Any) -> bool:
-    """Whether the model's parts lie on more than one device, or are moved between them by transformers' device map."""
+    """Whether the model's parts lie on several devices, or a device map moves them between some."""
     places = set((getattr(model, "hf_device_map", None) or {}).values())
     return len(places) > 1 or len({parameter.device for parameter in model.parameters()}) > 1
 
@@ -74,9 +73,9 @@ def distinct(devices: Iterable[torch.device]) -> tuple[torch.device, ...]:
 
 
 def settle_map(model: Any, name: str) -> None:
-    """Make a model that a device map has spread ready to race. Raises InputError where part of it is not on a GPU.
+    """Prepare a model on a device map for a race. Raises InputError where part of it is not on a GPU.
 
-    What does not fit the GPUs a map leaves in the host's memory or on the disk, and each step would fetch it.
+    Such parts lie in the host's memory or on the disk, and each step would fetch them.
     """
     places = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(places) > 1 and places & {"cpu", "disk"}:
@@ -86,7 +85,7 @@ def settle_map(model: Any, name: str) -> None:
         )
     hook = getattr(model, "_hf_hook", None)
     if hook is not None:
-        # accelerate would bring the logits back to the first device; they are read where they are written.
+        # Otherwise accelerate copies the logits back to the first device.
         hook.io_same_device = False
 
 

@@ -1,4 +1,4 @@
-"""The draft model's side: a small model with a cache of its own that reads, guesses, and forgets what was rejected."""
+"""The draft model: a small model with a KV cache of its own, which is rewound past rejected tokens."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 
-# Tokens that a cache grows by when it is full.
+# Tokens by which a full cache grows.
 GROWTH = 256
 
 
@@ -28,7 +28,7 @@ class DraftModel:
         self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
-        """The model behind all of `prompt` but its last token. Raises InputError where that does not fit."""
+        """The model after all of `prompt` but its last token. Raises InputError where that does not fit."""
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
@@ -38,22 +38,22 @@ class DraftModel:
 
 
 class PromptedDraftModel:
-    """A draft model with a prompt in its cache; `prefill_ms` is what that took, on no lane's clock."""
+    """A draft model with a prompt in its cache; its `prefill_ms` count on no lane's clock."""
 
     def __init__(self, drafting: DraftModel, prefix: Prefix) -> None:
         self.drafting, self.prefix = drafting, prefix
         self.prefill_ms = prefix.ms
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
-        """A session on a clone of the cache.
+        """A session on a clone of the cache with `room` tokens.
 
-        With graphs, those for `rows` tokens at a time are recorded here, for as many as `room` tells will be read.
+        With graphs, those for `rows` tokens at a time are recorded here.
         """
         return DraftSession(self.drafting, self.prefix, params, room or GROWTH, rows)
 
 
 class DraftSession:
-    """One text in a draft model. Its cache has room for `room` tokens more, and grows where they are not enough."""
+    """One sequence in a draft model. Its cache has room for `room` more tokens and grows when full."""
 
     def __init__(
         self, drafting: DraftModel, prefix: Prefix, params: SamplingParams, room: int, rows: Sequence[int]
@@ -64,26 +64,26 @@ class DraftSession:
 
     @property
     def store(self) -> KVStore:
-        """What was read."""
+        """The KV of the tokens read."""
         return self._session.store
 
     @property
     def room(self) -> int:
-        """How many tokens it can still read."""
+        """How many more tokens fit the model's context."""
         return self.model.max_context - self.store.length
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """Read `tokens` (one at least); the likeliest token after them, and its probability."""
+        """Read `tokens` (one at least); returns the likeliest next token and its probability."""
         best = self._read(tokens).softmax(dim=-1).max(dim=-1)
         return int(best.indices), float(best.values)
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (one at least); the next token's distribution after temperature, top-k, top-p, float64 [V]."""
+        """Read `tokens` (one at least); returns the next token's warped distribution, float64 [V]."""
         probs: np.ndarray = warp(self._read(tokens), self.params).double().softmax(dim=-1)[0].cpu().numpy()
         return probs
 
     def rewind(self, count: int) -> None:
-        """Forget all but the first `count` tokens that were read."""
+        """Keep only the first `count` tokens."""
         self.store.rewind(count)
 
     @torch.inference_mode()
@@ -92,7 +92,7 @@ class DraftSession:
         if self.store.length + len(tokens) > self.store.capacity:
             grown = replace(self._prefix, store=self.store)
             self._session = self.model.session(grown, len(tokens) + GROWTH, rows=self._rows)
-        # Where its table is shorter than the target's, an id beyond it is padding that no text contains.
+        # Ids beyond a shorter embedding table are padding, which no text contains.
         known = [min(token, self.model.vocab_size - 1) for token in tokens]
         logits = self._session.run(TokenTree.chain(known[0], known[1:]))[-1:].float()
         self.store.commit(len(tokens))
@@ -103,13 +103,13 @@ class DraftSession:
 
 
 def check_vocabulary(model: Scorer, target: Scorer) -> None:
-    """Raises InputError unless every token has the same id in both. The rows that pad a table may differ in number."""
+    """Raises InputError unless every token has the same id in both; padding rows may differ."""
     ours, theirs = (each.tokenizer.get_vocab() if each.tokenizer else {} for each in (model, target))
     same = ours == theirs if ours or theirs else model.vocab_size == target.vocab_size
     if not same:
         sizes = f"{len(ours) or model.vocab_size} tokens against {len(theirs) or target.vocab_size}"
         differing = [token for token, number in theirs.items() if ours.get(token) != number]
-        example = f", for instance {min(differing, key=theirs.__getitem__)!r}" if differing else ""
+        example = f", for instance {shorten(repr(min(differing, key=theirs.__getitem__)))}" if differing else ""
         raise InputError(
             f"{model.name} cannot draft for {target.name}: their vocabularies differ ({sizes}{example}); "
             "choose a smaller model of the same family."

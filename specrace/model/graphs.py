@@ -1,10 +1,10 @@
 """Forwards that are recorded once and replayed: CUDA graphs, in buckets of rows and of cache columns.
 
-A forward of a small model costs a GPU less than the launches of its kernels cost the host; a replay is one launch. It
-has fixed shapes and addresses: a tree is padded to the next number of rows, attention reads the cache up to the next
-multiple of columns, and a store with its graphs is pooled: sessions use it one after another.
-A session says which numbers of rows it will run; what its store has no graph for yet is recorded when the session
-begins, outside every clock. The function that is recorded is the eager one.
+Launching a small model's kernels takes the host longer than running them takes the GPU; a replay is one launch. Its
+shapes and addresses are fixed: a tree is padded to the next row count, attention reads the cache up to a multiple of
+`COLUMN_STEP`, and stores with their graphs are pooled: sessions use them one after another. A session names its row
+counts; graphs that its store lacks are recorded when it begins, outside every clock. The recorded function is the eager
+one.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ COLUMN_STEP = 512
 _WARM_UP_RUNS = 2
 
 Forward = Callable[[KVStore, TreeInputs, int], Tensor]
-# Rows, and the columns that attention reads.
+# (rows, columns that attention reads)
 Bucket = tuple[int, int]
 
 
 class Recorder(Protocol):
-    """Turns a function without arguments, which works on fixed tensors, into one that does the same again."""
+    """Turns a function of fixed tensors, without arguments, into its replay."""
 
     def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Run `work` and return its replay, which returns the tensor that the last run wrote."""
+        """Run `work` and return its replay, which returns the output tensor."""
 
 
 class CudaRecorder:
-    """Records CUDA graphs that share one memory pool: their replays never overlap, and each output is read at once."""
+    """Records CUDA graphs in one memory pool: replays never overlap, and each output is read at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Warm up on a side stream, as capture asks for, then capture. Raises RuntimeError for what cannot be."""
+        """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError where that fails."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for _ in range(_WARM_UP_RUNS):
@@ -72,10 +72,10 @@ class GraphPool:
 
     @torch.inference_mode()
     def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
-        """A store that holds `prefix` and has room for `room` tokens more, with every graph that these may need.
+        """A store that holds `prefix` and has room for `room` more tokens, with every graph they may need.
 
-        A tree of theirs is run with the next of `rows`. Of the free stores the one that lacks the fewest graphs is
-        taken, of equals the smallest, so that each comes to serve one lane and no graph is recorded in all of them.
+        Of the free stores the one that lacks the fewest graphs is taken, of equals the smallest, so that each comes
+        to serve one lane and no graph is recorded in all of them.
         """
         rows = sorted(set(rows))
         longest = prefix.length + room
@@ -94,18 +94,18 @@ class GraphPool:
         return pooled
 
     def inputs(self, rows: int) -> TreeInputs:
-        """The buffers of the graphs with so many rows, in all stores: they are filled right before a replay."""
+        """The buffers of all stores' graphs with so many rows, filled right before a replay."""
         if rows not in self._inputs:
             self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
         return self._inputs[rows]
 
     def reclaim(self, pooled: GraphedStore) -> None:
-        """The session is over; its store waits for the next."""
+        """Take back the store of a session that is over."""
         self._free.append(pooled)
 
 
 class GraphedStore:
-    """A store and the recorded forwards over it; `rows` are those that its session runs, in order."""
+    """A store and its recorded forwards; `rows` are its session's row counts, in order."""
 
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
@@ -114,15 +114,15 @@ class GraphedStore:
 
     @property
     def buckets(self) -> Iterable[Bucket]:
-        """What has been recorded."""
+        """The recorded buckets."""
         return self._replays.keys()
 
     def missing(self, buckets: Iterable[Bucket]) -> list[Bucket]:
-        """Those of `buckets` that have not been recorded."""
+        """Those of `buckets` that are not recorded."""
         return [each for each in buckets if each not in self._replays]
 
     def record(self, buckets: Iterable[Bucket]) -> None:
-        """Record what is missing of `buckets`; the largest first, whose memory the others then share."""
+        """Record the missing ones of `buckets`, largest first: the others then share its memory."""
         for rows, end in sorted(self.missing(buckets), reverse=True):
             inputs = self.pool.inputs(rows)
             inputs.fill(TokenTree.chain(0), self.store.length)
@@ -133,9 +133,9 @@ class GraphedStore:
 
     @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor | None:
-        """[N, V] by a replay, which hold until the next one; None for a tree that fits no recorded bucket.
+        """[N, V] by a replay, valid until the next one; None for a tree that fits no bucket of this session.
 
-        What other sessions had recorded here counts for nothing: a step's time must not hang on who was here before.
+        Buckets of earlier sessions do not count: a step's time must not depend on them.
         """
         place = bisect_left(self.rows, len(tree))
         if place == len(self.rows):
@@ -148,12 +148,12 @@ class GraphedStore:
         return replay()[: len(tree)]
 
     def release(self) -> None:
-        """Let another session have it."""
+        """Return it to the pool."""
         self.pool.reclaim(self)
 
 
 def _buckets(rows: Iterable[int], base: int, longest: int) -> list[Bucket]:
-    """What trees of these rows may fall into behind `base` to `longest` committed tokens."""
+    """The buckets of trees of these rows after `base` to `longest` committed tokens."""
     return [
         (count, end)
         for count in rows

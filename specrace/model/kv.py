@@ -1,8 +1,8 @@
 """The KV cache that we own: one storage for all layers of a lane, so that keeping a path is one gather.
 
-The model writes through transformers' own `Cache` interface; what it reads back are views of the used part. A prompt
-is appended; a tree is written to columns that a tensor names, so that a recorded forward can be aimed anew. Of a model
-on several devices each layer's keys and values stay on its own: one storage for each run of layers on one device.
+The model writes through transformers' own `Cache` interface and reads back views of the used part. A prompt is
+appended; a tree is written to the columns in a tensor, so that a recorded forward can write elsewhere. With a model on
+several devices there is one storage for each run of layers on one device.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 class KVStore:
     """Keys and values of one lane: `blocks` of layers, each [l, 2, 1, H, T, D]; the first `length` of T are committed.
 
-    The storage is made at the first write, when the model's shapes are known; every layer must have the same. `devices`
-    are the layers', in order, where the model lies on several; empty: all are where the first write is, in one block.
+    The storage is made at the first write, in the shape of its keys, which every layer must share. `devices` are the
+    layers' in order; empty: that of the first write.
     """
 
     def __init__(self, num_layers: int, capacity: int, devices: Sequence[torch.device] = ()) -> None:
@@ -37,7 +37,7 @@ class KVStore:
 
     @classmethod
     def over(cls, data: Tensor) -> KVStore:
-        """A store on storage that somebody else owns, [L, 2, 1, H, T, D], to be aimed at."""
+        """A store on given storage, [L, 2, 1, H, T, D], for writes to set slots."""
         store = cls(data.shape[0], data.shape[4])
         store.blocks = [data]
         return store
@@ -64,10 +64,9 @@ class KVStore:
         self._placed_slots = {} if slots is None else {device: slots.to(device) for device in set(self.devices)}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [1, H, N, D] where it was aimed, else behind the committed part; returns all up to there, [1, H, end, D].
+        """Write [1, H, N, D] to the set slots, else after the committed part; returns all up to there, [1, H, end, D].
 
-        Raises ValueError where the model is not of one shape throughout, where a layer is not on its device, and where
-        the cache is full.
+        Raises ValueError where shapes or devices of layers differ from the storage's, and where the cache is full.
         """
         if not self._blocks:
             self._make(keys)
@@ -108,7 +107,7 @@ class KVStore:
         self.length += count
 
     def rewind(self, count: int) -> None:
-        """Of the committed tokens only the first `count` stay; what comes next is written over the others."""
+        """Keep only the first `count` committed tokens."""
         self.length = min(self.length, count)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -119,7 +118,7 @@ class KVStore:
 
     @torch.inference_mode()
     def move(self, path: Sequence[int]) -> None:
-        """Copy what is at `path` to where it follows the committed tokens: one gather for each block."""
+        """Move the KV at `path` to right after the committed tokens: one gather for each block."""
         for block in self._blocks:
             index = torch.tensor(path[1:], device=block.device) + self.length
             block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)
@@ -137,7 +136,7 @@ class KVStore:
         return KVStore(self.num_layers, capacity, self.devices)
 
     def restore(self, source: KVStore) -> None:
-        """Hold what `source` has committed, and nothing else; the storage, once made, stays where it is in memory."""
+        """Hold what `source` has committed, and nothing else; the storage keeps its address."""
         self.length = source.length
         if source.blocks and not self._blocks:
             self._make(source.blocks[0][0, 0])
@@ -154,7 +153,7 @@ class Prefix:
 
 
 class _Layer(CacheLayerMixin):
-    """One layer's window on the store. Unlike a DynamicLayer it never concatenates and is never cropped."""
+    """One layer's view of the store. Unlike a DynamicLayer it never concatenates and is never cropped."""
 
     def __init__(self, store: KVStore, number: int) -> None:
         super().__init__()
@@ -175,7 +174,7 @@ class _Layer(CacheLayerMixin):
         return self.store.end_of(int(query_length)), 0
 
     def get_seq_length(self, *args: object) -> int:
-        """Settled tokens."""
+        """Committed tokens."""
         return self.store.length
 
     def get_max_length(self) -> int:

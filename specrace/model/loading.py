@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from specrace.core.cost_curve import row_counts
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.tree import TokenTree, TreeBuilder
-from specrace.model.checkpoint import check_weights, refuse_own_code
+from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
@@ -63,41 +64,49 @@ def load_target(
     device, device_map = one_device(device), None if followers else device_map or spread(device)
     if device_map is not None:
         check_map(device_map)
-    path = Path(name)
-    label = path.name if path.exists() else str(name)
-    if not path.exists() and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
-        raise InputError(f"There is no model at {name}; give a folder with config.json, or a hub id.")
     dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
-    try:
-        model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
-    except InputError:
-        raise
-    except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
-        reason = str(error).strip().splitlines()
-        raise InputError(
-            f"The model {name} could not be loaded ({reason[0] if reason else type(error).__name__}); "
-            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
-        ) from error
-    if followers is not None:
-        target: Target = LeadingTarget(model, tokenizer, label, followers)
-    else:
-        target = Target(_placed(model, label, device, device_map), tokenizer, label)
+    target = _load(name, device, dtype, attention, device_map, followers)
     check_trees(target)
     if draft_model is not None:
         target.drafting = load_draft_model(draft_model, target)
-    elif path.resolve() == BUNDLED_MODEL:
+    elif Path(name).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
     if graphs and followers is None:
         record(target)
     return target
 
 
-def _placed(model: Any, label: str, device: str, device_map: DeviceMap | None) -> Any:
-    """The model where it is to run. Raises InputError where a device map could not put all of it on GPUs."""
+def _load(
+    name: str | Path,
+    device: str,
+    dtype: str,
+    attention: str,
+    device_map: DeviceMap | None,
+    followers: Followers | None,
+) -> Target:
+    """The target where it is to run, neither checked nor recorded. Raises InputError."""
+    path, shown = Path(name), shorten(name)
+    there = os.path.exists(name)  # noqa: PTH110 (Path.exists raises for a name that is too long)
+    if not there and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
+        raise InputError(f"There is no model at {shown}; give a folder with config.json, or a hub id.")
+    label = path.name if there else shown
+    try:
+        model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
+    except InputError:
+        raise
+    except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(
+            f"The model {shown} could not be loaded ({shorten(reason[0])}); "
+            "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
+        ) from error
+    if followers is not None:
+        return LeadingTarget(model, tokenizer, label, followers)
     if device_map is None:
-        return model.to(device)
-    settle_map(model, label)
-    return model
+        model.to(device)
+    else:
+        settle_map(model, label)
+    return Target(model, tokenizer, label)
 
 
 def load_draft_model(name: str | Path, target: Target) -> DraftModel:
@@ -113,9 +122,9 @@ def load_draft_model(name: str | Path, target: Target) -> DraftModel:
 def check_device(device: str, dtype: str | None) -> None:
     """Raises InputError for a device or a dtype that there is not."""
     if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"There is no dtype {dtype!r}; choose from {', '.join(DTYPES)}.")
+        raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join(DTYPES)}.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
-        raise InputError(f"There is no device {device!r}; choose cpu, cuda or auto.")
+        raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("No CUDA device was found; use --device cpu.")
 
@@ -134,7 +143,9 @@ def _load_parts(
         # One short question to the hub: the loaders below would retry for half a minute.
         HfApi().model_info(str(name), timeout=10)
     # Before anything is made of them: the library would ask on standard input whether to run what they name.
-    refuse_own_code(PretrainedConfig.get_config_dict(name, local_files_only=local)[0], "config.json", str(name))
+    read = PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
+    refuse_own_code(read, "config.json", str(name))
+    refuse_large_numbers(read, label)
     refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", str(name))
     config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     refuse_unsupported(config, label)
@@ -215,9 +226,7 @@ def _stay_eager(target: Target, what: str, error: Exception) -> None:
     """Keep the reason in one short line: what is shown is no place for a library's whole message."""
     lines = str(error).strip().splitlines()
     reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
-    if len(reason) > _LONGEST_REASON:
-        reason = f"{reason[: _LONGEST_REASON - 1].rstrip()}…"
-    target.eager_because = f"{what}: {reason}"
+    target.eager_because = f"{what}: {shorten(reason, _LONGEST_REASON)}"
     # No warning: a handler that nobody set up would print it, and `engine` tells.
     _log.info("%s: %s", target.name, target.eager_because)
 

@@ -1,7 +1,7 @@
 """Linear layers whose weights are laid out for a few rows, by oneDNN, the library under torch's CPU kernels.
 
-A product of 2 to 32 rows with a plain weight spends much of its time on laying the weight out anew. Done once, it takes
-about half as long in float32, and two thirds in bfloat16, on the machines where this was measured.
+A product of 2 to 32 rows with a plain weight spends much of its time on reordering the weight. With a weight reordered
+once it took about half as long in float32, and two thirds in bfloat16, on the machines measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-# The number of rows that the layout is chosen for. It was the best, or as good as any, from 1 to 64.
+# The layout is chosen for so many rows; of 1 to 64 none was better.
 _ROWS = 16
 _SOURCE = """
 def product(rows: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
@@ -25,7 +25,7 @@ _MEMORY = Path("/proc/meminfo")
 
 
 class PackedLinear(nn.Module):
-    """The same as `linear`, on a copy of its weight. Raises RuntimeError where torch has no kernel for it."""
+    """`linear` on a reordered copy of its weight. Raises RuntimeError where torch has no kernel for it."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class PackedLinear(nn.Module):
 
 @cache
 def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """The product, without anything done to it. In TorchScript, for a trace cannot hold its empty list of numbers."""
+    """The plain product. In TorchScript, because a trace cannot hold its empty list of numbers."""
     with warnings.catch_warnings():
-        # TorchScript is said to be deprecated; where it is gone, nothing is traced and nothing packed.
+        # TorchScript is deprecated; where it is gone, nothing is traced or packed.
         warnings.simplefilter("ignore")
         unit = torch.jit.CompilationUnit(_SOURCE)
     kernel: Callable[[Tensor, Tensor, Tensor | None], Tensor] = unit.product
@@ -51,7 +51,7 @@ def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
 
 
 def pack_linears(model: nn.Module) -> list[PackedLinear]:
-    """Exchange every plain linear layer of `model`, and return those. Raises RuntimeError as `PackedLinear` does."""
+    """Replace every plain linear layer of `model`; returns the new ones. Raises RuntimeError as `PackedLinear` does."""
     packed = []
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
@@ -62,7 +62,7 @@ def pack_linears(model: nn.Module) -> list[PackedLinear]:
 
 
 def fits_twice(model: nn.Module) -> bool:
-    """Whether the machine has free memory for a second copy of the weights, and as much again. Linux tells."""
+    """Whether the machine has free memory for two more copies of the weights; False where Linux does not state it."""
     found = re.search(r"MemAvailable:\s*(\d+) kB", _MEMORY.read_text()) if _MEMORY.exists() else None
     needed = sum(each.numel() * each.element_size() for each in model.parameters())
     return found is not None and 1024 * int(found[1]) > 2 * needed

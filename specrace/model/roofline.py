@@ -1,7 +1,7 @@
 """How fast a step could be: the bytes that it must move over the bandwidth at which this device copies.
 
 A decoding step of one sequence reads every weight once and the keys and values of all tokens so far; arithmetic is
-free beside that (the roofline model; Williams et al. 2009). What a step takes above this is the engine's to lose.
+free beside that (the roofline model; Williams et al. 2009). What a step takes above this is overhead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Roofline:
     bandwidth: float
 
     def step_bytes(self, columns: float, rows: float = 1.0) -> float:
-        """Bytes that a step of so many rows behind so many cached tokens moves: weights, KV read, KV written."""
+        """Bytes that a step of `rows` rows after `columns` cached tokens moves: weights, KV read, KV written."""
         return self.weight_bytes + self.token_bytes * (columns + rows)
 
     def limit_ms(self, columns: float, rows: float = 1.0) -> float:
@@ -33,7 +33,7 @@ class Roofline:
         return 1000.0 * self.step_bytes(columns, rows) / self.bandwidth
 
     def as_json(self, columns: float) -> dict[str, float]:
-        """The numbers behind one row after so many tokens, and the most tokens a second that they allow."""
+        """The bytes, bandwidth and least time of one row after `columns` tokens, and the most tokens a second."""
         limit = self.limit_ms(columns)
         return {
             "weight_bytes": self.weight_bytes,
@@ -47,8 +47,8 @@ class Roofline:
 def weight_bytes(model: Any) -> int:
     """Bytes of the parameters that a step reads whole: all but an input embedding that is not the output's, too.
 
-    Of a mixture of experts that is an upper bound, for a step runs only some of them. Of a model that several processes
-    hold it is this one's part.
+    For a mixture of experts it is an upper bound, because a step runs only some of them; for a model split over
+    processes, this one's part.
     """
     tables, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = head is not None and head.weight is tables.weight
@@ -57,7 +57,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def _own_bytes(parameter: Any) -> int:
-    """Bytes that lie in this process; a DTensor, whose module takes a second to import, counts all there are."""
+    """Bytes in this process: a DTensor's own count is of all processes, and its module takes a second to import."""
     own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
     return int(own.numel() * own.element_size())
 
@@ -70,7 +70,7 @@ def token_bytes(config: Any, itemsize: int) -> int:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes a second, read and written, of a large copy on the device: the best of a few, for others may be at work."""
+    """Bytes a second, read and written, of a large copy on the device: the best of several."""
     size = _COPY_BYTES[device.type]
     source = torch.ones(size, dtype=torch.uint8, device=device)
     copy = torch.empty_like(source)

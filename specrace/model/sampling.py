@@ -33,8 +33,8 @@ class Sampler:
         return self.compared(logits, positions).argmax(dim=-1)
 
     def compared(self, logits: Tensor, positions: Sequence[int]) -> Tensor:
-        """What the choice is the largest of, float [N, V]: the logits, when sampling warped and with their noise."""
-        # In 16 bits a CPU looks for the largest five times slower than it does after a cast.
+        """The values whose argmax is chosen, float [N, V]: the logits, when sampling warped and with noise."""
+        # On a CPU an argmax in 16 bits takes five times as long as after a cast.
         logits = logits.float()
         if not self.params.temperature:
             return logits
@@ -42,7 +42,7 @@ class Sampler:
         return warp(logits, self.params) + noise
 
     def _noise_at(self, position: int, logits: Tensor) -> Tensor:
-        """Gumbel noise [V] of one position, for logits [N, V]; the same whenever it is asked for."""
+        """Gumbel noise [V] of one position, for logits [N, V]; the same at every call."""
         noise = self._noise.get(position)
         if noise is None:
             uniform = _uniform(_mix(self.params.seed, position), logits.shape[-1], logits.device)
@@ -54,8 +54,8 @@ class Sampler:
 
 
 def warp(logits: Tensor, params: SamplingParams) -> Tensor:
-    """Temperature, then top-k, then top-p, as transformers does; what is left out becomes -inf. [N, V] to [N, V]."""
-    # Smaller ones are greedy anyway, and would make every logit infinite.
+    """Temperature, then top-k, then top-p, as transformers does; tokens left out become -inf. [N, V] to [N, V]."""
+    # Smaller temperatures are greedy anyway, and would make every logit infinite.
     logits = logits / max(params.temperature, 1e-6)
     if params.top_k:
         least = logits.topk(min(params.top_k, logits.shape[-1]), dim=-1).values[:, -1:]
@@ -72,7 +72,7 @@ def warp(logits: Tensor, params: SamplingParams) -> Tensor:
 def _uniform(key: int, count: int, device: torch.device) -> Tensor:
     """Float32 numbers in [0, 1) that belong to all 63 bits of `key`, [count].
 
-    torch's generator for a GPU takes a key whole, but the one for a CPU takes 32 bits: there numpy's are drawn.
+    torch's CPU generator takes 32 bits of a key only, so numpy's is used there.
     """
     if device.type == "cpu":
         numbers = np.random.Generator(np.random.SFC64(key)).random(count, dtype=np.float32)

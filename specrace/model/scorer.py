@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specrace.core.clock import own_ms
 from specrace.core.cost_curve import row_counts
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
@@ -66,17 +66,21 @@ class Scorer:
         """Run the prompt but its last token, which is the first step's root. Raises InputError for an empty one."""
         if not prompt:
             raise InputError("The prompt is empty; give at least one token.")
-        if not 0 <= min(prompt) <= max(prompt) < self.vocab_size:
-            raise InputError(
-                f"The prompt has token {max(prompt)} and {self.name} has a vocabulary of {self.vocab_size}: "
-                "the tokenizer belongs to another model."
-            )
+        self.check_tokens(prompt, "The prompt has")
         began = own_ms()
         store = self.new_store(max(1, len(prompt) - 1))
         if len(prompt) > 1:
             self.read(store, prompt[:-1])
         self.synchronize()
         return Prefix(store, own_ms() - began)
+
+    def check_tokens(self, tokens: Sequence[int], where: str) -> None:
+        """Raises InputError that begins with `where` unless the vocabulary has all `tokens`."""
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
+            raise InputError(
+                f"{where} token {shorten(max(tokens), 20)} and {self.name} has a vocabulary of {self.vocab_size}: "
+                "the tokenizer belongs to another model."
+            )
 
     def new_store(self, capacity: int) -> KVStore:
         """An empty store for `capacity` tokens."""

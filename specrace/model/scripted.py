@@ -1,9 +1,8 @@
 """A scripted target: a model of a published shape with random weights, whose choices follow transcripts.
 
-It costs what the real model costs, for every forward is run in full, and it accepts what the real model accepted, for
-the transcript says what that chose. So speedups on real outputs can be measured where a fast device is and no weights
-are. What the model would have said beside the transcript nobody knows: there it says what its random weights say, and
-lanes that learn from that cannot be measured so.
+It costs what the real model costs, because every forward runs in full, and accepts what the real model accepted, which
+the transcript has. So speedups on real outputs can be measured on a fast device without weights. Off the transcript it
+predicts by its random weights, so lanes that learn from such predictions cannot be measured.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from specrace.model.target import Target
 
 Tokens = tuple[int, ...]
 
-# What the models' published configs say; a table, for a machine that reaches no hub.
+# From the models' published configs; a table, for a machine that reaches no hub.
 SHAPES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "tiny": (
         "the bundled model",
@@ -65,7 +64,7 @@ class ScriptedPrefix(Prefix):
 
 
 class ScriptedTarget(Target):
-    """Unlike other targets it says after a known prompt what `scripts` (prompt -> output) has, and ends by length."""
+    """Unlike other targets it prints the output that `scripts` has for a known prompt, and ends by length."""
 
     def __init__(self, model: Any, scripts: Mapping[Tokens, Tokens], shape: str) -> None:
         super().__init__(model, name=f"scripted {shape}")
@@ -74,7 +73,7 @@ class ScriptedTarget(Target):
         self._scripts = scripts
 
     def prefill(self, prompt: Sequence[int]) -> ScriptedPrefix:
-        """As any target's; the prefix knows its script, if there is one."""
+        """As any target's; the prefix has its script, if there is one."""
         prefix = super().prefill(prompt)
         prompt = tuple(prompt)
         return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
@@ -87,7 +86,7 @@ class ScriptedTarget(Target):
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
         session = super().session(prefix, room, params, *rest, **named)
         assert isinstance(prefix, ScriptedPrefix)
-        # The session is the usual one, graphed or not; only what it is said to have chosen is another.
+        # The usual session, graphed or not; only its choices are replaced.
         return _Following(session, prefix.script)
 
     def describe(self) -> dict[str, Any]:
@@ -97,14 +96,14 @@ class ScriptedTarget(Target):
 
 
 class _Following(Session):
-    """Runs every forward of `inner`, and then says what the script has."""
+    """Runs every forward of `inner`, then replaces its choices by the script's."""
 
     def __init__(self, inner: Session, script: Tokens) -> None:
         super().__init__(inner.scorer, inner.store, inner.sampler, inner.num_top)
         self._inner, self._script = inner, script
 
     def score(self, tree: TokenTree) -> Scores:
-        """The script's next token at every node whose path the script took; elsewhere the random weights' own."""
+        """The script's next token at every node on the script's path; elsewhere that of the random weights."""
         scores = self._inner.score(tree)
         base, script = self.store.length, self._script
         targets, followed = list(scores.targets), [False] * len(tree)

@@ -103,7 +103,8 @@ class Target(Scorer):
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),
-                "torch": torch.__version__,
+                # A subclass of str, which a recording does not know.
+                "torch": str(torch.__version__),
                 "transformers": transformers.__version__,
             },
         }

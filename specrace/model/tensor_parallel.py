@@ -1,10 +1,9 @@
 """A model that several processes hold together, each a part of every layer (tensor parallelism), and a race on top.
 
-torchrun starts the processes; transformers splits the weights by the model's own plan and lets the parts exchange their
-sums within each forward. A race needs one clock and one will: lanes cut their trees by times measured, so processes
-that each ran the race would soon run different forwards and wait for each other for ever. So only the first process,
-the leader, runs it, with a target that announces what it is about to do on the model and on its caches; the others
-follow: they do the same on their parts, by the same code, and know neither lanes nor tokens drawn.
+torchrun starts the processes; transformers splits the weights by the model's own plan and all-reduces within each
+forward. Lanes cut their trees by measured times, so processes that each ran the race would soon run different forwards
+and deadlock. So only the first process, the leader, runs the race; its target announces every operation on the model
+and its caches, and the followers do the same on their parts.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from specrace.model.roofline import Roofline
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 
-# A process that ends is noticed at once; this is for one that lives and says nothing, as while an index is built.
+# A process that ends is noticed at once; this is for one that is silent, for instance while an index is built.
 _PATIENCE = timedelta(hours=12)
 # Bytes of an order's first message: a step's tree fits, a long prompt needs a second one.
 _SIZE_DIGITS, _ROOM = 8, 1016
@@ -46,20 +45,20 @@ def run(command: Callable[[Followers], int]) -> int:
     dist.init_process_group(timeout=_PATIENCE)
     size = dist.get_world_size()
     if dist.get_rank():
-        # torchrun hands Ctrl-C to every process; the leader's end is the followers'.
+        # torchrun sends Ctrl-C to every process; followers end with the leader.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         code = Follower(size).follow()
     else:
         with Followers(size) as followers:
             code = command(followers)
     if not code:
-        # After a failure others may be waiting in here; a process that ends lets go by itself.
+        # After a failure others may be waiting in a collective; a process that ends leaves it by itself.
         dist.destroy_process_group()
     return code
 
 
 class Followers:
-    """The leader's side: the processes that hold the other parts of the model, told what to do by `send`.
+    """The leader's side: sends orders to the processes that hold the other parts of the model.
 
     `size` counts all processes, the leader too. As a context it dismisses the others at its end. Orders name a store by
     its number.
@@ -75,19 +74,19 @@ class Followers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Followers that were left within a forward hear no order: they end when this process does.
+        # Followers left within a forward receive no order: they end when this process does.
         if not self._apart:
             with suppress(RuntimeError):
                 self.send("end")
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Let every follower call its method of this name; `arguments` are what JSON has."""
+        """Let every follower call its method `name`; `arguments` must be JSON values."""
         with self.joining(name, *arguments):
             pass
 
     @contextmanager
     def joining(self, name: str, *arguments: Any) -> Iterator[None]:
-        """Send an order and do the same within, where the processes exchange sums."""
+        """Send an order; the block does the same here, and the processes all-reduce in it."""
         dropped = [self._dropped.pop() for _ in range(len(self._dropped))]
         words = json.dumps([name, arguments, dropped]).encode()
         with self._within():
@@ -98,7 +97,7 @@ class Followers:
 
     @contextmanager
     def _within(self) -> Iterator[None]:
-        """What fails in here leaves the followers in the middle. Raises RuntimeError where one of them has ended."""
+        """A failure in the block leaves the followers in it. Raises RuntimeError where one of them has ended."""
         self._apart = True
         try:
             yield
@@ -109,15 +108,15 @@ class Followers:
         self._apart = False
 
     def number(self, store: KVStore) -> int:
-        """A number for a new store; when that is gone, the next order tells the followers to drop theirs."""
+        """A number for a new store; when that is freed, the next order makes the followers drop theirs."""
         number = next(self._numbers)
-        # An order now could come between the sums of a forward: objects are collected at any time.
+        # Not at once: objects are freed at any time, also within a forward.
         finalize(store, self._dropped.append, number)
         return number
 
 
 class Follower:
-    """One of `size` processes, which holds a part of the model and does on it what the leader orders."""
+    """One of `size` processes: holds a part of the model and obeys the leader's orders."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -125,12 +124,12 @@ class Follower:
         self.stores: dict[int, KVStore] = {}
 
     def follow(self) -> int:
-        """Obey until the leader ends; the exit code. A failure of its own is told in one sentence."""
+        """Obey until the leader ends; returns the exit code. A failure of its own is printed in one sentence."""
         try:
             while self.obey(*_receive()):
                 pass
         except Exception as error:
-            # Of its own end the leader has told by itself.
+            # The leader has reported its own end.
             if not _is_lost(error):
                 reason = str(error).strip().splitlines() or [type(error).__name__]
                 print(f"Process {dist.get_rank()} of {self.size} failed: {reason[0]}", file=sys.stderr)
@@ -301,7 +300,7 @@ def check_splits(config: Any, name: str, size: int) -> None:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether it tells of another process's end. gloo and NCCL raise RuntimeErrors as for anything else."""
+    """Whether another process has ended. gloo and NCCL raise RuntimeErrors as for anything else."""
     said = ("Connection closed", "Connection reset", "Broken pipe", "remote process exited")
     return any(words in str(error) for words in said)
 

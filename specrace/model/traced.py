@@ -1,7 +1,7 @@
 """One forward of a model over a tree: eagerly, or replayed as TorchScript.
 
-A small model's forward costs a CPU about as long in the library's Python as in arithmetic. Traced, the same operations
-on the same tensors run without it: a recording of the eager function, as a CUDA graph is on a GPU, but of any shape.
+On a CPU a small model's forward spends about as long in the library's Python as in arithmetic. A trace runs the same
+operations without Python, as a CUDA graph does on a GPU, but for any shape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specrace.model.kv import KVStore
 from specrace.model.packed import pack_linears
 from specrace.model.tree_inputs import TreeTensors
 
-# Of the two recordings the one for several rows is made with so many.
+# The rows with which the trace for several rows is made.
 _ROWS = 3
 
 
@@ -41,11 +41,11 @@ def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
 
 
 class TracedForward:
-    """`run_tree` as two TorchScript functions, for one row and for more: models choose their kernels by that.
+    """`run_tree` as two TorchScript functions, for one row and for more, because models choose kernels by that.
 
-    `store` gives the shape of the cache and is written to. With `packed` linear layers run on copies of their weights
-    that are laid out for a few rows. Raises RuntimeError, or whatever the model raises, where it cannot be traced, and
-    ValueError where what it does depends on the tokens.
+    `store` gives the shape of the cache and is written to. With `packed` linear layers run on reordered copies of their
+    weights. Raises whatever the model raises where it cannot be traced, and ValueError where its operations depend on
+    the tokens.
     """
 
     def __init__(self, model: nn.Module, store: KVStore, dtype: torch.dtype, *, packed: bool = False) -> None:
@@ -55,22 +55,22 @@ class TracedForward:
         self._layers = pack_linears(own) if packed else []
         self._weights = [layer.weight for layer in self._layers]
         self._one, self._more = self._record(own, store, range(1)), self._record(own, store, range(_ROWS))
-        # A model that looks at values, not at shapes only, would be recorded otherwise on other tokens.
+        # A model that branches on values gives another trace for other tokens.
         other = self._record(own, store, range(_ROWS, 2 * _ROWS))
         if str(other.graph) != str(self._more.graph):
             raise ValueError("what the model does depends on its tokens")
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """[N, V] from a tree and the cache's columns that it may see, itself included: [L, 2, 1, H, end, D]."""
+        """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
         step = self._one if tree.ids.shape[1] == 1 else self._more
         logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
         return logits
 
     def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
-        """What the model does with a chain of `tokens` behind the store's, as a function of its tensors."""
+        """The model over a chain of `tokens` after the store's, as a function of its tensors."""
 
         def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
-            # Opaque ones cannot be constants of a recording, so they are arguments.
+            # Packed weights are opaque and cannot be constants of a trace, so they are arguments.
             for layer, weight in zip(self._layers, weights, strict=True):
                 layer.weight = weight
             tree = TreeTensors(base, ids, depths, masked, self._dtype)
@@ -82,17 +82,17 @@ class TracedForward:
         masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
         data = store.data[..., : store.length + rows, :]
         with warnings.catch_warnings():
-            # It warns of every value that becomes a Python number. Those of shapes are right, and others are found out.
+            # It warns of every value that becomes a Python number: right for shapes; others fail the check of replays.
             warnings.simplefilter("ignore")
-            # `torch.jit.trace` would hold the weights for ever: its functions lie in a compilation unit of the process.
+            # `torch.jit.trace` would keep the weights until exit, in the compilation unit of the process.
             inputs = (base, ids, depths, masked, data, *self._weights)
             graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
             return torch._C._create_function_from_graph("step", graph)
 
 
 def twin(model: nn.Module) -> nn.Module:
-    """A copy of a model's structure on the very same weights, so that its layers can be exchanged."""
+    """A copy of a model's modules on the same weights, so that its layers can be replaced."""
     shared: dict[int, Any] = {id(each): each for each in model.buffers()}
-    # A recording may hold no tensors that ask for gradients.
+    # A trace may hold no tensors that require gradients.
     shared |= {id(each): nn.Parameter(each.detach(), requires_grad=False) for each in model.parameters()}
     return copy.deepcopy(model, shared)

@@ -1,7 +1,7 @@
-"""A tree as the model takes it: token ids, positions, cache columns and mask, in buffers that are made once.
+"""A tree as the model's inputs: token ids, positions, cache columns and mask, in buffers that are made once.
 
-All of it is computed from one small block of whole numbers by tensor operations only, so a forward over it can be
-recorded once (a CUDA graph) and replayed for any tree of at most so many rows behind any prefix.
+All of it is computed from one small block of integers by tensor operations only, so a forward over it can be recorded
+once (a CUDA graph) and replayed for any tree of at most so many rows after any prefix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specrace.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class TreeTensors:
-    """A tree's numbers on the device, int64, and what a model makes of them, by operations on them alone.
+    """A tree's integers on the device, int64, and the inputs computed from them.
 
     `base` [1]: committed tokens; `ids` [1, N]; `depths` [1, N]; `masked` [N, N]: 1 where a row may not see another.
     `dtype` is the model's.
@@ -34,11 +34,11 @@ class TreeTensors:
         return self.depths + self.base
 
     def slots(self) -> Tensor:
-        """The cache columns of the rows, int64 [N]: those behind the committed ones."""
+        """The cache columns of the rows, int64 [N]: those after the committed ones."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) + self.base
 
     def mask(self, end: int, slots: Tensor) -> Tensor:
-        """What each row may see of the cache's first `end` columns, additive, [1, 1, N, end].
+        """The additive mask over the cache's first `end` columns, [1, 1, N, end].
 
         In the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
         """
@@ -51,10 +51,10 @@ class TreeTensors:
 
 
 class TreeInputs:
-    """Buffers for trees of up to N rows; rows that a tree does not fill are inert: nothing sees them.
+    """Buffers for trees of up to N rows; padding rows are inert: nothing sees them.
 
-    A padding row holds token 0 at the root's position and sees itself and the committed tokens, so that it is an
-    ordinary row to the model; its logits are thrown away, and its keys and values are written over by the next step.
+    A padding row holds token 0 at the root's position and sees itself and the committed tokens. Its logits are dropped,
+    and the next step overwrites its keys and values.
     """
 
     def __init__(self, rows: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -64,7 +64,7 @@ class TreeInputs:
         self._host = packed
         self._numbers: np.ndarray = packed.numpy()
         self._masked = self._numbers[1 + 2 * rows :].reshape(rows, rows)
-        # On a CPU the model reads the very block that is filled.
+        # On a CPU the model reads the host's block itself.
         self._device = packed if device.type == "cpu" else torch.zeros_like(packed, device=device)
         self.tensors = TreeTensors(
             base=self._device[:1],
@@ -78,7 +78,7 @@ class TreeInputs:
         self._no_padding = ~np.eye(rows, dtype=bool)
 
     def fill(self, tree: TokenTree, base: int) -> None:
-        """Take in a tree of at most N nodes behind `base` committed tokens: one copy to the device."""
+        """Fill in a tree of at most N nodes after `base` committed tokens: one copy to the device."""
         size, rows, numbers = len(tree), self.rows, self._numbers
         numbers[0] = base
         numbers[1 : 1 + size] = tree.tokens

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from specrace.core.errors import InputError
+from specrace.core.files import read_bytes
 
 SUFFIXES = (".md", ".txt")
 MAX_TITLE_CHARS = 120
@@ -34,13 +35,13 @@ def read_documents(paths: Sequence[Path], *, max_files: int = 2000, max_bytes: i
     Raises InputError for a missing path, a file that is not UTF-8 text, too much to read, or nothing to read.
     """
     files = _find_files(paths, max_files)
-    size = sum(_size(file) for file in files.values())
-    if size > max_bytes:
-        raise InputError(
-            f"The documents hold {size:,} bytes, more than the {max_bytes:,} that are read: "
-            "give fewer or smaller files."
-        )
-    documents = [_read_document(name, file) for name, file in files.items()]
+    documents, size = [], 0
+    for name, file in files.items():
+        content = read_bytes(file, max_bytes, "give a smaller .md or .txt file that you may read")
+        size += len(content)
+        if size > max_bytes:
+            raise InputError(f"The documents hold more than {max_bytes:,} bytes: give fewer or smaller files.")
+        documents.append(_document(name, file, content))
     with_text = [document for document in documents if document.text.strip()]
     if not with_text:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
@@ -104,18 +105,9 @@ def _printable(path: str | Path) -> str:
     return os.fsencode(Path(path).as_posix()).decode("utf-8", "replace")
 
 
-def _size(file: Path) -> int:
+def _document(name: str, file: Path, content: bytes) -> Document:
     try:
-        return file.stat().st_size
-    except OSError as error:
-        raise InputError(f"{_printable(file)} cannot be read: check its permissions.") from error
-
-
-def _read_document(name: str, file: Path) -> Document:
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{_printable(file)} cannot be read: check its permissions.") from error
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{_printable(file)} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
     if "\0" in text:

@@ -1,4 +1,4 @@
-"""Embedders: texts to unit vectors whose dot product says how near two texts are in meaning."""
+"""Embedders: texts to unit vectors whose dot product is their similarity in meaning."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Embedder(Protocol):
 
 
 class SentenceEmbedder:
-    """An embedder over a sentence-transformers model; threads take turns, for its tokenizer serves one at a time."""
+    """An embedder over a sentence-transformers model; threads take turns at its tokenizer."""
 
     def __init__(self, name: str, model: SentenceTransformer) -> None:
         self.name = name
@@ -68,8 +68,8 @@ class SentenceEmbedder:
 def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str = "cpu") -> Embedder:
     """Load an embedder by folder or hub id, quietly.
 
-    The default one is taken from the hub's cache or from an installed package, whichever holds the weights that we
-    know, and never from the network. Any other hub id may be downloaded. Raises InputError when it cannot be had.
+    The default comes from the hub's cache or an installed package, whichever holds the known weights, and never from
+    the network. Any other hub id may be downloaded. Raises InputError when it cannot be loaded.
     """
     _require_sentence_transformers()
     if name == DEFAULT_EMBEDDER:
@@ -84,7 +84,7 @@ def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str = "cpu") -> Embed
 
 
 def _load_default(device: str) -> SentenceTransformer:
-    """The default embedder from the first place on this disk that holds the weights that we know."""
+    """The default embedder from the first place on this disk with the known weights."""
     problem = "it is not installed"
     for folder in (_hub_cache_folder(), _package_folder()):
         if folder is None:
@@ -107,7 +107,7 @@ def _require_sentence_transformers() -> None:
 
 
 def _hub_cache_folder() -> Path | None:
-    """Where the hub's cache on this disk holds the default embedder; asks nobody."""
+    """Where the hub's cache on this disk holds the default embedder; without a request."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(DEFAULT_EMBEDDER, WEIGHTS_FILE)
@@ -116,7 +116,7 @@ def _hub_cache_folder() -> Path | None:
 
 
 def _package_folder() -> Path | None:
-    """Where the package keeps the model; the package's own code is not run."""
+    """The package's model folder; the package's code is not run."""
     spec = importlib.util.find_spec(WEIGHTS_PACKAGE.replace("-", "_"))
     places = spec.submodule_search_locations if spec else None
     folder = Path(next(iter(places))) / "model" if places else None
@@ -138,7 +138,7 @@ def _load_model(path: str, device: str, *, offline: bool) -> SentenceTransformer
 
 @contextlib.contextmanager
 def _quiet_warnings() -> Iterator[None]:
-    """Keep Python's warnings and the library's own log below errors to ourselves."""
+    """Silence Python's warnings and the library's log below errors."""
     logger = logging.getLogger("sentence_transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)

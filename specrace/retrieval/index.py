@@ -45,8 +45,8 @@ class PassageIndex:
 def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None) -> PassageIndex:
     """The index of these documents; vectors are reused from `cache_dir` if the same text was embedded before.
 
-    `cache_dir` None stands for the user's cache folder. A cache that is missing, broken or stale is made anew, and
-    one that cannot be written is done without. Raises InputError when the documents hold no text.
+    `cache_dir` None stands for the user's cache folder. A cache that is missing, broken or stale is rebuilt, and
+    one that cannot be written is ignored. Raises InputError when the documents hold no text.
     """
     passages = [passage for document in documents for passage in split_passages(document)]
     if not passages:
@@ -62,7 +62,7 @@ def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Pat
 
 
 def embedded_text(passage: Passage) -> str:
-    """What is embedded for a passage: its document's title says what its pronouns mean."""
+    """What is embedded for a passage: its document's title resolves its pronouns."""
     return f"{passage.title}\n{passage.text}"
 
 
@@ -76,7 +76,7 @@ def _cache_file(texts: Sequence[str], embedder: Embedder, cache_dir: Path | None
 
 
 def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vectors | None:
-    """The vectors [len(texts), dim] that were cached, or None if they are not what the embedder would make now."""
+    """The vectors [len(texts), dim] that were cached, or None where the embedder would now give others."""
     try:
         content = file.read_bytes()
         os.utime(file)
@@ -87,7 +87,7 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
     if hashlib.sha256(body).digest() != checksum or len(body) != 4 * shape[0] * shape[1]:
         return None
     vectors = np.frombuffer(body, "<f4").astype(np.float32).reshape(shape)
-    # The embedder's name may stay while its weights change: one text is embedded again to see.
+    # Weights may change under the same name: one text is embedded again to check.
     unchanged = float(embedder.embed(texts[:1])[0] @ vectors[0]) >= _SAME_TEXT_COSINE
     return vectors if unchanged else None
 

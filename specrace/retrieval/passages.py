@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from specrace.retrieval.documents import Document
 from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
@@ -75,24 +76,26 @@ def _units(text: str, paragraph: Span, max_words: int) -> Iterator[_Unit]:
 
 def _word_runs(text: str, start: int, end: int, max_words: int) -> Iterator[tuple[int, int, int]]:
     """Start, end and word count of the runs of at most `max_words` words between two offsets."""
-    words = [match.span() for match in _WORD.finditer(text, start, end)]
-    for first in range(0, len(words), max_words):
-        run = words[first : first + max_words]
-        yield run[0][0], run[-1][1], len(run)
+    words = _WORD.finditer(text, start, end)
+    for first in words:
+        run = [first, *islice(words, max_words - 1)]
+        yield first.start(), run[-1].end(), len(run)
 
 
 def _pack(units: Iterable[_Unit], max_words: int) -> Iterator[Span]:
     """Merge neighbours while they fit; a section begins a passage once the one before has some body."""
     held: list[_Unit] = []
+    words = 0
     for unit in units:
-        words = sum(member.words for member in held)
         full = words + unit.words > max_words
         begins = unit.opens_section and words >= max_words // 3 and not (held and held[-1].is_bare_heading)
         if held and (full or begins):
             carried = _trailing_headings(held, max_words - unit.words)
             yield held[0].start, held[len(held) - len(carried) - 1].end
             held = carried
+            words = sum(member.words for member in held)
         held.append(unit)
+        words += unit.words
     if held:
         yield held[0].start, held[-1].end
 

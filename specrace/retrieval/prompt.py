@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit
 
+MAX_PROMPT_CHARACTERS = 1_000_000
 INSTRUCTION = (
     "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
     "name the document after each statement, as in [1]. If they do not answer it, say so."
 )
+# Up to a blank where there is one, for words keep their tokens.
+_PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,24 @@ def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
 
 
 def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None) -> str:
-    text: str = tokenizer.apply_chat_template(
-        [{"role": "user", "content": content}], documents=documents, add_generation_prompt=True, tokenize=False
-    )
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [{"role": "user", "content": content}], documents=documents, add_generation_prompt=True, tokenize=False
+        )
+    except Exception as error:  # a template is the model's own code, and may raise anything
+        reason = shorten(" ".join(str(error).split()) or type(error).__name__)
+        raise InputError(f"The model's chat template fails ({reason}); choose another model.") from error
+    check_prompt(text)
     return text
+
+
+def check_prompt(text: str) -> None:
+    """Raises InputError for a prompt that no model takes: to tokenise it could fill the memory."""
+    if len(text) > MAX_PROMPT_CHARACTERS:
+        raise InputError(
+            f"The prompt has {len(text):,} characters, more than {MAX_PROMPT_CHARACTERS:,}; "
+            "give a shorter one, or a model whose chat template adds less."
+        )
 
 
 def _tokenize(tokenizer: Any, text: str, special: bool) -> tuple[list[int], list[tuple[int, int]]]:
@@ -112,6 +129,12 @@ def _tokenize(tokenizer: Any, text: str, special: bool) -> tuple[list[int], list
         return ids, [(0, 0)] * len(ids)
     encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
     return encoded["input_ids"], encoded["offset_mapping"]
+
+
+def tokenize_document(tokenizer: Any, text: str) -> list[int]:
+    """Ids of a document of any length, piece by piece: a tokenizer needs hundreds of bytes for each character."""
+    pieces = (tokenizer(piece[0], add_special_tokens=False, verbose=False) for piece in _PIECE.finditer(text))
+    return [token for piece in pieces for token in piece["input_ids"]]
 
 
 def _place(text: str, titles: list[str], pieces: list[tuple[str, Origin]]) -> list[tuple[int, Origin]]:

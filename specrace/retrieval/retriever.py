@@ -62,7 +62,7 @@ class _SplitPassage:
 
 
 class Retriever:
-    """Answers questions from one index; it remembers the sentence vectors of the passages it met last."""
+    """Answers questions from one index; caches the sentence vectors of the latest passages."""
 
     def __init__(self, index: PassageIndex, embedder: Embedder) -> None:
         self.index = index
@@ -74,7 +74,7 @@ class Retriever:
         """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
 
         At most `max_evidence` sentences are marked over all passages, each with at least `evidence_ratio` times
-        the best one's score; none where even the best scores below MIN_EVIDENCE_SCORE, for then the documents do
+        the best one's score; none where even the best scores below MIN_EVIDENCE_SCORE: then the documents do
         not answer. Raises InputError for a blank question.
         """
         if not question.strip():
@@ -120,7 +120,7 @@ class Retriever:
         return [known[number] for number in numbers]
 
     def _embed_sentences(self, passages: Sequence[Passage]) -> list[_SplitPassage]:
-        spans = [split_sentences(passage.text) for passage in passages]
+        spans = [list(split_sentences(passage.text)) for passage in passages]
         texts = [
             embedded_sentence(passage, passage.text[start:end])
             for passage, own in zip(passages, spans, strict=True)
@@ -135,14 +135,14 @@ class Retriever:
 
 
 def embedded_sentence(passage: Passage, sentence: str) -> str:
-    """What is embedded for a sentence: the document's title says what its pronouns mean."""
+    """What is embedded for a sentence: the document's title resolves its pronouns."""
     return f"{passage.title}: {sentence}"
 
 
 def _score(question: str, asked: Vectors, passage: Passage, split: _SplitPassage) -> list[Sentence]:
     """A passage's sentences with their scores, none marked yet.
 
-    The question's own words count beside its meaning, for names and numbers leave little trace in a vector.
+    The question's own words count beside its meaning, because vectors hardly reflect names and numbers.
     """
     wanted = _content_words(question)
     sentences = []

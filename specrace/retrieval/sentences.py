@@ -27,6 +27,7 @@ _OPENING = re.compile(r"""[\s"'“‘«(\[*_]*""")
 _WORD_BEFORE = re.compile(r"[\w.&-]*\Z")
 _WORD_AFTER = re.compile(r"\w*")
 _NOT_BLANK = re.compile(r"\S")
+_LINE = re.compile(r"^.*$", re.MULTILINE)
 _LINE_MARK = re.compile(r"(?:[-*+•–]|\d{1,3}[.)]|#{1,6})[ \t]|\||```|~~~")
 _HEADING_MARK = re.compile(r"#{1,6}[ \t]")
 _LIST_NUMBER = re.compile(r"[\s(*_]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})\Z")
@@ -38,6 +39,11 @@ _MAY_END = word_set(
     "al etc inc ltd co corp jr sr ed eds est dept univ st mt ft gen col sgt capt lt sen rep gov hon rev ref refs "
     "jan feb mar apr jun jul aug sep sept oct nov dec"
 )
+# German writes a point after an ordinal: "am 31. März", "der 2. Weltkrieg". "am" is English too: before months only.
+_ORDINAL = re.compile(r"(?:\b(?P<article>[A-Za-z]+)\s+)?(?<![\d.,])\d{1,2}\Z")
+_ARTICLES = word_set("der die das dem den des im vom zum zur beim")
+_MONTHS = word_set("Januar Jänner Februar März Mai Juni Juli Oktober Dezember")
+_SHARED_MONTHS = word_set("April August September November")
 _OPENERS = word_set(
     "A After All Also Although An And As At Because Before Both But By During Each Even For From He Her Here His "
     "How However I If In It Its Later Many Most Nor Not Now On One Or Other Our She Since So Some Such That The "
@@ -46,25 +52,25 @@ _OPENERS = word_set(
 )
 
 
-def split_sentences(text: str) -> list[Span]:
+def split_sentences(text: str) -> Iterator[Span]:
     """Character spans of the sentences: in order, apart, without blank edges, covering all that is not blank.
 
     A blank line, a heading, a list item and a table row end a sentence too; another line break does not.
     """
-    return [span for start, end in _blocks(text) for span in _sentences_of(text, start, end)]
+    return (span for start, end in _blocks(text) for span in _sentences_of(text, start, end))
 
 
-def split_paragraphs(text: str) -> list[Span]:
+def split_paragraphs(text: str) -> Iterator[Span]:
     """Spans of the runs of lines that no blank line interrupts, without blank edges."""
-    paragraphs: list[Span] = []
-    after_blank = True
+    paragraph: Span | None = None
     for start, end in _lines(text):
-        if start < end and after_blank:
-            paragraphs.append((start, end))
-        elif start < end:
-            paragraphs[-1] = (paragraphs[-1][0], end)
-        after_blank = start == end
-    return paragraphs
+        if start < end:
+            paragraph = (paragraph[0] if paragraph else start, end)
+        elif paragraph:
+            yield paragraph
+            paragraph = None
+    if paragraph:
+        yield paragraph
 
 
 def is_heading(text: str) -> bool:
@@ -74,11 +80,10 @@ def is_heading(text: str) -> bool:
 
 def _lines(text: str) -> Iterator[Span]:
     """The span of each line without blank edges; empty for a blank line."""
-    start = 0
-    for line in text.split("\n"):
-        first = start + len(line) - len(line.lstrip())
+    for found in _LINE.finditer(text):
+        line = found[0]
+        first = found.end() - len(line.lstrip())
         yield first, first + len(line.strip())
-        start += len(line) + 1
 
 
 def _blocks(text: str) -> Iterator[Span]:
@@ -116,21 +121,34 @@ def _ends_sentence(text: str, mark: re.Match[str], first: int, end: int) -> bool
         return False
     if mark[0][0] != "." or mark[0].startswith(".."):
         return True
-    found = _WORD_BEFORE.search(text[max(first, mark.start() - _LONGEST_WORD) : mark.start()])
-    word = found[0].lower() if found else ""
+    before = text[max(first, mark.start() - _LONGEST_WORD) : mark.start()]
+    found, next_found = _WORD_BEFORE.search(before), _WORD_AFTER.match(text, after, end)
+    word, next_word = found[0].lower() if found else "", next_found[0] if next_found else ""
+    if _is_ordinal(before, next_word):
+        return False
     if word in _NEVER_END or _is_list_number(text[first : min(mark.start(), first + 9)]):
         return False
     if word in _NUMBERED:
         return not next_char.isdigit()
     if word in _MAY_END or _has_initials(word):
-        next_word = _WORD_AFTER.match(text, after, end)
-        return next_word is not None and next_word[0] in _OPENERS
+        return next_word in _OPENERS
     return True
 
 
 def _is_list_number(sentence: str) -> bool:
     """Whether all that stands before the mark is the number or letter of a list item."""
     return _LIST_NUMBER.match(sentence) is not None
+
+
+def _is_ordinal(before: str, next_word: str) -> bool:
+    """Whether a German ordinal stands before the mark, by its article and the month or noun after it."""
+    found = _ORDINAL.search(before)
+    if found is None or next_word in _MONTHS:
+        return found is not None
+    article = (found["article"] or "").lower()
+    if next_word in _SHARED_MONTHS:
+        return article == "am" or article in _ARTICLES
+    return article in _ARTICLES and next_word[:1].isupper() and next_word not in _OPENERS
 
 
 def _has_initials(word: str) -> bool:

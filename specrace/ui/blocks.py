@@ -33,7 +33,7 @@ class Page(gr.Blocks):
     async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
         try:
-            gradio_client.traverse(inputs, _refuse_address, gradio_client.is_file_obj_with_meta)
+            gradio_client.traverse(inputs, _check_file, gradio_client.is_file_obj_with_meta)
             return dict(await super().process_api(block_fn, inputs, *rest, **named))
         except InputError as error:
             # A toast is HTML; a visitor's own words in it stay words.
@@ -80,8 +80,8 @@ def _keep(name: str, data: bytes) -> str:
     return str(save_bytes_to_cache(data, name, get_upload_folder()))
 
 
-def _refuse_address(file: dict[str, Any]) -> dict[str, Any]:
-    # Gradio would download it.
-    if gradio_client.is_http_url_like(file["path"]):
-        raise InputError("Upload the file itself; this server fetches no addresses.")
+def _check_file(file: dict[str, Any]) -> dict[str, Any]:
+    # Gradio would download an address, and read any file of the server while its page is mounted, not launched.
+    if not Path(str(file.get("path"))).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
+        raise InputError("A file must be uploaded before it is raced on.")
     return file

@@ -1,4 +1,4 @@
-"""Recorded races that the page plays without a model: those that ship, and what a visitor opens."""
+"""Recorded races that the page plays without a model: those that ship and those that visitors open."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gallery:
         return cls(sorted(folder.glob("*.jsonl")))
 
     def play_recorded(self, name: Any) -> Answer:
-        """For the page: the reel of the recording called `name`, or an error in a sentence."""
+        """For the page: the reel of the recording `name`, or an error message."""
         reel = self._reels.get(name) if isinstance(name, str) else None
         return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
 
@@ -50,7 +50,7 @@ def open_recorded(name: str, content: bytes) -> bytes:
 
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:
-    """What a card says of a race, all of it from the recording itself."""
+    """The facts on a race's card, all from the recording."""
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished), "it was checked"
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)

@@ -26,7 +26,8 @@ from specrace.ui.uploads import read_uploads
 
 # Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
 TASKS: dict[str, Callable[[str, bytes], bytes]] = {"recording": open_recorded, "uploads": read_uploads}
-LIMIT_S = 60.0
+# Far more than any file takes, also on a busy machine, where the least priority gets little.
+LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
 MAX_WAITING = 4
 LOOK_S = 0.05

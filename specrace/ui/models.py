@@ -1,4 +1,4 @@
-"""The models that a visitor may choose from, and the last one that was chosen. It loads on the worker's thread only."""
+"""The models that visitors may choose, and the one chosen last. They load on the worker's thread only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Models:
-    """`known`: name -> folder or hub id; `own`: what the server was started with. Nothing else is ever loaded.
+    """`known` maps names to folders or hub ids, `own` is the server's model; no other is ever loaded.
 
-    One model beside the server's own is kept: a second choice takes the place of the first.
+    One chosen model is kept beside the server's own; a new choice replaces it.
     """
 
     def __init__(self, own: str | Path = "", known: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()):
@@ -26,18 +26,18 @@ class Models:
         self._chosen: Workbench | None = None
 
     def check(self, model: str, dtype: str) -> None:
-        """Raises InputError for a model or a dtype that is not offered; "" is what the server was started with."""
+        """Raises InputError for a model or a dtype that is not offered; "" stands for the server's own."""
         for kind, value, choices in (("model", model, tuple(self.known)), ("dtype", dtype, self.dtypes)):
             if value and value not in choices:
                 raise InputError(f"There is no {kind} {value[:60]!r} here; choose from {', '.join(choices) or 'none'}.")
 
     def bench(self, bench: Workbench, model: str, dtype: str) -> Workbench:
-        """`bench` with the chosen model in the place of its own. Raises InputError where that cannot be loaded."""
+        """`bench` with the chosen model instead of its own. Raises InputError where that cannot be loaded."""
         self.check(model, dtype)
         if not model and (not dtype or dtype == bench.target.describe()["dtype"]):
             return bench
         if self._chosen is None or self._choice != (model, dtype):
-            # What was chosen before goes first: the two might not fit side by side.
+            # Free the previous choice first: both may not fit in memory.
             self._chosen = None
             self._chosen = bench.with_model(self.known[model] if model else self.own, dtype or None)
             self._choice = (model, dtype)

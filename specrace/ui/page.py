@@ -38,6 +38,9 @@ DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
+QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
+FREE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
 TAGLINE = "Draft-and-verify decoders, raced on your documents"
 
 
@@ -52,41 +55,43 @@ def build_page(
 
     `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
     """
-    models, helper, visitors = models or Models(), worker.helper, visitors or Visitors()
-    benches = uploads.SessionBenches(lambda files: helper.run("uploads", "", files))
+    models, visitors = models or Models(), visitors or Visitors()
+    benches = uploads.SessionBenches(lambda files: worker.helper.run("uploads", "", files))
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
         panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens)
-        inputs = [question, *panel.inputs]
-        linkable = [question, *panel.common]
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
         stage = _stage(gallery or Gallery())
-        start = _starter(worker, benches, models, visitors)
-        quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        # The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
-        free: dict[str, Any] = {**quiet, "concurrency_limit": None, "preprocess": False}
-        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **free)
+        start, inputs = _starter(worker, benches, models, visitors), [question, *panel.inputs]
+        gr.on([buttons["race"].click, question.submit], start, inputs, stage, **FREE)
         for chip, text in zip(chips, examples, strict=False):
-            fill = chip.click(lambda text=text: text, None, question, queue=False, **quiet)
-            fill.then(start, inputs, stage, **free)
+            fill = chip.click(lambda text=text: text, None, question, queue=False, **QUIET)
+            fill.then(start, inputs, stage, **FREE)
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
-        buttons["stop"].click(_stopper(worker), None, None, queue=False, **quiet)
-        buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **quiet)
-        linked = page.load(_read_link, None, [*linkable, stage], queue=False, **quiet)
-        linked.success(None, stage, None, js=FOLLOW_LINK, **quiet)
-        # Not through the queue, in which each visitor would hold a place for as long as the model loads.
-        clock = gr.Timer(STATUS_PERIOD_S)
-        gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **quiet)
-        panel.files.change(_describer(worker, benches), panel.files, status, **free)
+        buttons["stop"].click(_stopper(worker), None, None, queue=False, **QUIET)
+        buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
+        linked = page.load(_read_link, None, [question, *panel.common, stage], queue=False, **QUIET)
+        linked.success(None, stage, None, js=FOLLOW_LINK, **QUIET)
+        _show_status(page, worker, status)
+        panel.files.change(_describer(worker, benches), panel.files, status, **FREE)
         page.unload(_leaver(worker, benches))
         endpoint = _result_endpoint(worker, benches, models, visitors)
         gr.api(endpoint, api_name="race_result", concurrency_limit=None)
     page.queue(max_size=visitors.limits.queue, api_open=False)
     slow_queue(page)
     return page
+
+
+def _show_status(page: gr.Blocks, worker: Worker, status: gr.HTML) -> None:
+    """Ask for the status until the model is loaded.
+
+    Not through the queue, in which each visitor would hold a place for as long as that takes.
+    """
+    clock = gr.Timer(STATUS_PERIOD_S)
+    gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **QUIET)
 
 
 def build_replay(gallery: Gallery) -> gr.Blocks:

@@ -36,16 +36,15 @@ FIRST_QUESTIONS = (
 def serve(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
     from specrace.ui.guard import Hosts
-    from specrace.ui.server import Server, end_on_sigterm, log_discreetly, open_sockets, run
+    from specrace.ui.server import Server, ending_on_sigterm, log_discreetly, open_sockets, run
 
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     sockets = open_sockets(host, options.port)
-    end_on_sigterm()
     log_discreetly()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
-    with tempfile.TemporaryDirectory(prefix="specrace-") as folder:
+    with ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="specrace-") as folder:
         # Whatever visitors send is kept there, and nowhere else.
         os.environ["GRADIO_TEMP_DIR"] = folder
         bound = [host, *(each.getsockname()[0] for each in sockets)]
@@ -86,6 +85,8 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
     gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
+    # Gradio checks the paths of files only in a page that was launched.
+    page.has_launched = True
     mounted = app.routes[-1].app  # type: ignore[attr-defined]
 
     def leave() -> None:

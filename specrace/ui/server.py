@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -71,10 +73,17 @@ def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
     return 0
 
 
-def end_on_sigterm() -> None:
-    """From now on SIGTERM ends the process by an exception, so that what is to be cleaned up is."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _end)
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Here SIGTERM ends the process by an exception, so that what is to be cleaned up is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _end(*_: Any) -> None:
@@ -139,6 +148,12 @@ class Impatient(H11Protocol):
 
 class Discreet(logging.Formatter):
     """A failure's type and place without its message, which may quote what a visitor sent."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line, without what another handler has made of its exception."""
+        record = copy.copy(record)
+        record.exc_text = None
+        return super().format(record)
 
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]

@@ -1,7 +1,7 @@
-"""From the worker's events to frames, at a steady pace whatever the model's speed, and to the page that watches.
+"""Sends a race's events to its page as frames, at a steady rate whatever the model's speed.
 
-Frames are server-sent events on a route of their own. As values of a component each would cost the page's server and
-the browser about ten times as much, and a race on the same machine pays for that.
+Frames are server-sent events on a route of their own. As values of a Gradio component they would cost server and
+browser about ten times as much, at the expense of a race on the same machine.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Watching(StreamingResponse):
 
 
 def watch_route(worker: Worker) -> Route:
-    """Where a page watches a race that it has the key of."""
+    """GET streams the race of a key; POST names the lane whose steps the page wants whole."""
 
     async def watch(request: Request) -> Response:
         job = worker.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else Watching(worker, job)
 
     async def follow(request: Request) -> Response:
-        """The body names the lane whose steps the page wants to see whole; none when it is empty."""
+        """The body is the lane's name; empty for none."""
         job, lane = worker.find(request.path_params["key"]), b""
         async for part in request.stream():
             lane = (lane + part)[:MAX_LANE_NAME]
@@ -76,12 +76,12 @@ def watch_route(worker: Worker) -> Route:
     async def serve(request: Request) -> Response:
         return await (follow if request.method == "POST" else watch)(request)
 
-    # Below Gradio's own prefix, which every proxy before it passes on.
+    # Under Gradio's own prefix, which proxies pass on.
     return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
 
 
 def recording_route(helper: Helper) -> Route:
-    """Where a page posts a visitor's own recording, and gets its reel as JSON, or a sentence with status 400."""
+    """POST a visitor's own recording: the answer is its reel as JSON, or a sentence with status 400."""
 
     async def post(request: Request) -> Response:
         content, name = await request.body(), request.query_params.get("name", "")
@@ -131,7 +131,7 @@ async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
             await asyncio.sleep(due - time.monotonic())
         if worker.closing:
             yield note(job, "failed", CLOSING)
-        elif view.finished is None:
+        elif job.error or view.finished is None:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
         job.leave()
@@ -157,7 +157,7 @@ def latest_step(events: Sequence[Event], lane: str) -> Step | None:
 
 
 def waiting_for(worker: Worker, job: Job) -> str:
-    """Why a race does not move yet."""
+    """Why a race has not started yet."""
     if not worker.settled:
         return f"{worker.status} … The race starts when the model is ready."
     ahead = worker.ahead(job)
@@ -167,5 +167,5 @@ def waiting_for(worker: Worker, job: Job) -> str:
 
 
 def note(job: Job, phase: str, message: str) -> Frame:
-    """A frame that carries a sentence only."""
+    """A frame with a message only."""
     return {"race": job.number, "kind": "note", "phase": phase, "message": message}

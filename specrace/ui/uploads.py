@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 MAX_FILES = 20
 MAX_BYTES = 2_000_000
 SESSIONS_KEPT = 16
-# As many as the embedder takes at once, so that a stop is heard within a second.
+# The embedder's own batch size: a stop takes effect after one batch.
 BATCH = 32
 
 
 @dataclass(frozen=True)
 class Upload:
-    """Files that were read: how many passages they have, what was left out and why, and `content` as JSON:
-    {"documents": [[name, title, text], ...], "passages": [[document's number, start, end], ...]}.
+    """Uploaded files after reading. `skipped` has a sentence for each file left out. `content` is JSON:
+    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end], ...]}.
     """
 
     files: tuple[str, ...]
@@ -97,7 +97,7 @@ class SessionBenches:
         return len(self._sessions)
 
     def read(self, session: str, files: Sequence[str]) -> Upload | None:
-        """What is in the session's files; None without any. Raises InputError where none of them can be used."""
+        """The session's files, read; None without any. Raises InputError where none can be used."""
         if not files:
             return None
         if len(files) > MAX_FILES:
@@ -113,10 +113,10 @@ class SessionBenches:
         return upload
 
     def open(self, session: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
-        """The session's workbench on its upload, the shared one without. Yields how far it is before every batch.
+        """The session's workbench on its upload, or the shared one. Yields its progress before every batch.
 
-        The embedder runs on the caller's thread, the one that races: anywhere else its threads would disturb a race,
-        and a second one in the helper's process would take as much memory again. Others race between batches instead.
+        The embedder runs on the caller's thread, the one that races: in parallel it would take processors from a race,
+        and the helper's process would need a second copy of it in memory. Others may race between batches.
         """
         if upload is None:
             return shared

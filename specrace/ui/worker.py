@@ -1,4 +1,4 @@
-"""The one thread that owns the model: it loads it, then runs the races in the order in which they were asked for."""
+"""The thread that owns the model: it loads the model, then runs races in the order of their requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_WAITING = 20
 MAX_API_RACES = 4
 RACE_LIMIT_S = 600.0
-# A race that gets ready for longer lets others go first, if any wait.
+# A race that still prepares after this lets waiting races go first.
 TURN_S = 2.0
 # A race that no page watches by then is dropped.
 CLAIM_LIMIT_S = 10.0
@@ -31,7 +31,7 @@ OTHER_WORK = "The server also read other visitors' files during this race."
 CLOSING = "The server is shutting down."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
-# A race's events; before them, while it gets ready, what it is doing: others may go first there.
+# Yields a race's events; before them, while it prepares, a message at each point where others may go first.
 Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
 
 log = logging.getLogger(__name__)
@@ -72,11 +72,11 @@ class Job:
 
     @property
     def stopped(self) -> bool:
-        """Whether it should end."""
+        """Whether the race should end."""
         return self._stop.is_set() or self.abandoned
 
     def stop(self) -> None:
-        """Ask the race to end after its step; one that still waits will not begin."""
+        """End the race after its current step; one that waits does not begin."""
         self._stop.set()
 
     def leave(self) -> None:
@@ -94,9 +94,9 @@ class Job:
         self._done.set()
 
     def work(self, bench: Workbench, others_wait: Callable[[], bool], worked_since: Callable[[float], bool]) -> None:
-        """Run the race on the worker's thread to its end, or get ready for it until others should have their turn.
+        """Run the race to its end on the worker's thread, or prepare it until others should have their turn.
 
-        Nothing is raised, `error` says what went wrong. `worked_since` tells of other work of this server.
+        Raises nothing; `error` says what went wrong. `worked_since` reports other work of this server.
         """
         began = time.monotonic()
         until = began + self._left_s
@@ -138,8 +138,8 @@ class Job:
 class Worker:
     """Loads the workbench behind the page, then takes jobs one at a time, first come, first served.
 
-    `load` gets a function that sets `status`: what it is doing and, at the end, what it has loaded. A job that is
-    still getting ready after its turn goes to the end of the line.
+    `load` gets a function that sets `status`: its progress and, at the end, what it has loaded. A job that still
+    prepares after its turn goes to the end of the line.
     """
 
     def __init__(self, load: Load, max_waiting: int = MAX_WAITING) -> None:
@@ -199,13 +199,13 @@ class Worker:
         return job
 
     def refuse(self, session: str, error: InputError) -> Job:
-        """A race that is over before it began; its page is told why."""
+        """A job that ended before it began, with the error for its page."""
         job = Job(next(self._numbers), session, lambda *_: iter(()))
         job.skip(str(error))
         return job
 
     def offer(self, job: Job) -> None:
-        """Let the job be claimed by its key, once; unless that is soon, it is stopped."""
+        """Let a page claim the job by its key, once and within CLAIM_LIMIT_S; else it is stopped."""
         job.claim_until = time.monotonic() + CLAIM_LIMIT_S
         with self._change:
             self._offered = {key: each for key, each in self._offered.items() if not each.abandoned} | {job.key: job}

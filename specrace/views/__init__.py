@@ -1,1 +1,1 @@
-"""Events as something to look at: frames for a page, a reel for replay, text, and the audit of recordings."""
+"""What is shown of a race: frames for the page and the terminal, reels, text, colours, and the check of recordings."""

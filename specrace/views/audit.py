@@ -85,13 +85,13 @@ class _Lane:
     info: LaneInfo
     metrics: LaneMetrics
     tokens: list[int] = field(default_factory=list)
-    text: str = ""
+    texts: list[str] = field(default_factory=list)
     end: str = ""
 
     def add(self, step: Step) -> None:
         self.metrics.add(step)
         self.tokens += step.emitted
-        self.text += "".join(step.texts)
+        self.texts += step.texts
         self.end = step.end
 
 
@@ -227,17 +227,17 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
 
     It is compared as far as both got, unless both ended; not at all where it draws its own text.
     """
-    own, compared, ended = lane.metrics, lane.info.verifier == MATCH, bool(lane.end and vanilla.end)
+    compared, ended = lane.info.verifier == MATCH, bool(lane.end and vanilla.end)
     identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
     result = LaneResult(
         lane=lane.info.lane,
-        **own.figures(),
-        speedup=own.speedup(vanilla.metrics),
+        **lane.metrics.figures(),
+        speedup=lane.metrics.speedup(vanilla.metrics),
         identical=identical,
         first_difference=None,
         end=lane.end or "stopped",
         loop_tokens=loop_tokens(lane.tokens),
-        text=lane.text.strip(),
+        text="".join(lane.texts).strip(),
         note="" if compared else NOTE,
     )
     return result, place

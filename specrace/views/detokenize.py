@@ -1,9 +1,11 @@
-"""From token ids to text, one token at a time, without breaking characters that several tokens share."""
+"""From token ids to text, one token at a time, without breaking characters that span tokens."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from specrace.core.events import Event, Finished, Step
@@ -12,7 +14,7 @@ _BROKEN = "\ufffd"
 
 
 class Detokenizer:
-    """Text of a growing output: each token's share, so that the shares in a row are the decoded whole.
+    """Text of a growing output, token by token; joined, the shares are the decoded whole.
 
     A token that ends inside a character has the share ""; the token that completes it has the character.
     """
@@ -20,7 +22,7 @@ class Detokenizer:
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        # Tokens before `_start` are done with; those up to `_read` have been given out.
+        # Text of the tokens up to `_read` has been returned; what follows is decoded from `_start` on.
         self._start = 0
         self._read = 0
 
@@ -30,55 +32,49 @@ class Detokenizer:
 
     def _feed_one(self, token: int) -> str:
         self._tokens.append(token)
-        before = self._decode(self._tokens[self._start : self._read])
-        now = self._decode(self._tokens[self._start :])
-        # The window starts where a share ended, and is decoded with it: what a token prints depends on its neighbour.
-        if len(now) <= len(before) or now.endswith(_BROKEN):
+        share = self._rest()
+        if not share or share.endswith(_BROKEN):
             return ""
         self._start, self._read = self._read, len(self._tokens)
-        return now[len(before) :]
+        return share
 
     def flush(self) -> str:
         """What is held back at the end: an unfinished character."""
-        before = self._decode(self._tokens[self._start : self._read])
-        now = self._decode(self._tokens[self._start :])
+        share = self._rest()
         self._start = self._read = len(self._tokens)
-        return now[len(before) :]
+        return share
+
+    def _rest(self) -> str:
+        # Decoded with the share before it: what a token prints depends on its neighbour.
+        before = self._decode(self._tokens[self._start : self._read])
+        return self._decode(self._tokens[self._start :])[len(before) :]
 
 
 class Narrator:
     """Fills the texts into a race's events; one Detokenizer a lane."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._lanes: dict[str, Detokenizer] = {}
-        self._said: dict[str, list[str]] = {}
-        self._pieces: dict[int, str] = {}
+        self._lanes = defaultdict[str, Detokenizer](
+            lambda: Detokenizer(lambda tokens: tokenizer.decode(tokens, skip_special_tokens=True))
+        )
+        self._texts = defaultdict[str, str](str)
+        # A token by itself, special ones by name.
+        self._piece = cache(lambda token: tokenizer.decode([token]))
 
     def __call__(self, event: Event) -> Event:
         """The event with its texts."""
         if isinstance(event, Step):
             return self._step(event)
         if isinstance(event, Finished):
-            lanes = tuple(replace(lane, text="".join(self._said.get(lane.lane, ())).strip()) for lane in event.lanes)
+            lanes = tuple(replace(lane, text=self._texts[lane.lane].strip()) for lane in event.lanes)
             return replace(event, lanes=lanes)
         return event
 
     def _step(self, step: Step) -> Step:
-        lane = self._lanes.setdefault(step.lane, Detokenizer(self._printed))
+        lane = self._lanes[step.lane]
         texts = lane.feed(step.emitted)
         if step.end and texts:
             texts[-1] += lane.flush()
-        self._said.setdefault(step.lane, []).extend(texts)
-        pieces = tuple(self._piece(token) for token in step.tree.tokens)
+        self._texts[step.lane] += "".join(texts)
+        pieces = tuple(map(self._piece, step.tree.tokens))
         return replace(step, texts=tuple(texts), pieces=pieces, note=step.note and step.note.with_texts(self._piece))
-
-    def _printed(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        return text
-
-    def _piece(self, token: int) -> str:
-        """A token by itself, special ones by name."""
-        if token not in self._pieces:
-            self._pieces[token] = self._tokenizer.decode([token])
-        return self._pieces[token]

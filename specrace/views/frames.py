@@ -109,12 +109,16 @@ class RaceView:
     def add(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Started):
-            self._start(event)
+            self.started, self.phase, self._key_is_due = event, "running", True
+            self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
+            self._origins = read_origins(event.about)
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
             self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
         else:
-            self._finish(event)
+            self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
+            for result in event.lanes:
+                self._lanes[result.lane].result = result
 
     def frame(self, now: float) -> Frame | None:
         """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
@@ -137,16 +141,6 @@ class RaceView:
             frame["results"] = [self._row(lane) for lane in self._all()]
             frame["pace"] = describe_pace(self.finished)
         return frame
-
-    def _start(self, event: Started) -> None:
-        self.started, self.phase, self._key_is_due = event, "running", True
-        self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
-        self._origins = read_origins(event.about)
-
-    def _finish(self, event: Finished) -> None:
-        self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
-        for result in event.lanes:
-            self._lanes[result.lane].result = result
 
     def _all(self) -> list[_LaneView]:
         return list(self._lanes.values())
@@ -175,17 +169,9 @@ class RaceView:
 
     def _meters(self, lane: _LaneView) -> Frame:
         """The lane's figures so far, on its own clock."""
-        own, vanilla = lane.metrics, self._all()[0].metrics
-        return {
-            "speedup": round(own.speedup(vanilla), 3),
-            "tokens_per_s": round(own.tokens_per_s, 1),
-            "tau": round(own.tau, 3),
-            "accepted": own.accepted,
-            "drafted": own.drafted,
-            "tokens": own.tokens,
-            "steps": own.steps,
-            "ms": round(own.decode_ms, 1),
-        }
+        own = lane.metrics
+        speedup = own.speedup(self._all()[0].metrics)
+        return {**_figures(own, speedup), "accepted": own.accepted, "drafted": own.drafted}
 
     def _badge(self, lane: _LaneView) -> Badge:
         if lane.result is not None and self.finished is not None:
@@ -208,19 +194,19 @@ class RaceView:
         return {
             "lane": lane.info.lane,
             "title": lane.info.title,
-            "speedup": round(result.speedup, 3),
-            "tokens_per_s": round(result.tokens_per_s, 1),
-            "tau": round(result.tau, 3),
+            **_figures(result, result.speedup),
             "accepted": metrics.accepted,
             "drafted": metrics.drafted,
             "drafted_per_step": round(result.drafted_per_step, 2),
-            "steps": result.steps,
-            "tokens": result.tokens,
-            "ms": round(result.decode_ms, 1),
             "end": result.end,
             "loops": result.loop_tokens > 0,
             "badge": self._badge(lane),
         }
+
+
+def _figures(found: LaneMetrics | LaneResult, speedup: float) -> Frame:
+    rounded = {"speedup": round(speedup, 3), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
+    return {**rounded, "tokens": found.tokens, "steps": found.steps, "ms": round(found.decode_ms, 1)}
 
 
 def describe_draft(step: Step) -> Frame:
@@ -243,8 +229,7 @@ def read_origins(about: Mapping[str, Any]) -> Origins:
 def find_spans(step: Step, origins: Origins) -> list[Span]:
     """Where in the passages the accepted tokens were drafted from; neighbours are one span, output has none."""
     spans: list[Span] = []
-    for position in _draft_positions(step):
-        origin = origins[position] if 0 <= position < len(origins) else None
+    for _, origin in _drafted_from(step, origins):
         if origin is None:
             continue
         passage, start, end = origin
@@ -260,20 +245,19 @@ def count_sources(step: Step, origins: Origins) -> list[int]:
 
     [own, from no known place, from the output, from the prompt outside the passages, from passage 0, 1, ...].
     """
-    positions = _draft_positions(step)
-    counts = [len(step.emitted) - len(positions), 0, 0, 0]
-    for position in positions:
-        origin = origins[position] if 0 <= position < len(origins) else None
+    counts = [len(step.emitted) - step.accepted, 0, 0, 0]
+    for position, origin in _drafted_from(step, origins):
         place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]
         counts += [0] * (place + 1 - len(counts))
         counts[place] += 1
     return counts
 
 
-def _draft_positions(step: Step) -> list[int]:
-    """For each accepted token, its place in the drafter's own text (prompt, then output); -1 for nowhere."""
-    positions = step.tree.positions
-    return [-1 if positions is None else positions[node] for node in step.accepted_nodes]
+def _drafted_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]:
+    """For each accepted token its position in prompt and output, -1 for nowhere, and its place in the passages."""
+    known = step.tree.positions
+    positions = [-1 if known is None else known[node] for node in step.accepted_nodes]
+    return [(each, origins[each] if 0 <= each < len(origins) else None) for each in positions]
 
 
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:

@@ -60,7 +60,7 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
         assert captions(page)[-1][1::2] == ["start", "live"]
     wait_for_reel(page, number)
     about, words = captions(page)[-1][1:3]
-    assert about == "why" and re.search(r" wins: [\d.]+ tokens for each run of the model", words)
+    assert about == "why" and re.search(r" wins: [\d.]+ tokens per forward pass", words)
 
 
 def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:
@@ -103,7 +103,7 @@ def test_there_is_one_live_region_and_captions_are_not_in_it(page: Page) -> None
 def test_captions_move_nothing(page: Page) -> None:
     tops = "[...document.querySelectorAll('.pane')].map(pane => pane.getBoundingClientRect().top)"
     short = page.locator(".caption").inner_text()
-    longest = "N-gram trie proposed 16 tokens and the model agreed with every one: 17 tokens for the price of one run."
+    longest = "N-gram trie proposed 16 tokens and the model accepted all of them: 17 tokens in one forward pass."
     say = "words => { document.querySelector('.caption').textContent = words; }"
     for width, height in ((1280, 720), (1920, 1080), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})

@@ -177,7 +177,7 @@ def test_lookahead_shows_its_window_and_its_pool(page: Page, races: dict[str, Pa
         choose(page, "lookahead", row["index"])
         assert chips(page, "Window") == pieces(row, "Window") != []
         assert chips(page, "Pool") == pieces(row, "Pool") != []
-    # What the model agreed with is marked in the pool, where it came from there.
+    # What the model accepted is marked in the pool, where it came from there.
     marked = 0
     for row in accepted:
         choose(page, "lookahead", row["index"])
@@ -206,7 +206,7 @@ def test_jacobi_shows_its_trajectory(page: Page, races: dict[str, Path]) -> None
     lines = page.locator(".trajectory tbody tr")
     assert lines.count() >= 2
     assert "step 8" in lines.last.inner_text()
-    # A guess stands in the column of its place in the answer: what is accepted there is what is said there.
+    # A draft token stands in the column of its position in the answer.
     said = [token for row in steps for token in row["emitted"]]
     places = page.locator(".trajectory th").evaluate_all(
         "heads => heads.slice(1).map(head => Number(head.textContent))"
@@ -233,7 +233,7 @@ def test_rejection_sampling_shows_p_q_and_the_coin(still: OpenRace, races: dict[
         for line, check in zip(lines, row["checks"], strict=True):
             assert line[1:3] == [f"{check['p']:.3f}", f"{check['q']:.3f}"] and line[4] == f"{check['coin']:.3f}"
             stays = check["coin"] * check["q"] < check["p"]
-            assert ("it stays" in line[5]) == stays
+            assert line[5].endswith(": accepted") == stays
             seen.add(stays)
     assert seen == {True, False}
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
+from specrace.core.events import Started, Step
 from specrace.ui.scripts import STATIC
 from specrace.views.audit import read_recording
+from specrace.views.frames import RaceView
 from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
 from tests.browser.parts import SIX_LANES
@@ -62,6 +65,23 @@ def test_what_a_module_works_out(page: Page, name: str) -> None:
     assert found
     assert {case: came for case, came, _ in found} == {case: expected for case, _, expected in found}
     assert page.evaluate("window.__pwn") is None
+
+
+def test_a_reel_is_read_as_the_server_s_own_frames(page: Page) -> None:
+    """What the wire leaves out, and what the view makes of the same events."""
+    events = read_recording(SIX_LANES)
+    read = "async ([path, wire]) => (await import(path)).readReel(JSON.parse(wire)).steps"
+    steps = page.evaluate(read, [f"/{(STATIC / 'reel.js').relative_to(ROOT)}", reel_json(events)])
+    view, started = RaceView(), events[0]
+    assert isinstance(started, Started)
+    places = {info.lane: number for number, info in enumerate(started.lanes)}
+    for event in events[:-1]:
+        view.add(event)
+        if isinstance(event, Step):
+            place, step = places[event.lane], steps.pop(0)
+            assert (step["lane"], step["index"], step["at"]) == (place, event.index, event.at_ms)
+            assert step["frame"] == json.loads(json.dumps(view.lane_frame(place)))
+    assert not steps
 
 
 def test_the_scripts_add_one_global_name(page: Page) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +103,7 @@ def test_a_bad_line_is_named_or_left_out(tmp_path: Path, name: str, line: Any, r
 
 def test_without_a_vocabulary_ids_have_a_bound_too(tmp_path: Path) -> None:
     path = write(tmp_path / "t", {"prompt_ids": [10**40], "output_ids": [1]})
-    with pytest.raises(InputError, match=r"the id 100000000000\.\.\., but no vocabulary"):
+    with pytest.raises(InputError, match=r"the id 1000000000…0000000000, but no vocabulary"):
         list(TranscriptFile(path))
 
 
@@ -165,3 +168,38 @@ def test_what_is_no_file_is_told(tmp_path: Path, name: str) -> None:
 def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
     lenient = TranscriptFile(write(tmp_path / "t", *[b"?"] * 9), skip_bad=True)
     assert list(lenient) == [] and lenient.skipped == 9 and len(lenient.reasons) == logs.REASONS_KEPT
+
+
+class _Endless(io.RawIOBase):
+    """A line without an end, of which no more is read than a long line may have."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.read_so_far = getattr(self, "read_so_far", 0) + len(buffer)
+        assert self.read_so_far < 1_000_000, "read on"
+        buffer[:] = b"x" * len(buffer)
+        return len(buffer)
+
+
+def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_LINE_BYTES", 10_000)
+    monkeypatch.setattr(logs, "open_regular", lambda *_, **__: io.BufferedReader(_Endless()))
+    with pytest.raises(InputError, match="line 1: longer than"):
+        list(TranscriptFile(Path("endless")))
+
+
+def test_a_device_holds_no_transcripts() -> None:
+    with pytest.raises(InputError, match=r"/dev/zero cannot be read .it is a device"):
+        list(TranscriptFile(Path("/dev/zero"), skip_bad=True))
+
+
+def test_transcripts_may_come_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    line = b'{"prompt_ids": [1], "output_ids": [2]}\n'
+    writer = threading.Thread(target=lambda: pipe.write_bytes(line * 3))
+    writer.start()
+    assert len(list(TranscriptFile(pipe))) == 3
+    writer.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import transformers
 from transformers import PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
-from specrace.core.events import Finished
+from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.engine.race import generate, race
+from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
@@ -71,6 +73,25 @@ def test_a_missing_folder_is_refused_without_asking_a_hub(name: str) -> None:
     with pytest.raises(InputError, match="no model at") as refused:
         load_target(name)
     assert name in one_sentence(refused)
+
+
+@pytest.mark.parametrize("name", ["n" * 100_000, "/" + "n" * 100_000, "a/" + "n" * 300, "nul\0", "\udcff"])
+def test_a_name_that_is_none_is_refused_in_a_short_sentence(name: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_target(name)
+    assert len(one_sentence(refused)) < 1000
+
+
+@pytest.mark.parametrize("field", ["max_position_embeddings", "vocab_size", "num_hidden_layers", "hidden_size"])
+def test_a_config_with_a_number_that_no_model_has_is_refused(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, field: str
+) -> None:
+    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: 10**400}))
+    with pytest.raises(InputError, match=field) as refused:
+        load_target(tmp_path)
+    assert len(one_sentence(refused)) < 1000
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -387,3 +408,8 @@ def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
 
 def test_without_a_tokenizer_text_is_numbers() -> None:
     assert tiny_target("llama").decode([3, 4]) == "3 4"
+
+
+def test_a_recording_can_hold_what_a_target_says_of_itself() -> None:
+    about = tiny_target("llama").describe()
+    assert from_json(json.loads(json.dumps(to_json(Started((), 1, 0.0, about=about))))).about == about

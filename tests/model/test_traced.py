@@ -182,7 +182,7 @@ def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
     [
         (RuntimeError("TorchScript is gone\nand will not come back"), "RuntimeError: TorchScript is gone"),
         (AttributeError(), "AttributeError"),
-        (TypeError("x" * 300), "TypeError: " + "x" * 68 + "…"),
+        (TypeError("x" * 300), "TypeError: " + "x" * 29 + "…" + "x" * 40),
     ],
 )
 def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
@@ -237,7 +237,7 @@ def test_a_packed_layer_is_the_layer(dtype: torch.dtype, bias: bool) -> None:
         try:
             own = PackedLinear(layer)
         except RuntimeError as error:  # oneDNN packs bfloat16 on processors with AVX-512 or AMX only
-            if "needs the cpu support" not in str(error):
+            if dtype != torch.bfloat16 or "needs the cpu support" not in str(error):
                 raise
             pytest.skip(str(error))
         for rows in (1, 2, 3, 16, 33, 70):

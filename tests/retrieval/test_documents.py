@@ -120,7 +120,7 @@ def test_limits(tmp_path: Path) -> None:
     assert len(read_documents([tmp_path], max_files=3, max_bytes=15)) == 3
     with pytest.raises(InputError, match="more than 2 documents"):
         read_documents([tmp_path], max_files=2)
-    with pytest.raises(InputError, match="15 bytes"):
+    with pytest.raises(InputError, match="more than 14 bytes"):
         read_documents([tmp_path], max_bytes=14)
 
 

@@ -1,4 +1,8 @@
+"""Passages: their bounds, where they are cut, and what a long document costs."""
+
 from __future__ import annotations
+
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -100,3 +104,16 @@ def test_words_of_scripts_without_blanks_are_counted() -> None:
         2,
         0,
     )
+
+
+@pytest.mark.parametrize("unit", ["a ", "Ab. ", "a\n\n", "- a\n", "\n", "x"])
+def test_a_long_document_takes_memory_in_proportion(unit: str) -> None:
+    text = (unit * 400_000)[:400_000] + "x"
+    tracemalloc.start()
+    try:
+        passages = split_passages(document(text))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(text)
+    assert max(len(passage.text) for passage in passages) <= 110 * 25

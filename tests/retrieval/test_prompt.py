@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
 from specrace.retrieval.passages import Passage
-from specrace.retrieval.prompt import Plain, Prompt, build_prompt
+from specrace.retrieval.prompt import Plain, Prompt, build_prompt, tokenize_document
 from specrace.retrieval.retriever import Hit, Sentence
 from specrace.tiny.vocabulary import CITATIONS, END, train_tokenizer
 from tests.views.test_detokenize import TEXTS, byte_tokenizer
@@ -256,3 +256,39 @@ def test_the_prompt_is_tokenised_as_a_whole() -> None:
     prompt = build_prompt(CHATTING, "Where?", HITS)
     assert prompt.tokens == tuple(CHATTING(prompt.text, add_special_tokens=False)["input_ids"])
     assert CHATTING.decode(list(prompt.tokens)) == prompt.text
+
+
+def test_a_long_document_is_tokenised_in_pieces() -> None:
+    read: list[str] = []
+
+    def tokenizer(text: str, **_: object) -> dict[str, list[int]]:
+        read.append(text)
+        return {"input_ids": [len(read)]}
+
+    text = "word " * 50_000 + "x" * 250_000
+    assert tokenize_document(tokenizer, text) == list(range(1, len(read) + 1))
+    assert "".join(read) == text and max(map(len, read)) <= 100_000
+    # Between words where there are some.
+    assert read[1].startswith(" ") and tokenize_document(tokenizer, "") == []
+    read.clear()
+    tokenize_document(tokenizer, short := "a b\n" * 25_000)
+    assert read == [short]
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('system only') }}", "chat template fails .system only."),
+        ("{{ 1 / 0 }}", "chat template fails .*zero"),
+        ("{% if %}", "chat template fails"),
+        ("{{ messages[0].content.nothing() }}", "chat template fails"),
+        ("{{ raise_exception('x' * 100000) }}", "chat template fails .x+…x+."),
+        ("{{ 'x' * 2000000 }}", "2,000,000 characters, more than 1,000,000"),
+    ],
+)
+def test_a_template_that_fails_is_refused_in_a_sentence(template: str, reason: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(InputError, match=reason) as caught:
+        build_prompt(tokenizer, "Where is the cat?", HITS)
+    assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)

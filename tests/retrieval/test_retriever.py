@@ -53,7 +53,7 @@ def test_sentences_are_the_passage_in_order(
     hits = retriever(documents, counting, tmp_path).retrieve("When was the lighthouse first lit?")
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     for hit in hits:
-        assert [(part.start, part.end) for part in hit.sentences] == split_sentences(hit.passage.text)
+        assert [(part.start, part.end) for part in hit.sentences] == list(split_sentences(hit.passage.text))
         assert all(hit.passage.text[part.start : part.end] == part.text for part in hit.sentences)
 
 

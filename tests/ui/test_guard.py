@@ -12,7 +12,7 @@ import pytest
 
 from specrace.ui import server
 from specrace.ui.guard import MAX_BODY, Hosts, page_policy
-from specrace.ui.uploads import MAX_BYTES, MAX_FILES
+from specrace.ui.uploads import MAX_FILES
 from tests.ui.served import LONG_S, Served, serving
 
 PREDICT = {"data": [], "fn_index": 0, "session_hash": "a"}
@@ -116,17 +116,11 @@ def test_a_large_body_is_refused_before_and_while_it_is_read(served: Served) -> 
     assert served.ask("POST", "/gradio_api/queue/join", b"x" * MAX_BODY).status == 422
 
 
-def test_uploads_are_few_small_and_text(served: Served) -> None:
+def test_uploads_are_few_and_kept_under_safe_names(served: Served) -> None:
+    """Which of them can be used is found out in another process; here they are only kept."""
     before = served.files()
-    many = {f"{number}.md": b"Owls." for number in range(MAX_FILES + 1)}
-    for files, words in (
-        (many, "Too many files"),
-        ({"a.html": b"<b>"}, "Only .md and .txt"),
-        ({"a.md": b"Owls.", "a.exe": b"MZ"}, "Only .md and .txt"),
-        ({"a.md": b"x" * (MAX_BYTES + 1)}, "larger than 2 MB"),
-    ):
-        answer = served.upload(files)
-        assert answer.status == 400 and words in answer.text and answer.text.count("\n") == 0
+    answer = served.upload({f"{number}.md": b"Owls." for number in range(MAX_FILES + 1)})
+    assert answer.status == 400 and "Too many files" in answer.text and answer.text.count("\n") == 0
     assert served.files() == before
     assert served.upload({"../../owls.MD": b"Owls hear."}).status == 200
     assert served.files() == [*before, "owls.MD"]
@@ -134,7 +128,8 @@ def test_uploads_are_few_small_and_text(served: Served) -> None:
 
 def test_an_upload_that_breaks_off_leaves_nothing(served: Served) -> None:
     before = served.files()
-    head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\nContent-Type: multipart/form-data; boundary=x"
+    head = "POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999"
+    head += "\r\nContent-Type: multipart/form-data; boundary=x"
     part = '--x\r\nContent-Disposition: form-data; name="files"; filename="half.md"\r\n\r\nOwls'
     with served.connect_raw() as plug:
         plug.sendall(f"{head}\r\n\r\n{part}".encode())

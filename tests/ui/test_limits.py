@@ -14,7 +14,8 @@ from specrace.ui.limits import Limits, Rate, Visitors, visitor_of
 from specrace.ui.server import Discreet
 from tests.ui.served import LANES, LONG_S, Served, serving
 
-CALL = "/gradio_api/call/race_result"
+CALL = "/gradio_api/call/v2/race_result"
+ASKED = {"question": "Why?", "lanes": LANES, "max_new_tokens": 50}
 SECRET = "the visitor's own words"
 
 
@@ -49,7 +50,7 @@ def test_a_visitor_has_one_address_or_a_network_of_them() -> None:
 
 def test_races_are_counted_over_a_visitor_s_sessions(served: Served) -> None:
     for number in range(3):
-        assert "key" in served.race(f"session {number}", **{"New tokens": 50})
+        assert "key" in served.race(f"session-{number}", **{"New tokens": 50})
     assert "started 3 races within a minute" in served.race("another", **{"New tokens": 50})
     assert len(served.files()) == 0
 
@@ -79,20 +80,22 @@ def test_a_race_on_uploads_leaves_no_other_file(served: Served) -> None:
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "https://192.0.2.1/a.md", "{}/../a.md"])
 def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
-    refusal = served.race(files=[path.format(served.folder)], **{"New tokens": 50})
-    assert isinstance(refusal, str) and "passwd" not in refusal
+    file = path.format(served.folder)
+    refusal = served.race(files=[file], **{"New tokens": 50})
+    assert refusal == "A file must be uploaded before it is raced on."
     assert not served.bench.begun.is_set()
+    assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
 
 
 def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CLAIM_LIMIT_S", 0.0)
-    served.ask("POST", CALL, {"data": ["Why?", LANES, 50]})
+    served.ask("POST", CALL, ASKED)
     assert served.bench.begun.wait(LONG_S) and served.bench.ended.wait(LONG_S)
 
 
 def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RETURN_LIMIT_S", 0.0)
-    event = served.ask("POST", CALL, {"data": ["Why?", LANES, 50]}).json()["event_id"]
+    event = served.ask("POST", CALL, ASKED).json()["event_id"]
     with served.connect_raw() as plug:
         plug.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert served.bench.begun.wait(LONG_S) and not served.bench.ended.is_set()
@@ -120,10 +123,14 @@ def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
     with serving("--queue", "1") as app:
         config = app.ask("GET", "/config").json()
         status = next(each["id"] for each in config["components"] if each["props"].get("elem_id") == "status-host")
-        watching = [each for each in config["dependencies"] if status in each["outputs"]]
+        watching = [
+            each
+            for each in config["dependencies"]
+            if status in each["outputs"] and any(name == "load" for _, name in each["targets"])
+        ]
         assert watching and not any(each["queue"] for each in watching)
         for number in range(3):
-            body = {"data": [], "fn_index": watching[0]["id"], "session_hash": f"session {number}"}
+            body = {"data": [], "fn_index": watching[0]["id"], "session_hash": f"session-{number}"}
             assert "state" in app.ask("POST", "/gradio_api/run/predict", body).json()["data"][0]
 
 
@@ -149,6 +156,7 @@ def test_a_failure_is_logged_without_its_message(capfd: pytest.CaptureFixture[st
                 ("component_server", {"data": 1, "component_id": SECRET, "session_hash": SECRET, "fn_name": SECRET}),
                 (f"call/{SECRET.replace(' ', '%20')}", {"data": [SECRET]}),
                 ("call/race_result", {"data": [SECRET] * 3}),
+                ("call/v2/race_result", {"question": SECRET, "lanes": [SECRET]}),
                 ("run/predict", {"data": [{SECRET: SECRET}], "fn_index": 0, "session_hash": "a"}),
             ):
                 app.ask("POST", f"/gradio_api/{path}", body)

@@ -288,6 +288,17 @@ def test_a_race_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch)
         asyncio.run(outcome(worker.submit("a", preparing(threading.Event()))))
 
 
+def test_a_race_that_cannot_be_replayed_says_so() -> None:
+    odd = replace(begin(), about={"roofline": float("nan")})
+
+    def run(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
+        yield from (odd, one_step(0), end())
+
+    worker = ready()
+    seen = asyncio.run(collect(worker, worker.submit("a", run)))
+    assert seen[-2]["results"] and seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
+
+
 @pytest.mark.parametrize("disturbed", [True, False])
 def test_a_race_tells_of_other_work_of_the_server(disturbed: bool) -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")

@@ -15,27 +15,25 @@ const CAPTIONS = [
     ({ ended, first, title, meters }) =>
       ended &&
       first &&
-      `${title} is through first: ${countOf(meters.tokens, "token")} in ${countOf(meters.steps, "run")} of the model.`,
+      `${title} finished first: ${countOf(meters.tokens, "token")} in ${countOf(meters.steps, "forward pass")}.`,
   ],
   [
     "vanilla",
     ({ name, meters }) =>
-      name === "vanilla" &&
-      meters.steps &&
-      "Vanilla runs the whole model once for every token. That is the pace to beat.",
+      name === "vanilla" && meters.steps && "Vanilla runs the model once for each token. That is the speed to beat.",
   ],
   [
     "all",
     ({ title, draft }) =>
       draft?.drafted > 1 &&
       draft.accepted === draft.drafted &&
-      `${title} proposed ${draft.drafted} tokens and the model agreed with every one: ${draft.accepted + 1} tokens for the price of one run.`,
+      `${title} proposed ${draft.drafted} tokens and the model accepted all of them: ${draft.accepted + 1} tokens in one forward pass.`,
   ],
   [
     "accepted",
     ({ title, draft }) =>
       draft?.accepted > 1 &&
-      `${title} proposed ${draft.drafted} tokens, the model agreed with ${draft.accepted}: ${draft.accepted + 1} tokens for the price of one.`,
+      `${title} proposed ${draft.drafted} tokens, the model accepted ${draft.accepted}: ${draft.accepted + 1} tokens in one forward pass.`,
   ],
   [
     "copied",
@@ -47,27 +45,27 @@ const CAPTIONS = [
     ({ title, draft }) =>
       draft?.drafted &&
       !draft.accepted &&
-      `${title} proposed ${countOf(draft.drafted, "token")} and the model agreed with none. It still got one token: the model's own.`,
+      `${title} proposed ${countOf(draft.drafted, "token")} and the model accepted none. The step still yields one token: the model's own.`,
   ],
   [
     "none",
     ({ name, title, draft }) =>
       name !== "vanilla" &&
       draft?.drafted === 0 &&
-      `${title} had nothing to propose, so this step was a plain one: one token.`,
+      `${title} had nothing to propose, so this step yields one token, as vanilla's do.`,
   ],
   [
     "same",
     ({ name, badge }) =>
       name !== "vanilla" &&
       (badge === "same" || badge === "identical") &&
-      "The model checks every proposal, so all lanes write the same words. Only the time differs.",
+      "The model verifies every draft, so all lanes print the same text. Only the time differs.",
   ],
   [
     "law",
     ({ title, badge }) =>
       badge === "law" &&
-      `${title} draws its own words under rejection sampling: the same distribution as vanilla, not the same text.`,
+      `${title} samples its own text under rejection sampling: vanilla's distribution, not vanilla's text.`,
   ],
   [
     "slower",
@@ -76,7 +74,7 @@ const CAPTIONS = [
       meters.steps > 12 &&
       meters.speedup > 0 &&
       meters.speedup < 0.95 &&
-      `${title} is slower than vanilla here: checking its drafts costs more than they save.`,
+      `${title} is slower than vanilla here: verifying its drafts costs more than they save.`,
   ],
   [
     "ahead",
@@ -84,13 +82,9 @@ const CAPTIONS = [
       name !== "vanilla" &&
       meters.steps > 8 &&
       meters.speedup > 1.2 &&
-      `${title} writes ${meters.tau.toFixed(1)} tokens for each run of the model, and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`,
+      `${title} prints ${meters.tau.toFixed(1)} tokens per forward pass and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`,
   ],
-  [
-    "loops",
-    ({ title, loops }) =>
-      loops && `${title}'s text has begun to repeat itself. That flatters every drafter that copies.`,
-  ],
+  ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
 
 // `said`: when each was said last. What was never said comes first, then what was said longest ago.
@@ -120,7 +114,7 @@ export class Explainer {
     this.stage.dataset.explain = String(on);
     if (on && this.why) this.say("why", this.why);
     else if (on)
-      this.say("hello", "Each pane is one way of writing the same answer. Watch how many words land at once.");
+      this.say("hello", "Each pane is one way of writing the same answer. Watch how many words appear at once.");
     return on;
   }
 
@@ -162,7 +156,7 @@ export class Explainer {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens for each run of the model, and a step took ${cost} times as long as vanilla's.`;
+    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens per forward pass, and a step took ${cost} times as long as vanilla's.`;
     this.say("why", this.why);
   }
 

@@ -1,4 +1,4 @@
-// The step inspector: the draft tree of one step, its attention mask, its time, and what its drafter tells of it.
+// The step inspector: the draft tree of one step, its attention mask, its time, and its drafter's details.
 import { button, make, table } from "./dom.js";
 import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
@@ -31,7 +31,7 @@ export function describeStep(event, title, at) {
   const drafted = event.tree.tokens.length - 1;
   const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
   const wrote = countOf(event.emitted.length, "token");
-  const draft = drafted ? `${title} drafted ${drafted}, the model agreed with ${accepted}` : `${title} drafted nothing`;
+  const draft = drafted ? `${title} drafted ${drafted}, the model accepted ${accepted}` : `${title} drafted nothing`;
   const took = PARTS.reduce((sum, [part]) => sum + event.timing[part], 0);
   return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
 }
@@ -66,7 +66,7 @@ export class Inspector {
     this.words = make(
       "p",
       "words",
-      "While a race runs, the latest draft tree of one lane is here; after it, every step of every lane, what the model made of it, and where its time went.",
+      "While a race runs, the latest draft tree of one lane is here; after it, every step of every lane, what the model accepted, and where the time went.",
     );
     this.tree = make("div", "tree scroller");
     this.more = make("p", "more-nodes");
@@ -251,7 +251,7 @@ export class Inspector {
     if (facts.length) {
       parts.push(
         this.part(
-          "The drafter tells",
+          "Drafter details",
           table(
             ["", ""],
             facts.map(([name, fact]) => [name, String(fact).slice(0, 80)]),
@@ -269,7 +269,7 @@ export class Inspector {
           this.part(
             group,
             drawTrajectory(steps, step),
-            "Each step's guesses stand where they would be in the answer; they settle from the left.",
+            "Each step's draft tokens stand at their positions in the answer; they become final from the left.",
             true,
           ),
         );

@@ -2,14 +2,14 @@
 export const MEANS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
-  tau: "Tokens per step: tokens written for each run of the model. Vanilla has 1.00.",
-  counts: "Drafted tokens that the model accepted / drafted tokens that it checked.",
+  tau: "Tokens per step: tokens per forward pass of the model. Vanilla has 1.00.",
+  counts: "Draft tokens accepted / draft tokens verified.",
   badge: "Whether this lane wrote exactly the tokens that vanilla wrote.",
   loops: "The text repeats itself, which flatters every drafter that copies.",
 };
 
 export const PARTS = [
   ["draft_ms", "draft", "The drafter's own work: proposing and learning."],
-  ["target_ms", "model", "One run of the model over the whole tree."],
+  ["target_ms", "model", "One forward pass over the whole tree."],
   ["keep_ms", "cache", "Keeping the accepted path in the KV cache."],
 ];

@@ -1,4 +1,4 @@
-// What a drafter tells of its step, and how its guesses were judged, as tables of tokens.
+// The drafter's details of a step, and how its draft tokens were verified, as tables of tokens.
 import { make, table } from "./dom.js";
 import { shorten } from "./format.js";
 import { judge } from "./tree.js";
@@ -6,11 +6,11 @@ import { judge } from "./tree.js";
 const TRAJECTORY_STEPS = 8;
 const TRAJECTORY_PLACES = 12;
 export const GROUP_WORDS = {
-  Sources: "Which source each guess is from: the longest context that it once followed, or whatever else knows it.",
+  Sources: "Where each draft token comes from: the longest context that it followed before, or another source.",
   Window:
-    "A column hangs from its trunk token in row 0, the oldest guesses; each row below is one step newer and one place further on.",
-  Pool: "N-grams that were collected after the pending token; marked is what the model agreed with.",
-  "Rows of the table": "The most frequent tokens after the context, with their counts; marked is what the model said.",
+    "Each column starts at its trunk token in row 0, the oldest; each row below is one step newer and one position later.",
+  Pool: "N-grams collected after the pending token; the accepted one is marked.",
+  "Rows of the table": "The most frequent tokens after the context, with their counts; the model's choice is marked.",
 };
 
 export function chip(piece, kind, small, title) {
@@ -19,16 +19,16 @@ export function chip(piece, kind, small, title) {
   return node;
 }
 
-// Rejection sampling keeps a guess with probability min(1, p/q).
+// Rejection sampling accepts a draft token with probability min(1, p/q).
 export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
 }
 
-// Rejection sampling: how each guess that was looked at was judged.
+// Rejection sampling: how each draft token up to the first rejected one was verified.
 export function drawChecks(event) {
   const rows = event.checks.map((check, index) => {
     const { stays, limit } = judgeCheck(check);
-    const words = stays ? `coin below ${limit.toFixed(3)}: it stays` : `coin not below ${limit.toFixed(3)}: it goes`;
+    const words = stays ? `coin below ${limit.toFixed(3)}: accepted` : `coin not below ${limit.toFixed(3)}: rejected`;
     const figures = [check.p, check.q, limit, check.coin].map((figure) => figure.toFixed(3));
     return [chip(event.pieces[index + 1] ?? "", stays ? "accepted" : "rejected"), ...figures, words];
   });
@@ -64,7 +64,7 @@ export function drawNoteRows(event, rows) {
         piece,
         index < accepted || chosen ? "accepted" : "",
         count,
-        chosen ? "what the model said here" : undefined,
+        chosen ? "the model's token here" : undefined,
       );
     });
     const empty = Array.from({ length: wide - chips.length }, () => "");
@@ -78,7 +78,7 @@ export function drawNoteRows(event, rows) {
   return table(["", ...(hasAfter ? ["after"] : []), ...Array(wide).fill("")], lines, "note-rows");
 }
 
-// Guesses over several steps, by their place in the answer: a column settles when the model agrees with it.
+// Drafts of several steps, by position in the answer: a column is final when the model accepts it.
 export function drawTrajectory(steps, index) {
   const near = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
   const shown = near.filter((each) => each.base > steps[index].base - TRAJECTORY_PLACES);

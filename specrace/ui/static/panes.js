@@ -1,5 +1,5 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place, so that
-// guesses that come and go never move the text.
+// drafts that come and go never move the text.
 import { make, write } from "./dom.js";
 import { hueOf } from "./lanes.js";
 import { MEANS } from "./meanings.js";

@@ -32,7 +32,7 @@ function plotProgress(lanes) {
     columns: ["lane", "step", "race_time_s", "tokens"],
     rows,
     words:
-      "Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they were through.",
+      "Every step is a stair, as high as what it wrote. Steeper is faster; at the right, the order in which they finished.",
     draw(picture, width) {
       const marks = ticks(Math.max(...lanes.map((lane) => (lane.steps.at(-1)?.at ?? 0) / 1000)), width < 420 ? 3 : 6);
       const [toX, toY] = drawAxes(
@@ -86,7 +86,7 @@ function plotLengths(lanes) {
     columns: ["lane", "tokens_in_step", "steps", "share_of_steps"],
     rows,
     words:
-      "How often a step wrote 1, 2, 3, … tokens, the model's own one included. Full height is every step of the lane.",
+      "How often a step printed 1, 2, 3, … tokens, the model's own included. Full height is every step of the lane.",
     draw: (picture, width) => {
       return drawRows(
         picture,
@@ -223,15 +223,15 @@ function plotCost(head) {
     .join(", ");
   return new Plot({
     name: "cost-curve",
-    title: "What a larger draft costs here",
+    title: "What a larger draft costs on this machine",
     columns: ["rows", "cost_ratio"],
     rows: sizes.map((size, index) => [size, ratio[index]]),
-    words: `Time of one run of the model over some tokens, against one token${context ? ` (${context} tokens of text before them)` : ""}. Most draft tokens a step: ${sizesSaid || "none"}.`,
+    words: `Latency of a k-token forward pass over that of one token${context ? ` (${context} tokens of text before them)` : ""}. Most draft tokens a step: ${sizesSaid || "none"}.`,
     draw(picture, width) {
       const [toX, toY] = drawAxes(
         picture,
         width,
-        { marks: wholeTicks(longest, width < 420 ? 4 : 8), words: "tokens in one run of the model" },
+        { marks: wholeTicks(longest, width < 420 ? 4 : 8), words: "tokens in one forward pass" },
         { marks: ticks(Math.max(...ratio)), words: "times one token's" },
       );
       picture.append(
@@ -282,12 +282,12 @@ export class Plots {
   uncalibrated(head) {
     const node = make("div", "plot no-curve");
     const sizes = head.lanes.filter((lane) => lane.num_draft);
-    node.append(make("h3", "", "What a larger draft costs here"));
+    node.append(make("h3", "", "What a larger draft costs on this machine"));
     node.append(
       make(
         "p",
         "",
-        "It was not measured on the machine of this race. There, “python -m specrace calibrate” measures it, and drafts that are left on auto get the size that pays.",
+        "It was not measured on the machine of this race. There, “python -m specrace calibrate” measures it, and draft sizes left on auto then use it.",
       ),
     );
     node.append(

@@ -9,12 +9,8 @@ const COLUMNS = [
   ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), MEANS.rate],
   ["Tokens/step", (row) => row.tau.toFixed(2), MEANS.tau],
   ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, MEANS.counts],
-  [
-    "Drafted a step",
-    (row) => row.drafted_per_step.toFixed(1),
-    "Draft tokens that the model checked in a step, on average.",
-  ],
-  ["Steps", (row) => String(row.steps), "Runs of the model."],
+  ["Drafted a step", (row) => row.drafted_per_step.toFixed(1), "Draft tokens per step, on average."],
+  ["Steps", (row) => String(row.steps), "Forward passes of the model."],
   ["Tokens", (row) => String(row.tokens), "Tokens written."],
   ["Time", (row) => seconds(row.ms), "On the lane's own clock; the prompt is not counted."],
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), MEANS.badge],
@@ -26,12 +22,12 @@ export function findBest(rows) {
   return rows.length > 1 && best.drafted ? best : undefined;
 }
 
-// Who is fastest, and by what: tokens for each run of the model.
+// The fastest lane and why: its tokens per forward pass.
 export function tellWhy(rows) {
   const best = findBest(rows);
   if (!best) return "";
   const share = Math.round((100 * best.accepted) / best.drafted);
-  return `Why ${best.title} is fastest: it wrote ${best.tau.toFixed(1)} tokens for each run of the model, where vanilla writes 1. The model agreed with ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
+  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per forward pass, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }
 
 export function showResults(host, rows, why) {

@@ -4,8 +4,8 @@ import { hueOf } from "./lanes.js";
 
 // The order of a frame's `sources`; passages follow.
 const SOURCES = [
-  ["own", "model's own", "written by the model itself, one token a step"],
-  ["elsewhere", "tables and guesses", "drafted from counts, or guessed; no one place in the text"],
+  ["own", "model's own", "the model's own token, one a step"],
+  ["elsewhere", "other tables", "drafted from counts or trajectories; no single place in the text"],
   ["output", "its own output", "drafted from what the lane had already written"],
   ["prompt", "question and titles", "drafted from the rest of the prompt"],
 ];

@@ -13,6 +13,7 @@ import { Pane } from "./panes.js";
 import { Passages } from "./passages.js";
 import { Player } from "./player.js";
 import { showPodium } from "./podium.js";
+import { readReel } from "./reel.js";
 import { showResults, tellWhy } from "./results.js";
 import { Track } from "./track.js";
 
@@ -226,7 +227,7 @@ export class Stage {
 
   // The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
   takeReel(reel) {
-    this.reel = reel;
+    this.reel = readReel(reel);
     this.load();
     if (reel.phase === "finished" && !CALM.matches)
       this.follows = setTimeout(() => this.player.play(), REPLAY_AFTER_MS);
@@ -247,7 +248,7 @@ export class Stage {
     this.stay();
     this.frames.leave();
     this.node.dataset.phase = "idle";
-    this.reel = reel;
+    this.reel = readReel(reel);
     this.drawHead(reel.head);
     this.load();
     const { question } = reel.head;

@@ -54,7 +54,7 @@ export class Track {
     row.dataset.hue = hueOf(method);
     const bar = make("span", "bar");
     const fill = make("i");
-    const notch = make("u", "", undefined, "When the first lane was through.");
+    const notch = make("u", "", undefined, "When the first lane finished.");
     const picture = svg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" });
     const path = svg("path");
     picture.append(path);

@@ -16,7 +16,7 @@ function choose(seen, times) {
 export const cases = {
   "words for what has happened": () => [
     chooseCaption({ ...SEEN, draft: { drafted: 1, accepted: 0 } }, new Map(), 0).words,
-    "Trie proposed 1 token and the model agreed with none. It still got one token: the model's own.",
+    "Trie proposed 1 token and the model accepted none. The step still yields one token: the model's own.",
   ],
   "what was never said comes first, and some is said again much later": () => [
     choose(ACCEPTED, [0, 1, 2, 20_000, 20_001]),

@@ -4,7 +4,7 @@ import { EVENT, ROWS, SHORT_EVENT } from "./given.js";
 export const cases = {
   "a step in words": () => [
     describeStep(EVENT, "Trie", 1500),
-    "Trie drafted 4, the model agreed with 2: 3 tokens in 4.0 ms. Race time 1.50 s.",
+    "Trie drafted 4, the model accepted 2: 3 tokens in 4.0 ms. Race time 1.50 s.",
   ],
   "a step without a draft": () => [
     describeStep({ ...SHORT_EVENT, tree: { tokens: [7], parents: [-1] }, verdict: { path: [0] } }, "Vanilla", 0),

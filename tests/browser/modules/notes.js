@@ -4,7 +4,7 @@ import { EVENT } from "./given.js";
 const ROW = { counts: [], after: [7], tokens: [1, 2, 5] };
 
 export const cases = {
-  "a guess stays while the coin is below p/q": () => [
+  "a draft token is accepted while the coin is below p/q": () => [
     [0.49, 0.5].map((coin) => judgeCheck({ p: 0.2, q: 0.4, coin })),
     [
       { stays: true, limit: 0.5 },

@@ -1,0 +1,62 @@
+// A reel as it is played: {lane, index, at, frame, event} for every step. On the wire a step's frame leaves out what its
+// event has, and what is as in the lane's frame before.
+const ACCEPTED_SHOWN = 16;
+const REJECTED_SHOWN = 8;
+
+export function readReel(wire) {
+  const places = new Map(wire.head.lanes.map(({ lane }, place) => [lane, place]));
+  const last = wire.head.lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
+  const steps = wire.steps.map(({ event, frame }) => {
+    const lane = places.get(event.lane);
+    last[lane] = readFrame(lane, event, frame, last[lane]);
+    return { lane, index: event.index, at: event.at_ms, frame: last[lane], event };
+  });
+  return { ...wire, steps };
+}
+
+function readFrame(lane, event, { spans, meters, ...changes }, before) {
+  const { tree, verdict, emitted } = event;
+  const accepted = Math.min(verdict.path.length - 1, emitted.length);
+  const drafted = tree.tokens.length - 1;
+  const counts = {
+    accepted: before.meters.accepted + accepted,
+    drafted: before.meters.drafted + drafted,
+    tokens: before.meters.tokens + emitted.length,
+    steps: before.meters.steps + 1,
+  };
+  return {
+    ...before,
+    ...changes,
+    lane,
+    base: before.meters.tokens,
+    runs: readRuns(event, accepted, spans),
+    meters: { ...meters, ...counts },
+    draft: { step: event.index, drafted, accepted, ...readDraft(event, accepted) },
+    end: event.end,
+  };
+}
+
+// [kind, text, tokens], and of accepted tokens the places that they were drafted from.
+function readRuns({ texts, emitted }, accepted, spans) {
+  const own = emitted.length - accepted;
+  const runs = [];
+  if (accepted) runs.push(["accepted", texts.slice(0, accepted).join(""), accepted, ...(spans ? [spans] : [])]);
+  if (own) runs.push(["own", texts.slice(accepted).join(""), own]);
+  return runs;
+}
+
+// The accepted pieces, and the first branch after them.
+function readDraft({ tree, verdict, pieces }, accepted) {
+  const words = (node) => pieces[node] ?? "";
+  const yes = verdict.path
+    .slice(1, accepted + 1)
+    .slice(-ACCEPTED_SHOWN)
+    .map(words)
+    .join("");
+  const no = [];
+  let node = verdict.path.at(-1);
+  if (accepted === verdict.path.length - 1)
+    for (let child = node + 1; child < tree.parents.length && no.length < REJECTED_SHOWN; child++)
+      if (tree.parents[child] === node) no.push(words((node = child)));
+  return { yes, no };
+}

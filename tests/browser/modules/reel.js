@@ -1,0 +1,61 @@
+import { readReel } from "../../../specrace/ui/static/reel.js";
+import { HOSTILE } from "./given.js";
+
+const event = (index, path, emitted, more = {}) => ({
+  lane: "trie",
+  index,
+  at_ms: 2 * index + 2,
+  tree: { tokens: [0, 1, 2, 3], parents: [-1, 0, 1, 0] },
+  verdict: { path },
+  emitted,
+  texts: emitted.map((token) => ` ${token}`),
+  pieces: ["r", HOSTILE, "b", "c"],
+  end: "",
+  ...more,
+});
+const METERS = { speedup: 1, tokens_per_s: 2, tau: 3, ms: 4 };
+const wire = (...steps) => ({ race: 7, head: { lanes: [{ lane: "vanilla" }, { lane: "trie" }] }, steps });
+const frames = (...steps) => readReel(wire(...steps)).steps.map((step) => step.frame);
+
+export const cases = {
+  "a step has its lane, number and time": () => {
+    const { race, steps } = readReel(wire({ event: event(3, [0], [9]), frame: { meters: METERS } }));
+    const [{ lane, index, at }] = steps;
+    return [
+      [race, lane, index, at],
+      [7, 1, 3, 8],
+    ];
+  },
+  "text and draft are the event's": () => {
+    const spans = [[0, 1, 2]];
+    const [frame] = frames({ event: event(0, [0, 1], [1, 9], { end: "eos" }), frame: { meters: METERS, spans } });
+    const runs = [
+      ["accepted", " 1", 1, spans],
+      ["own", " 9", 1],
+    ];
+    const draft = { step: 0, drafted: 3, accepted: 1, yes: HOSTILE, no: ["b"] };
+    return [
+      [frame.runs, frame.draft, frame.end, frame.base],
+      [runs, draft, "eos", 0],
+    ];
+  },
+  "counts grow, and what is not given stays": () => {
+    const changes = { badge: ["same", "identical so far"], sources: [1], loops: false };
+    const [, frame] = frames(
+      { event: event(0, [0, 1], [1, 9]), frame: { meters: METERS, ...changes } },
+      { event: event(1, [0], [9]), frame: { meters: METERS, sources: [2] } },
+    );
+    const meters = { ...METERS, accepted: 1, drafted: 6, tokens: 3, steps: 2 };
+    return [
+      [frame.meters, frame.badge, frame.sources, frame.loops, frame.base],
+      [meters, changes.badge, [2], false, 2],
+    ];
+  },
+  "an answer that ends inside its path has no rejected branch": () => {
+    const [frame] = frames({ event: event(0, [0, 1, 2], [1]), frame: { meters: METERS } });
+    return [
+      [frame.runs, frame.draft],
+      [[["accepted", " 1", 1]], { step: 0, drafted: 3, accepted: 1, yes: HOSTILE, no: [] }],
+    ];
+  },
+};

@@ -1,0 +1,47 @@
+"""Cost curves from a user's file: refused in a sentence that names the file, before they cost memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specrace.core.cost_curve import MAX_ROWS, CostCurve
+from specrace.core.errors import InputError
+
+LONG = "1" + "0" * 400
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"rows": [1, 1000000000], "ratio": [1, 2]}', "at most 4096 rows, not 1000000000"),
+        (f'{{"rows": [1, {LONG}], "ratio": [1, 2]}}', "at most 4096 rows, not 1000000000…0000000000"),
+        (f'{{"rows": [1, 2], "ratio": [1, {LONG}]}}', "no cost curve"),
+        (f'{{"rows": [1, 2], "ratio": [1, {LONG * 20}]}}', "no cost curve"),
+        ('{"rows": [1, Infinity], "ratio": [1, 2]}', "no cost curve"),
+        ('{"rows": [1, 2], "ratio": [1, NaN]}', "above 0"),
+        ('{"rows": [1], "ratio": [1], "contexts": [{"context": 1, "row_ms": NaN, "ratio": [1]}]}', "above 0"),
+        (f'{{"rows": [1], "ratio": [1], "contexts": [{{"context": 1, "row_ms": {LONG}, "ratio": [1]}}]}}', "no cost"),
+        ("[" * 100_000, "no cost curve"),
+        (" " * 5_000_000, "larger than 4 MB"),
+        ("\0", "no cost curve"),
+    ],
+)
+def test_a_bad_curve_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "curve.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=words) as caught:
+        CostCurve.load(path)
+    assert str(path) in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_an_endless_file_is_no_curve() -> None:
+    with pytest.raises(InputError, match="a device or a pipe"):
+        CostCurve.load(Path("/dev/zero"))
+
+
+def test_the_largest_curve_is_taken(tmp_path: Path) -> None:
+    curve = CostCurve((1, MAX_ROWS), (1.0, 2.0))
+    curve.save(tmp_path / "curve.json")
+    assert CostCurve.load(tmp_path / "curve.json") == curve

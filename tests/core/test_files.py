@@ -1,0 +1,60 @@
+"""Files that a user names: read up to a limit, whatever kind they are and whatever size they state."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import open_regular, read_bytes, read_text
+
+
+def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
+    path, link = tmp_path / "a", tmp_path / "link"
+    path.write_bytes(b"\xef\xbb\xbfcaf\xc3\xa9")
+    link.symlink_to(path)
+    assert read_bytes(path, 8, "x") == path.read_bytes() and read_text(link, 8, "x") == "café"
+    path.write_bytes(bytes(2001))
+    with pytest.raises(InputError, match=r"a is larger than 0\.002 MB; give less"):
+        read_bytes(path, 2000, "give less")
+
+
+def test_the_stated_size_is_not_trusted() -> None:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("no file of this machine states another size than it has")
+    assert status.stat().st_size == 0
+    with pytest.raises(InputError, match="is larger than"):
+        read_bytes(status, 20, "give another")
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in (
+        (Path("/dev/zero"), "a device or a pipe"),
+        (tmp_path / "pipe", "a device or a pipe"),
+        (tmp_path, "a folder"),
+        (tmp_path / "nothing", "No such file"),
+        (tmp_path / "nul\0", "null"),
+        (tmp_path / ("n" * 100_000), "too long"),
+    ):
+        with pytest.raises(InputError, match=f"cannot be read .*{words}.*; give another") as caught:
+            read_bytes(path, 1000, "give another")
+        assert len(str(caught.value)) < 400
+    with pytest.raises(OSError, match="no regular file"):
+        open_regular(Path("/dev/zero"), pipes=True)
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"a\xff")
+    with pytest.raises(InputError, match=r"not UTF-8 text .byte 1.; write it as UTF-8"):
+        read_text(path, 9, "write it as UTF-8")
+
+
+def test_a_long_value_loses_its_middle() -> None:
+    assert shorten("x" * 200) == "x" * 200 and shorten(12) == "12"
+    assert shorten("a" * 500 + "b" * 500, 20) == "a" * 10 + "…" + "b" * 10
+    assert shorten("\udcff") == "?"

@@ -1,0 +1,314 @@
+"""README and docs: their commands and examples run, their links lead somewhere, and they name all that there is."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import shlex
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import specrace
+from specrace.cli import app, main
+from specrace.core.cost_curve import ASSUMED_CPU
+from specrace.core.shipped import ASSETS, BUNDLED_MODEL
+from specrace.core.verify import verify
+from specrace.drafters import METHODS
+from specrace.drafters.base import Bounds
+from specrace.tiny import __main__ as tiny
+from specrace.workbench import Workbench
+from tests.parts import material, tiny_target
+from tests.test_layers import MAY_IMPORT
+
+ROOT = Path(__file__).resolve().parents[1]
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
+MOST_WORDS = 1100
+
+# What only has its arguments checked, by a part of the command, and why.
+NOT_RUN = {
+    "app.py": "serves a page until it is interrupted",
+    "-m specrace app": "serves a page until it is interrupted",
+    "-m specrace.tiny": "answers 30 questions in nine lanes",
+    "torchrun": "starts a process for each GPU",
+    "--device cuda": "needs a GPU",
+    "--peers": "measures two more decoders on 30 questions",
+    "-m specrace calibrate": "measures for a quarter of a minute; tests/lab/test_calibrate.py has one that does not",
+}
+# Parts of the install line, which the tests themselves need to have been run.
+INSTALLING = ("python3 -m venv .venv", ".venv/bin/pip install -r requirements.txt")
+# Paths of examples.
+NOT_THERE = ("specrace/drafters/echo.py", "tests/drafters/test_echo.py")
+
+# Words of an earlier language of this project, and where they may not be: (pattern, below which folders).
+EVERYWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "specrace")
+DIALECT = {
+    r"\bsittings?\b": EVERYWHERE,
+    r"\bThe drafter tells\b": EVERYWHERE,
+    r"\bis through first\b": EVERYWHERE,
+    r"\bengine's to lose\b": EVERYWHERE,
+    r"\blent\b": EVERYWHERE,
+    # In quotes it is a key of old recordings.
+    r"SamplingRule|(?<!\")sampling_rule|\bsampling rule\b": EVERYWHERE,
+    r"\bgoes on\b": ("docs", "specrace/ngrams", "specrace/drafters"),
+    r"\blongest end\b": EVERYWHERE,
+    r"_blind\b": EVERYWHERE,
+    r"\b(Trust|Account|Prices)\b(?=\(|:|`)": EVERYWHERE,
+    r"\bpass(es)? over what is loaded\b": EVERYWHERE,
+}
+
+
+def read(page: Path) -> str:
+    """A page without the front matter."""
+    return re.sub(r"\A---\n.*?\n---\n", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def fenced(page: Path) -> list[tuple[str, str]]:
+    """(language, text) of every fenced block."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", read(page), re.MULTILINE | re.DOTALL)
+    return [(language, textwrap.dedent(text)) for _, language, text in found]
+
+
+def list_commands() -> list[str]:
+    """Every command in a block, once."""
+    blocks = [text for page in PAGES for language, text in fenced(page) if language in ("sh", "console")]
+    lines = [line.replace(".venv/bin/python ", "python ") for text in blocks for line in text.splitlines()]
+    return list(dict.fromkeys(part.strip() for line in lines for part in line.split("&&") if part.strip()))
+
+
+COMMANDS = list_commands()
+RUN = [each for each in COMMANDS if "-m specrace" in each and not any(part in each for part in NOT_RUN)]
+# Those in a line of text: a command's name, or all of it.
+INLINE = sorted({found for page in PAGES for found in re.findall(r"`([^`\n]*-m specrace [^`\n]*)`", read(page))})
+
+
+def arguments_of(command: str, after: str) -> list[str]:
+    words = shlex.split(command, comments=True)
+    return words[words.index(after) + 1 :]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_arguments_that_exist(command: str) -> None:
+    words = shlex.split(command, comments=True)
+    if command in INSTALLING:
+        return
+    if words[0] == "bash":
+        assert (ROOT / words[1]).is_file()
+    elif "specrace" in words:
+        main.build_parser().parse_args(arguments_of(command, "specrace"))
+    elif "specrace.tiny" in words:
+        tiny.parser().parse_args(arguments_of(command, "specrace.tiny"))
+    else:
+        assert words[0].endswith("python"), f"nobody knows how to check {command!r}"
+        app.parse(arguments_of(command, "app.py"))
+
+
+@pytest.mark.parametrize("command", INLINE)
+def test_a_command_in_a_line_exists(command: str) -> None:
+    arguments = arguments_of(command, "specrace")
+    assert arguments[0] in main.COMMANDS
+    if len(arguments) > 1:
+        main.build_parser().parse_args(arguments)
+
+
+def test_what_is_not_run_is_there() -> None:
+    for part, why in NOT_RUN.items():
+        assert why and any(part in command for command in COMMANDS), part
+    for name in ("race", "replay", "lanes", "score", "bench"):
+        assert any(f"specrace {name}" in command for command in RUN), name
+
+
+class LetterEmbedder:
+    """Texts with the same letters are near: enough to choose a passage, and loaded at once."""
+
+    name, dim = "letters", 26
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        counts = [[1.0 + text.lower().count(chr(97 + letter)) for letter in range(26)] for text in texts]
+        vectors = np.array(counts, np.float32).reshape(-1, 26)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    """The bundled model on a document of two sentences, with a cost curve."""
+    folder = tmp_path_factory.mktemp("documents")
+    (folder / "hall.md").write_text("# The hall\n\nThe hall was built in 1911. The moon pulls the sea.\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specrace.workbench.load_embedder", LetterEmbedder)
+        bench = Workbench.open(documents=[folder], cache_dir=folder)
+    bench.curve = ASSUMED_CPU
+    return bench
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the commands name."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("notes", "assets/recordings"):
+        Path(folder).mkdir(parents=True)
+    Path("notes/hall.md").write_text("The hall was built in 1911.\n")
+    Path("my-model").symlink_to(BUNDLED_MODEL)
+    logs = [{"prompt_ids": [5, 6, 7, 5, 6], "output_ids": [7, 5, 6, 7, 5], "category": kind} for kind in ("qa", "rag")]
+    Path("logs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in logs))
+    Path("logs.jsonl.gz").write_bytes(gzip.compress(Path("logs.jsonl").read_bytes()))
+    Path("texts.jsonl").write_text('{"prompt": "The moon pulls ", "output": "the sea."}\nnot JSON\n')
+    Path("prompts.jsonl").write_text('{"question": "What does the moon pull?"}\n')
+    ASSUMED_CPU.save(Path("curve.json"))
+    Path("race.jsonl").write_bytes((ASSETS / "recordings" / "ngram-trie.jsonl").read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_a_command_runs(
+    command: str,
+    here: Path,
+    small: Workbench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("race", "bench"):
+        monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small)
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay's
+    monkeypatch.setattr("sys.argv", ["specrace"])
+    arguments = arguments_of(command, "specrace")
+    # The last one counts.
+    arguments += ["--max-new-tokens", "8"] if arguments[0] in ("race", "bench") else []
+    arguments += ["--repetitions", "1"] if arguments[0] == "bench" else []
+    assert main.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed) if "--json" in arguments else printed.strip()
+    written = [arguments[index + 1] for index, each in enumerate(arguments) if each in ("--save", "--out", "--csv")]
+    assert all((here / each).exists() for each in written)
+
+
+def loop_parts() -> dict[str, Any]:
+    """What the loop in the README takes for granted."""
+    target, context = tiny_target("llama"), [2, 3, 4, 2, 3]
+    drafter = METHODS["trie"].build(material(context))
+    session = target.session(target.prefill(context), 16)
+    return {"drafter": drafter, "context": context, "budget": 8, "session": session, "verify": verify}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in read(page)], ids=lambda page: page.stem)
+def test_python_runs(page: Path, small: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one namespace a page; what a block of a change adds to the registry is registered."""
+    monkeypatch.setattr(specrace, "load_target", lambda: small.target, raising=False)
+    namespace: dict[str, Any] = {"__name__": page.stem} | (loop_parts() if page == README else {})
+    for language, text in fenced(page):
+        if language == "python":
+            exec(compile(text, str(page), "exec", dont_inherit=True), namespace)
+        elif language == "diff":
+            (line,) = re.findall(r"^\+ +(Method\(.*\)),$", text, re.MULTILINE)
+            method = eval(line, namespace | {"Method": type(METHODS["trie"])})
+            monkeypatch.setitem(METHODS, method.name, method)
+    if page == README:
+        assert namespace["verdict"].path[0] == 0 and len(namespace["scores"].targets) == len(namespace["tree"])
+
+
+def test_the_new_drafter_is_listed(small: Workbench) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_python_runs(DOCS / "new-drafter.md", small, patch)
+        option = METHODS["echo"].options[0]
+        assert (option.name, option.default, option.bounds) == ("longest", 6, Bounds(1, 32, "most tokens copied"))
+        assert METHODS["echo"].check({"longest": "3"}) == {"longest": 3}
+    assert "echo" not in METHODS
+
+
+def test_the_readme_is_short_and_has_its_two_commands() -> None:
+    text = read(README)
+    assert len(text.split()) <= MOST_WORDS
+    for command in (f"{' && '.join(INSTALLING)} && .venv/bin/python app.py", "bash tests/run"):
+        assert f"```sh\n{command}\n```" in text
+    assert README.read_text(encoding="utf-8").startswith("---\n")
+
+
+def slugs(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", read(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", read(page))
+    for link in links:
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in slugs(target), link
+    for path in re.findall(r"`((?:specrace|tests|assets|docs|corpus)/[\w./-]*)`", read(page)):
+        assert (ROOT / path).exists() or path in NOT_THERE, path
+
+
+def test_pictures_have_words() -> None:
+    for picture in DOCS.glob("*.svg"):
+        root = ElementTree.parse(picture).getroot()
+        for name in ("title", "desc"):
+            words = root.find(f"{{http://www.w3.org/2000/svg}}{name}")
+            assert words is not None and words.text
+
+
+def all_words() -> str:
+    return "\n".join(read(page) for page in (README, *DOCS.glob("*.md")))
+
+
+def test_every_lane_and_its_options_are_told_with_their_bounds() -> None:
+    text, lines = all_words(), (DOCS / "drafters.md").read_text(encoding="utf-8").splitlines()
+    for lane, method in METHODS.items():
+        assert f"`{lane}`" in text, lane
+        for option in method.options:
+            bounds = option.bounds
+            # The default, and what differs on a GPU.
+            values = [option.default, *(value for name, value in method.accelerator.items() if name == option.name)]
+            told = ", ".join(map(str, values)).lower()
+            told = f"{bounds.low} to {bounds.high} ({told})" if isinstance(bounds, Bounds) else f"true, false ({told})"
+            rows = [line for line in lines if line.startswith("|") and f"`{lane}.{option.name}`" in line]
+            assert len(rows) == 1 and told in rows[0], (f"{lane}.{option.name}", told)
+
+
+def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Every --flag of a parser and of its commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from flags_of(command)
+        yield from (flag for flag in action.option_strings if flag.startswith("--") and flag != "--help")
+
+
+def test_every_flag_is_told() -> None:
+    text = all_words()
+    flags = set(flags_of(main.build_parser()))
+    assert {"--model", "--traceback", "--queue"} <= flags
+    assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text)] == []
+
+
+def test_the_import_table_is_the_one_that_is_tested() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (nothing|`[^|]*`) \|", read(DOCS / "architecture.md"), re.MULTILINE)
+    told = {name: set(re.findall(r"`(\w+)`", allowed)) for name, allowed in rows if name in MAY_IMPORT}
+    doors = {"", "__main__", "app"}
+    assert told == {name: allowed for name, allowed in MAY_IMPORT.items() if name not in doors}
+
+
+def files_below(name: str) -> list[Path]:
+    path = ROOT / name
+    return [path] if path.is_file() else [*path.rglob("*.md"), *path.rglob("*.py"), *path.glob("**/static/*")]
+
+
+@pytest.mark.parametrize("words", DIALECT)
+def test_no_word_of_the_earlier_language(words: str) -> None:
+    files = [file for name in DIALECT[words] for file in files_below(name)]
+    assert len(files) > len(PAGES) / 2
+    found = [str(file.relative_to(ROOT)) for file in files if re.search(words, file.read_text(encoding="utf-8"))]
+    assert found == []

@@ -1,0 +1,75 @@
+"""How the server's process begins and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.ui.server import open_sockets
+from tests.ui.served import LONG_S, Served
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment.pop("GRADIO_TEMP_DIR", None)
+    command = [sys.executable, "-P", "-m", "tests.ui.served"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        greeting = process.stdout.readline()
+        assert greeting.startswith("specrace serves http://127.0.0.1:")
+        served = Served(int(greeting.rpartition(":")[2]), tmp_path)
+        assert served.upload({"owls.md": b"Owls hear."}).status == 200
+        assert served.files() == ["owls.md"]
+        with served.watching(served.race()["key"]) as frames:
+            # The race is under way.
+            while b'"phase":"running"' not in frames.readline():
+                pass
+            process.send_signal(number)
+            lines = frames.read().splitlines()
+        told = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
+        notes = [(each["phase"], each["message"]) for each in told if each["kind"] == "note"]
+        assert notes == [("failed", "The server is shutting down.")]
+        assert process.wait(LONG_S) == code
+        assert process.stdout.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_free_port_is_taken() -> None:
+    first, second = open_sockets("127.0.0.1", None), open_sockets("127.0.0.1", None)
+    try:
+        assert 7860 <= first[0].getsockname()[1] < second[0].getsockname()[1] < 7960
+        with pytest.raises(InputError, match="cannot be served on"):
+            open_sockets("127.0.0.1", first[0].getsockname()[1])
+    finally:
+        for each in (*first, *second):
+            each.close()
+
+
+def test_localhost_is_every_address_that_it_has() -> None:
+    opened = open_sockets("localhost", None)
+    found = {each[4][0] for each in socket.getaddrinfo("localhost", None, type=socket.SOCK_STREAM)}
+    assert {each.getsockname()[0] for each in opened} == found
+    for each in opened:
+        each.close()
