@@ -13,25 +13,16 @@ import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from transformers import (
-    EosTokenCriteria,
-    GenerationConfig,
-    GenerationMixin,
-    LogitNormalization,
-    MaxLengthCriteria,
-    StoppingCriteriaList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
-from transformers.generation import GenerateDecoderOnlyOutput
+from transformers import EosTokenCriteria, GenerationConfig, GenerationMixin, MaxLengthCriteria, StoppingCriteriaList
+from transformers.generation import LogitNormalization, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
@@ -80,28 +71,19 @@ def custom_generate(
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
         _refuse_inputs(input_ids, model_kwargs)
-        ends = _Ends.of(stopping_criteria, generation_config)
+        eos_ids, max_length, criteria = _split_criteria(stopping_criteria, generation_config)
         params = _sampling_params(logits_processor, bool(generation_config.do_sample), seed)
-        target = _open_target(model, ends.eos_ids, draft_model)
-        length = input_ids.shape[1]
-        new = max(1, ends.max_length - length)
-        near = None if curve is None else curve.near(length)
-        spec = RaceSpec((method,), num_draft=num_draft, options={method: options or {}})
-        planned = plan_lane(spec, method, target.device_type, near).num_draft
-        steps = generate(
-            target,
-            method,
-            input_ids[0].tolist(),
-            max_new_tokens=new,
-            # Near the end of the model's context a smaller draft is better than none.
-            num_draft=max(0, min(planned, target.max_context - length - new)),
-            sources=sources,
-            curve=curve,
-            **asdict(params),
-            **(options or {}),
-        )
+        target = _open_target(model, eos_ids, draft_model)
+        prompt, options = input_ids[0].tolist(), options or {}
+        new = max(1, max_length - len(prompt))
+        spec = RaceSpec((method,), num_draft=num_draft, options={method: options})
+        plan = plan_lane(spec, method, target.device_type, None if curve is None else curve.near(len(prompt)))
+        # Near the end of the model's context a smaller draft is better than none.
+        num_draft = max(0, min(plan.num_draft, target.max_context - len(prompt) - new))
+        settings = asdict(params) | {"max_new_tokens": new, "num_draft": num_draft}
+        steps = generate(target, method, prompt, sources=sources, curve=curve, **settings, **options)
         tokens = (token for step in steps for token in step.emitted)
-        ids = _collect(input_ids, new, tokens, ends.others, _own_streamer(streamer, input_ids))
+        ids = _collect(input_ids, new, tokens, criteria, _own_streamer(streamer, input_ids))
     return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
 
 
@@ -121,22 +103,15 @@ def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: Stoppin
     return ids[:, :length].clone()
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """What ends the output: end-of-text tokens and the length, which the lane checks, and the `others`."""
-
-    eos_ids: frozenset[int]
-    max_length: int
-    others: StoppingCriteriaList
-
-    @classmethod
-    def of(cls, criteria: Sequence[Any], config: GenerationConfig) -> _Ends:
-        """Read from the criteria, which are what `generate` obeys."""
-        lengths = [each.max_length for each in criteria if type(each) is MaxLengthCriteria]
-        eos_ids = [each.eos_token_id.flatten().tolist() for each in criteria if type(each) is EosTokenCriteria]
-        others = [each for each in criteria if type(each) not in (MaxLengthCriteria, EosTokenCriteria)]
-        length = min(lengths, default=config.max_length)
-        return cls(frozenset(chain.from_iterable(eos_ids)), length, StoppingCriteriaList(others))
+def _split_criteria(
+    criteria: Sequence[Any], config: GenerationConfig
+) -> tuple[frozenset[int], int, StoppingCriteriaList]:
+    """(end-of-text tokens, length, other criteria), read from the criteria, which are what `generate` obeys."""
+    lengths = [each.max_length for each in criteria if type(each) is MaxLengthCriteria]
+    eos_ids = [each.eos_token_id.flatten().tolist() for each in criteria if type(each) is EosTokenCriteria]
+    others = [each for each in criteria if type(each) not in (MaxLengthCriteria, EosTokenCriteria)]
+    length = min(lengths, default=config.max_length)
+    return frozenset(chain.from_iterable(eos_ids)), length, StoppingCriteriaList(others)
 
 
 def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingParams:
@@ -158,9 +133,7 @@ def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None)
         if kind is TopPLogitsWarper and processor.min_tokens_to_keep != 1:
             raise ValueError(f"{name} keeps at least {processor.min_tokens_to_keep} tokens; specrace keeps one.")
         values |= {key: getattr(processor, key) for key in values if hasattr(processor, key)}
-    if not samples:
-        return SamplingParams()
-    return SamplingParams(**values, seed=draw_seed() if seed is None else seed)
+    return SamplingParams(**values, seed=draw_seed() if seed is None else seed) if samples else SamplingParams()
 
 
 def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
@@ -186,9 +159,8 @@ def _refuse_modes(config: GenerationConfig) -> None:
     """Raises ValueError for other modes than greedy decoding and sampling, and for outputs beside the ids."""
     if (config.num_beams or 1) > 1:
         raise ValueError(f"specrace decodes greedily or samples; it has no beam search (num_beams={config.num_beams}).")
-    for name in _MODES:
-        if getattr(config, name, None):
-            raise ValueError(f"specrace decodes greedily or samples; leave out {name}.")
+    if name := next((name for name in _MODES if getattr(config, name, None)), None):
+        raise ValueError(f"specrace decodes greedily or samples; leave out {name}.")
     extras = [name for name in _EXTRAS if getattr(config, name, None)]
     if config.return_dict_in_generate and extras:
         raise ValueError(f"specrace keeps no {extras[0].removeprefix('output_')} of its steps; leave out {extras[0]}.")

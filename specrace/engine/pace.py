@@ -81,10 +81,15 @@ class PaceKeeper:
         return cls(lambda: session.score(tree), target)
 
     def choose_threads(self) -> None:
-        """Use fewer threads if the machine is busy and fewer are measured to be faster."""
+        """Use fewer threads if the machine is busy and fewer are measured to be faster.
+
+        It is busy if probes wait for a processor, or vary much.
+        """
         self._target.use_threads(self.threads)
-        if self.threads > 1 and self._is_busy():
-            self._choose()
+        if self.threads > 1:
+            walls, owns = zip(*self._trials(), strict=True)
+            if sum(owns) < (1 - BUSY_SHARE) * sum(walls) or max(owns) > BUSY_RANGE * median(owns):
+                self._choose()
 
     def start(self) -> None:
         """Measure the reference. Call right before the first step, on a warm machine."""
@@ -155,11 +160,6 @@ class PaceKeeper:
         if self.reference_ms:
             self.slowdown = median(self._probes[-WINDOW:]) / self.reference_ms
         return wall_ms
-
-    def _is_busy(self) -> bool:
-        """Whether probes waited for a processor, or vary much."""
-        walls, owns = zip(*self._trials(), strict=True)
-        return bool(sum(owns) < (1 - BUSY_SHARE) * sum(walls) or max(owns) > BUSY_RANGE * median(owns))
 
     def _trials(self) -> list[tuple[float, float]]:
         """Probes with the current number of threads, as (wall, own) milliseconds."""

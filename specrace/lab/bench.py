@@ -80,9 +80,7 @@ class PeerDecoder(Protocol):
 
     name: str
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Its arguments."""
+    settings: dict[str, Any]
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
         """Decode once."""

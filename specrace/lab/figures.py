@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -34,32 +35,34 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
     }
 
 
+def _rates(name: str, found: Sequence[PromptResult]) -> dict[str, Any]:
+    """A lane's main figures: counts are sums over the first runs, times sums of medians."""
+    own, vanilla = (_total(each.runs[lane][0].metrics for each in found) for lane in (name, "vanilla"))
+    own_ms, vanilla_ms = (sum(each.decode_ms(lane) for each in found) for lane in (name, "vanilla"))
+    rate = own.tokens / own_ms
+    times = {"decode_ms": own_ms, "tokens_per_s": 1000 * rate, "speedup": rate * vanilla_ms / vanilla.tokens}
+    return own.figures() | times
+
+
 def _lane_figures(
     name: str, counted: Sequence[PromptResult], results: Sequence[PromptResult], decode: Callable[[Sequence[int]], str]
 ) -> dict[str, Any]:
-    """A lane over all counted prompts: counts are sums, times sums of medians."""
-    runs = [each.runs[name] for each in counted]
-    total = _total(each[0].metrics for each in runs)
-    tokens, decode_ms = total.tokens, sum(each.decode_ms(name) for each in counted)
-    vanilla_ms = sum(each.decode_ms("vanilla") for each in counted)
-    vanilla_tokens = sum(each.runs["vanilla"][0].metrics.tokens for each in counted)
-    split = {part: _per_step(runs, f"{part}_ms", total.steps) for part in ("draft", "target", "keep")}
+    """A lane over all counted prompts."""
+    runs, rates = [each.runs[name] for each in counted], _rates(name, counted)
+    split = {part: _sum_of_medians(runs, f"metrics.{part}_ms") / rates["steps"] for part in ("draft", "target", "keep")}
     host = split["draft"] + split["keep"]
     interleaved = sum(median(each.interleaved_ms[name]) for each in counted)
     return {
         "lane": name,
-        **total.figures(),
-        "decode_ms": decode_ms,
-        "tokens_per_s": 1000 * tokens / decode_ms,
-        "speedup": tokens / decode_ms * vanilla_ms / vanilla_tokens,
+        **rates,
         **_speedup_range(name, counted),
         **_identity(name, results),
         "text": decode(results[0].runs[name][0].tokens),
-        "spread": _spread([[run.metrics.decode_ms for run in each] for each in runs]),
-        "interleaved_tokens_per_s": 1000 * tokens / interleaved,
-        "interleaved_over_solo": decode_ms / interleaved,
-        **_run_figures(runs, tokens),
-        "prefill_ms": sum(median(run.prefill_ms for run in each) for each in runs),
+        "spread": _spread(runs, "metrics.decode_ms"),
+        "interleaved_tokens_per_s": 1000 * rates["tokens"] / interleaved,
+        "interleaved_over_solo": rates["decode_ms"] / interleaved,
+        **_run_figures(runs, rates["tokens"]),
+        "prefill_ms": _sum_of_medians(runs, "prefill_ms"),
         "split_ms": split,
         "host_ms_per_step": host,
         "host_share": host / (host + split["target"]),
@@ -67,6 +70,11 @@ def _lane_figures(
         "peak_memory_bytes": max((run.peak_memory or 0 for each in runs for run in each), default=0) or None,
         "roofline": _roofline([each[0] for each in runs], split["target"]),
     }
+
+
+def _sum_of_medians(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
+    """Over the prompts, of a value's median over the repetitions."""
+    return float(sum(median(map(attrgetter(name), each)) for each in runs))
 
 
 def _total(found: Iterable[LaneMetrics]) -> LaneMetrics:
@@ -107,11 +115,6 @@ def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
     }
 
 
-def _per_step(runs: Sequence[Sequence[LaneRun]], part: str, steps: int) -> float:
-    total: float = sum(median(getattr(run.metrics, part) for run in each) for each in runs)
-    return total / steps
-
-
 def _fastest(found: PromptResult) -> str:
     """The lane with the most tokens a second on a prompt."""
     return max(found.runs, key=lambda name: found.runs[name][0].metrics.tokens / found.decode_ms(name))
@@ -124,13 +127,14 @@ def _roofline(firsts: Sequence[LaneRun], target_ms: float) -> dict[str, float]:
 
 
 def _run_figures(runs: Sequence[Sequence[LaneRun | PeerRun]], tokens: int) -> dict[str, float]:
-    run_ms = sum(median(run.run_ms for run in each) for each in runs)
+    run_ms = _sum_of_medians(runs, "run_ms")
     return {"run_ms": run_ms, "run_tokens_per_s": 1000 * tokens / run_ms}
 
 
-def _spread(samples: Sequence[Sequence[float]]) -> float:
+def _spread(runs: Sequence[Sequence[LaneRun | PeerRun]], name: str) -> float:
     """(maximum - minimum) / median over the repetitions; its median over the prompts."""
-    return median((max(each) - min(each)) / median(each) for each in samples)
+    samples = [list(map(attrgetter(name), each)) for each in runs]
+    return float(median((max(each) - min(each)) / median(each) for each in samples))
 
 
 def _identity(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
@@ -144,26 +148,21 @@ def _identity(name: str, results: Sequence[PromptResult]) -> dict[str, Any]:
     }
 
 
-def _peer_decode(runs: Sequence[PeerRun]) -> tuple[int, float]:
-    """Tokens after the first ones, and the median of their decode time."""
-    return len(runs[0].tokens) - runs[0].first_tokens, median(run.run_ms - run.first_ms for run in runs)
-
-
 def _peer_figures(name: str, counted: Sequence[PromptResult], results: Sequence[PromptResult]) -> dict[str, Any]:
     """A peer over all counted prompts."""
     runs = [each.peer_runs[name] for each in counted]
     tokens = sum(len(each[0].tokens) for each in runs)
-    decodes = [_peer_decode(each) for each in runs]
-    after, decode_ms = (sum(values) for values in zip(*decodes, strict=True))
+    after = tokens - sum(each[0].first_tokens for each in runs)
+    decode_ms = sum(median(run.run_ms - run.first_ms for run in each) for each in runs)
     return {
         "peer": name,
         "tokens": tokens,
         "decode_tokens": after,
         "decode_ms": decode_ms,
         "tokens_per_s": 1000 * after / decode_ms if decode_ms else 0.0,
-        "first_ms": sum(median(run.first_ms for run in each) for each in runs),
+        "first_ms": _sum_of_medians(runs, "first_ms"),
         **_identity(name, results),
-        "spread": _spread([[run.run_ms for run in each] for each in runs]),
+        "spread": _spread(runs, "run_ms"),
         **_run_figures(runs, tokens),
     }
 
@@ -183,35 +182,25 @@ def _comparisons(lanes: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str
 def _clock_warning(lane: Mapping[str, Any]) -> str:
     percent = 100 * (lane["interleaved_over_solo"] - 1)
     return (
-        f"{lane['lane']}: step by step with the others it ran {percent:+.0f} % against by itself, more than "
-        f"{100 * TOLERANCE:.0f} %; the machine is busy, or repetitions are too few."
+        f"{lane['lane']}: its speed in a race is {percent:+.0f} % against its solo speed, beyond "
+        f"{100 * TOLERANCE:.0f} %; the machine is busy, or there are too few repetitions."
     )
 
 
 def _prompt_figures(found: PromptResult, decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
     """The figures of one prompt."""
-    base = found.runs["vanilla"][0].metrics.tokens / found.decode_ms("vanilla")
     lanes = []
     for name, runs in found.runs.items():
-        metrics, ms, difference = runs[0].metrics, found.decode_ms(name), found.differences.get(name)
-        rate = metrics.tokens / ms
-        lanes.append(
-            {
-                "lane": name,
-                **metrics.figures(),
-                "decode_ms": ms,
-                "tokens_per_s": 1000 * rate,
-                "speedup": rate / base,
-                "identical": difference is None if name in found.differences else None,
-                "first_difference": difference and asdict(difference),
-                "text": decode(runs[0].tokens),
-            }
-        )
-    peers = []
-    for name, outputs in found.peer_runs.items():
-        after, ms = _peer_decode(outputs)
-        rate = 1000 * after / ms if ms else 0.0
-        run_ms = median(run.run_ms for run in outputs)
-        peers.append({"peer": name, "tokens": len(outputs[0].tokens), "tokens_per_s": rate, "run_ms": run_ms})
-    about = {"id": found.prompt.id, "question": found.prompt.question, "prompt_tokens": len(found.prompt.tokens)}
-    return {**about, "loop_tokens": found.loops, "fastest": _fastest(found), "lanes": lanes, "peers": peers}
+        row = {"lane": name, **_rates(name, [found]), "identical": _identity(name, [found])["identical"]}
+        difference = found.differences.get(name)
+        lanes.append(row | {"first_difference": difference and asdict(difference), "text": decode(runs[0].tokens)})
+    peers = [_peer_figures(name, [found], [found]) for name in found.peer_runs]
+    return {
+        "id": found.prompt.id,
+        "question": found.prompt.question,
+        "prompt_tokens": len(found.prompt.tokens),
+        "loop_tokens": found.loops,
+        "fastest": _fastest(found),
+        "lanes": lanes,
+        "peers": [{key: peer[key] for key in ("peer", "tokens", "tokens_per_s", "run_ms")} for peer in peers],
+    }

@@ -13,7 +13,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
-from specrace.lab.bench import PeerRun
+from specrace.lab.bench import COUNTERPARTS, PeerRun
 from specrace.model.target import Target
 
 
@@ -21,13 +21,8 @@ class Peer:
     """`target.model.generate` on the same weights, in the same process, with its own cache."""
 
     def __init__(self, name: str, target: Target, params: SamplingParams, num_lookup: int | None = None) -> None:
-        self.name = name
-        self._target, self._params, self._num_lookup = target, params, num_lookup
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Its arguments beyond the race's sampling parameters."""
-        return {} if self._num_lookup is None else {"prompt_lookup_num_tokens": self._num_lookup}
+        self.name, self._target, self._params = name, target, params
+        self.settings = {} if num_lookup is None else {"prompt_lookup_num_tokens": num_lookup}
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
         """Generate once, timed from prompt ids to output ids."""
@@ -45,11 +40,10 @@ class Peer:
 
     def _config(self, max_new_tokens: int) -> GenerationConfig:
         """The race's sampling parameters, without what the model's own generation config would add."""
-        params = self._params
+        params, ends = self._params, sorted(self._target.eos_ids)
         sampled: dict[str, Any] = {"do_sample": bool(params.temperature)}
         if params.temperature:
             sampled |= {"temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k or None}
-        ends = sorted(self._target.eos_ids)
         return GenerationConfig(
             max_new_tokens=max_new_tokens,
             repetition_penalty=1.0,
@@ -77,12 +71,9 @@ class _FirstTokens(BaseStreamer):
         """Required by the interface."""
 
 
-PEERS = ("transformers", "transformers-pld")
-
-
 def make_peers(names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int) -> list[Peer]:
     """The peers by name; prompt lookup drafts `num_lookup` tokens. Raises InputError for an unknown name."""
     for name in names:
-        if name not in PEERS:
-            raise InputError(f"There is no peer {name!r}; choose from {', '.join(PEERS)}.")
+        if name not in COUNTERPARTS:
+            raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
     return [Peer(name, target, params, num_lookup if name == "transformers-pld" else None) for name in names]

@@ -16,6 +16,7 @@ import numpy as np
 
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
+from specrace.core.events import Step, Timing
 from specrace.core.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
@@ -73,25 +74,13 @@ class ScoredLane:
         return cls(name, budget, options, build, part)
 
 
-@dataclass(frozen=True)
-class ForcedStep:
-    """One step; `path` has the accepted nodes, root first, and `draft_ms` is the drafter's time."""
-
-    tree: TokenTree
-    path: tuple[int, ...]
-    emitted: tuple[int, ...]
-    draft_ms: float
-
-
-def forced_steps(
-    drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int
-) -> Iterator[ForcedStep]:
+def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int) -> Iterator[Step]:
     """The steps of `output` after `prompt`, neither empty, by a new drafter; at most `num_draft` draft tokens each.
 
     Drafters get no length limit, since a log does not hold it: the steps are those of a race that an end-of-text token
-    ends before its limit.
+    ends before its limit. Only the draft time is measured, and `at_ms` is 0.
     """
-    context, at = list(prompt), 0
+    context, at, index = list(prompt), 0, 0
     while at < len(output):
         began = time.perf_counter()
         tree = drafter.propose(context, num_draft).cut(num_draft)
@@ -100,11 +89,17 @@ def forced_steps(
         emitted = tuple(output[at : at + len(path)])
         at += len(emitted)
         context += emitted
-        verdict = _verdict(tree, path, emitted)
+        # UNKNOWN off the path.
+        targets = [UNKNOWN] * len(tree)
+        for node, token in zip(path, emitted, strict=False):
+            targets[node] = token
+        verdict = Verdict(path, targets[path[-1]], Scores(tuple(targets)))
         walked = time.perf_counter()
         if at < len(output):
             drafter.observe(tree, verdict)
-        yield ForcedStep(tree, path, emitted, 1000 * (drafted - began + time.perf_counter() - walked))
+        timing = Timing(1000 * (drafted - began + time.perf_counter() - walked), 0.0, 0.0)
+        yield Step("", index, 0.0, tree, verdict, emitted, timing)
+        index += 1
 
 
 def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
@@ -116,14 +111,6 @@ def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
             break
         path.append(child)
     return tuple(path)
-
-
-def _verdict(tree: TokenTree, path: Sequence[int], emitted: Sequence[int]) -> Verdict:
-    """The verdict that the transcript gives: UNKNOWN off the path."""
-    targets = [UNKNOWN] * len(tree)
-    for node, token in zip(path, emitted, strict=False):
-        targets[node] = token
-    return Verdict(tuple(path), targets[path[-1]], Scores(tuple(targets)))
 
 
 def longest_loop(tokens: Sequence[int]) -> int:
@@ -144,43 +131,39 @@ def longest_loop(tokens: Sequence[int]) -> int:
 
 @dataclass
 class Tally:
-    """Totals of one lane over some outputs. `sizes` counts steps by number of draft tokens."""
+    """Totals of one lane over some outputs, `loops` over the looping ones; `sizes` counts steps by draft tokens."""
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
     outputs: int = 0
     looping: int = 0
-    looping_tokens: int = 0
-    looping_steps: int = 0
+    loops: LaneMetrics = field(default_factory=LaneMetrics)
     build_ms: float = 0.0
     sizes: Counter[int] = field(default_factory=Counter)
 
-    def add(self, step: ForcedStep) -> None:
+    def add(self, step: Step) -> None:
         """Count one step."""
-        self.metrics.tokens += len(step.emitted)
-        self.metrics.steps += 1
-        self.metrics.drafted += step.tree.num_draft
-        self.metrics.accepted += len(step.path) - 1
-        self.metrics.draft_ms += step.draft_ms
+        self.metrics.add(step)
         self.sizes[step.tree.num_draft] += 1
 
     def merge(self, other: Tally) -> None:
         """Add the totals of other outputs."""
         self.metrics.merge(other.metrics)
-        for name in ("outputs", "looping", "looping_tokens", "looping_steps", "build_ms"):
+        self.loops.merge(other.loops)
+        for name in ("outputs", "looping", "build_ms"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.sizes.update(other.sizes)
 
     def row(self, curve: CostCurve | None = None) -> dict[str, Any]:
         """The figures by name; times are the drafter's. A figure without data is null."""
         m = self.metrics
-        calm = m.steps - self.looping_steps
+        calm = m.steps - self.loops.steps
         figures = {
             "outputs": self.outputs,
             "looping": self.looping,
             "tokens": m.tokens,
             "steps": m.steps,
             "tau": m.tau,
-            "tau_without_looping": (m.tokens - self.looping_tokens) / calm if calm else None,
+            "tau_without_looping": (m.tokens - self.loops.tokens) / calm if calm else None,
             "drafted_per_step": m.drafted_per_step,
             "acceptance_rate": m.acceptance_rate,
             "draft_ms_per_step": m.draft_ms / m.steps,
@@ -208,7 +191,7 @@ def score_output(
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
     if looping:
-        tally.looping, tally.looping_tokens, tally.looping_steps = 1, tally.metrics.tokens, tally.metrics.steps
+        tally.looping, tally.loops = 1, tally.metrics
     return tally
 
 

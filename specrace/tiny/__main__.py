@@ -12,9 +12,8 @@ import torch
 
 from specrace.core.errors import InputError
 from specrace.tiny import answers, characters, evaluate
-from specrace.tiny.export import export
 from specrace.tiny.quoting import read_sources, split_titles
-from specrace.tiny.train import PRESETS, train
+from specrace.tiny.train import PRESETS, export, train
 from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
 
 

@@ -46,8 +46,8 @@ ANSWER_NATS = 40.0
 ANSWER_NORM = 0.4  # short, because RMSNorm divides the rest of the residual by it
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
-# Amplitudes over the position pairs, such that the latest marker wins by 4 nats if at most 160 tokens back and the
-# one before at least 8 further (up to 1,300): the solution of a linear programme with the least sum of amplitudes.
+# Amplitudes over the position pairs: the latest marker wins by 4 nats if it is at most 160 tokens back and the one
+# before is at least 8 further (up to 1,300). They solve a linear programme with the least sum of amplitudes.
 RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
 RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
 MARKER_NATS = 400.0
@@ -226,9 +226,8 @@ def _look_at(attention: Any, head: int, readout: Tensor) -> None:
 
 def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]) -> None:
     """Make `head` attend `distance` tokens back; more `nats` over the position pairs make it sharper."""
-    _score_distance(
-        attention, head, [(each, distance * ROPE_THETA ** (-pair / PAIRS)) for pair, each in enumerate(nats)]
-    )
+    waves = [(each, distance * ROPE_THETA ** (-pair / PAIRS)) for pair, each in enumerate(nats)]
+    _score_distance(attention, head, waves)
 
 
 def _strength(nats: float) -> float:
@@ -324,7 +323,7 @@ def _word_matchers(
 
 
 def _evidence_readouts(parts: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Read-outs of a marker's number: from a segment's code [count, H], and from a token's code [count, C]."""
+    """Read-outs of the evidence marker's number, from a segment's [count, H] and from a token's code [count, C]."""
     size, width = parts.tokens.shape[1], parts.heads.code
     codes = marked @ parts.code.T / math.sqrt(size / width)
     which = torch.linalg.pinv(codes).T[:count] / _unit(parts)

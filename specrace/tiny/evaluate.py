@@ -24,9 +24,9 @@ from specrace.retrieval.index import PassageIndex, embedded_text
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.prompt import build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
-from specrace.tiny.export import load_checkpoint
 from specrace.tiny.questions import Case, make_cases
 from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer, read_sources, split_titles
+from specrace.tiny.train import load_checkpoint
 from specrace.tiny.vocabulary import prompt_ids
 
 MAX_NEW_TOKENS = 400

@@ -143,28 +143,25 @@ class QuotingTask:
         ]
         about = [passages[number].sentences[index] for number, index in chosen]
         titles = [passages[number].title for number, _ in chosen] or [passages[0].title]
-        question = self._question(about or list(passages[0].sentences), titles[0])
-        quotes = [(sentence, number + 1) for sentence, (number, _) in zip(about, chosen, strict=True)]
+        question = self._question(about or passages[0].sentences, titles[0])
+        quotes = [(passages[number].sentences[index], number + 1) for number, index in chosen]
         return Sample(documents, question, answer(question, quotes))
 
     def _passages(self, max_words: int) -> list[Source]:
-        number = self.random.randint(1, 5)
-        first = self._source()
+        number, first = self.random.randint(1, 5), self._source()
         family = self.by_title[first.title.split(":")[0]] if self.random.random() < 0.5 else None
         passages, words = [], 0
         for position in range(number):
             passage = first if not position else self.random.choice(family) if family else self._source()
-            passage = self._roughen(self._cut(passage, max_words - words))
-            passages.append(passage)
-            words += sum(len(sentence.split()) for sentence in passage.sentences)
+            passages.append(self._roughen(self._cut(passage, max_words - words)))
+            words += sum(len(sentence.split()) for sentence in passages[-1].sentences)
             if words > max_words * 0.8:
                 break
         self.random.shuffle(passages)
         return passages
 
     def _source(self) -> Source:
-        pool = self.pools[0] if self.random.random() < 0.7 else self.pools[-1]
-        return self.random.choice(pool)
+        return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])
 
     def _cut(self, source: Source, max_words: int) -> Source:
         """As many whole sentences as fit, often from a random one on; at least one, of at most 80 words."""
@@ -182,14 +179,14 @@ class QuotingTask:
         """Sometimes put rare words, or the words of another sentence, into the sentences."""
         if self.random.random() > 0.4:
             return source
-        subject = " ".join(self.random.choice(source.sentences).split()[: self.random.randint(1, 6)])
+        subject = self.random.choice(source.sentences).split()[: self.random.randint(1, 6)]
         repeats = self.random.choice((0.0, 0.0, 0.7))
         sentences = []
         for sentence in source.sentences:
             words = sentence.split()
             if self.random.random() < repeats:
                 # In a passage on one subject many sentences start alike, so a copy may continue in the wrong one.
-                words = [*subject.split(), words[0].lower(), *words[1:]]
+                words = [*subject, words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
                 odd = self._own_words() if self.random.random() < 0.35 else self._odd_word()
                 words[self.random.randrange(len(words))] = odd
@@ -209,14 +206,13 @@ class QuotingTask:
         if pick < 0.45:
             return f"{self.random.randrange(1000)}.{self.random.randrange(100)}"
         if pick < 0.8:
-            length = self.random.randint(3, 9)
-            word = "".join(self.random.choices("aeiou" + string.ascii_lowercase, k=length))
+            word = "".join(self.random.choices("aeiou" + string.ascii_lowercase, k=self.random.randint(3, 9)))
             return word.capitalize() if self.random.random() < 0.6 else word
         if pick < 0.9:
             return "".join(self.random.choices("éüñçøßåłšžαβγδжид中文", k=self.random.randint(2, 5)))
         return "_".join("".join(self.random.choices(string.ascii_letters, k=4)) for _ in range(2)) + "()"
 
-    def _question(self, sentences: list[str], title: str) -> str:
+    def _question(self, sentences: Sequence[str], title: str) -> str:
         """A question about one of the first two sentences, from its words or the title."""
         words = [word.strip("\"'()[]:;,.") for word in self.random.choice(sentences[:2]).split()]
         words = [word for word in words if word] or ["this"]

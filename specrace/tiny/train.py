@@ -1,4 +1,4 @@
-"""Training on quoting samples, of a model initialised with the copying circuit."""
+"""Training on quoting samples, of a model initialised with the copying circuit; checkpoints and their export."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoTokenizer, LlamaForCausalLM
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from specrace.core.errors import InputError
 from specrace.tiny.circuit import Markers, build_model, circuit_parameters, tiny_config
-from specrace.tiny.export import CHECKPOINT, read_checkpoint
 from specrace.tiny.quoting import QuotingTask, Sample, Source
 from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGMENT_MARKERS, prompt_ids
 
 # Loss weight of answer tokens that are not copied (openings, joints, markers, citations, the end): one token in five,
 # and all that training has to learn, since the circuit already predicts most copied tokens.
 DECISION_WEIGHT = 4.0
+CHECKPOINT, MAX_SHARD = "checkpoint.pt", "15500KB"
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,9 @@ def batches(
             rows.append(row)
             if longest * (len(rows) + 1) > recipe.tokens_per_batch:
                 break
-        ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
-        weights = torch.zeros(len(rows), longest)
-        for number, (tokens, answer) in enumerate(rows):
-            ids[number, : len(tokens)] = torch.tensor(tokens)
-            weights[number, len(tokens) - len(answer) : len(tokens)] = torch.tensor(answer)
-        yield ids, weights
+        ids = [torch.tensor(tokens) for tokens, _ in rows]
+        weights = [torch.tensor([0.0] * (len(tokens) - len(answer)) + answer) for tokens, answer in rows]
+        yield pad_sequence(ids, True, tokenizer.pad_token_id), pad_sequence(weights, True)
 
 
 def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
@@ -106,20 +105,19 @@ def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
 
 def learning_rate(step: int, done: float, recipe: Recipe) -> float:
     """Share of the peak rate: linear warm-up, constant, then a cosine to zero over the last two thirds."""
-    warm = min(1.0, (step + 1) / recipe.warmup_steps)
-    decay = max(0.0, (done - 1 / 3) * 1.5)
-    return warm * 0.5 * (1 + math.cos(math.pi * min(1.0, decay)))
+    decay = min(1.0, max(0.0, (done - 1 / 3) * 1.5))
+    return min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * decay))
 
 
 def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
     """Weighted mean cross-entropy in nats; logits are computed only for tokens of positive weight."""
+    targets, weights = ids[:, 1:], weights[:, 1:]
     scored = weights > 0
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
         hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
-        logits = model.lm_head(hidden[:, :-1][scored[:, 1:]])
-    losses = functional.cross_entropy(logits.float(), ids[:, 1:][scored[:, 1:]], reduction="none")
-    share = weights[:, 1:][scored[:, 1:]]
-    return (losses * share).sum() / share.sum()
+        logits = model.lm_head(hidden[:, :-1][scored])
+    losses = functional.cross_entropy(logits.float(), targets[scored], reduction="none")
+    return (losses * weights[scored]).sum() / weights[scored].sum()
 
 
 def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
@@ -202,3 +200,26 @@ def _resume(folder: Path, model: LlamaForCausalLM, optimizer: Any) -> Progress:
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return Progress(**state["progress"])
+
+
+def read_checkpoint(work: Path) -> dict[str, Any] | None:
+    """The latest checkpoint of a training folder, if any."""
+    path = work / CHECKPOINT
+    return torch.load(path, weights_only=True, map_location="cpu") if path.exists() else None
+
+
+def load_checkpoint(work: Path) -> LlamaForCausalLM:
+    """The model of a training folder's latest checkpoint. Raises InputError if there is none."""
+    state = read_checkpoint(work)
+    if state is None:
+        raise InputError(f"{work} holds no checkpoint; train first.")
+    model = LlamaForCausalLM(LlamaConfig.from_dict(state["config"]))
+    model.load_state_dict(state["model"])
+    return model.eval()
+
+
+def export(work: Path, out: Path) -> None:
+    """Write config, bfloat16 weights and tokenizer to `out`."""
+    model = load_checkpoint(work).to(torch.bfloat16)
+    model.save_pretrained(out, max_shard_size=MAX_SHARD)
+    AutoTokenizer.from_pretrained(work, trust_remote_code=False).save_pretrained(out)

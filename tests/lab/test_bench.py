@@ -12,7 +12,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import make_material
+from specrace.engine.race import explain_difference, make_material
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
 from specrace.lab.figures import summarise
@@ -182,13 +182,14 @@ def test_a_sampling_peer_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_a_difference_is_explained_by_the_rule_that_chose(temperature: float) -> None:
+def test_a_difference_is_explained_by_the_params_that_chose(temperature: float) -> None:
     target = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
     bench = Bench(target, RaceSpec((), max_new_tokens=12, temperature=temperature, seed=4), repetitions=1)
     found = bench.run(prompts(1))[0]
     said = found.runs["vanilla"][0].tokens
-    told = [bench._explain(found.prompt, said, place).best[0] for place in range(12)]
-    assert told == [str(token) for token in said]
+    ids, params = found.prompt.tokens, bench.spec.sampling_params()
+    best = [explain_difference(target, [*ids, *said[:place]], place, params).best[0] for place in range(12)]
+    assert best == [str(token) for token in said]
 
 
 def test_a_prompt_may_have_its_own_length() -> None:

@@ -192,7 +192,7 @@ def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: 
             expected = forced[step.index]
             assert step.emitted == expected.emitted or name == "fusion"
             if limit == 1000:
-                assert (step.tree, step.verdict.path) == (expected.tree, expected.path)
+                assert (step.tree, step.verdict.path) == (expected.tree, expected.verdict.path)
             elif name != "fusion":
                 assert step.tree.tokens == expected.tree.pruned(left - 1).tokens
         assert engine.tokens == output
@@ -366,5 +366,5 @@ def test_a_curve_that_is_none_is_refused(given: tuple[Any, Any]) -> None:
 
 def test_options_are_checked() -> None:
     options: Mapping[str, Any] = {"n": "1"}
-    with pytest.raises(InputError, match=r"trie\.n is 1"):
+    with pytest.raises(InputError, match=r"trie\.n is '1'"):
         ScoredLane.of("trie", options)

@@ -17,8 +17,8 @@ from specrace.tiny import evaluate
 from specrace.tiny import train as training
 from specrace.tiny.__main__ import main
 from specrace.tiny.circuit import circuit_parameters
-from specrace.tiny.export import load_checkpoint
 from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer, opening, read_sources, split_titles
+from specrace.tiny.train import load_checkpoint
 from specrace.tiny.vocabulary import CITATIONS, SEGMENT_MARKERS, prompt_ids
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
