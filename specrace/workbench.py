@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Step
 from specrace.core.settings import SETTINGS
-from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lane
 from specrace.lab.calibrate import load_cached

@@ -19,8 +19,8 @@ import pytest
 
 import specrace
 from specrace.cli import app, main
+from specrace.core.bundled import ASSETS, BUNDLED_MODEL
 from specrace.core.cost_curve import ASSUMED_CPU
-from specrace.core.shipped import ASSETS, BUNDLED_MODEL
 from specrace.core.verify import verify
 from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds

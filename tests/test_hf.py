@@ -25,9 +25,9 @@ from transformers import (
 
 import specrace
 from specrace import hf
+from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.sampling_params import SamplingParams
-from specrace.core.shipped import BUNDLED_MODEL, QUESTIONS
 from specrace.drafters import METHODS
 from specrace.model.draft_model import DraftModel
 from specrace.model.target import Target

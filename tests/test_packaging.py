@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 GENERATE = """
 import specrace, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from specrace.core.shipped import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_MODEL
 tokenizer, model = AutoTokenizer.from_pretrained(BUNDLED_MODEL), AutoModelForCausalLM.from_pretrained(BUNDLED_MODEL)
 ids = tokenizer("Bread rises. Bread rises. Bread", return_tensors="pt").input_ids
 plain = model.generate(ids, max_new_tokens=12, do_sample=False)

@@ -10,13 +10,13 @@ from typing import Any
 
 from specrace.cli.arguments import DEVICES, DEVICES_HELP, MODEL_HELP, Parser, under_torchrun
 from specrace.cli.terminal import complain
+from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
-from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.model.names import resolve
 from specrace.retrieval.documents import read_documents
-from specrace.ui.limits import Limits
 from specrace.ui.serve import DTYPES, serve
+from specrace.ui.visitors import Limits
 
 MAX_THREADS = 1024
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")

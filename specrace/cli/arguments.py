@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from specrace.cli.terminal import complain, console, quiet_model_library
+from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
-from specrace.core.shipped import BUNDLED_MODEL, CORPUS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
 from specrace.model.names import NAMES

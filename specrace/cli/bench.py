@@ -21,10 +21,10 @@ import specrace
 from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
+from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import explained, read_text
 from specrace.core.settings import SETTINGS
-from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult

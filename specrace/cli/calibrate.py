@@ -10,10 +10,10 @@ from rich.table import Table
 
 from specrace.cli.arguments import add_model_arguments
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination, explained
-from specrace.core.shipped import BUNDLED_MODEL
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate

@@ -16,10 +16,10 @@ from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
+from specrace.drafters.fusion_growth import NO_PREDICTION, Growth, Prediction
 from specrace.drafters.fusion_note import Sources, note_draft, note_skipped
-from specrace.drafters.growth import NO_PREDICTION, Growth, Prediction
-from specrace.drafters.payoff import Calibration, CoolDown, step_costs
-from specrace.drafters.sources import NUM_TOP, CorpusRows, Recycled
+from specrace.drafters.fusion_payoff import Calibration, CoolDown, step_costs
+from specrace.drafters.fusion_sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.automaton import NO_MATCH
 from specrace.ngrams.backoff import BackoffModel, Estimate
 from specrace.ngrams.past import PastOutputs

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specrace.core.note import Fact, Note, NoteRow
 from specrace.core.tree import TokenTree
-from specrace.drafters.growth import Growth
-from specrace.drafters.sources import CorpusRows, Recycled
+from specrace.drafters.fusion_growth import Growth
+from specrace.drafters.fusion_sources import CorpusRows, Recycled
 from specrace.ngrams.automaton import MatchState
 from specrace.ngrams.backoff import BackoffModel
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
+from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError, shorten
-from specrace.core.shipped import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specrace.core.shipped import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_MODEL
 
 # A short name and where the model is: a folder that ships, or an id on the Hugging Face hub.
 NAMES: dict[str, str | Path] = {

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.ui import uploads
-from specrace.ui.limits import Visitors
+from specrace.ui.visitors import Visitors
 from specrace.views import audit
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

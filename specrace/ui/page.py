@@ -16,15 +16,15 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, settings, uploads
-from specrace.ui.blocks import Page, upload_routes
+from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
+from specrace.ui.gradio_page import Page, upload_routes
 from specrace.ui.gradio_private import EarlyHead, slow_queue
 from specrace.ui.guard import PagePolicy
-from specrace.ui.helper import Helper
-from specrace.ui.limits import Visitors
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, recording_route, watch_route
+from specrace.ui.visitors import Visitors
 from specrace.ui.worker import Run, Worker
 from specrace.views.colours import hue_number, hue_style
 
@@ -122,7 +122,7 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         font_mono=[mono, "monospace"],
     )
     scripts, head = serve_scripts()
-    helper = worker.helper if worker else Helper()
+    helper = worker.helper if worker else FileReader()
     watch = [watch_route(worker)] if worker else []
     return {
         "theme": theme,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specrace.core.shipped import ASSETS, CORPUS, QUESTIONS, RECORDINGS
+from specrace.core.bundled import ASSETS, CORPUS, QUESTIONS, RECORDINGS
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -36,7 +36,7 @@ FIRST_QUESTIONS = (
 def serve(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
     from specrace.ui.guard import Hosts
-    from specrace.ui.server import Server, ending_on_sigterm, log_discreetly, open_sockets, run
+    from specrace.ui.http_server import Server, ending_on_sigterm, log_discreetly, open_sockets, run
 
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     sockets = open_sockets(host, options.port)
@@ -68,9 +68,9 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
 
     from specrace.ui.gallery import Gallery
     from specrace.ui.guard import Guard
-    from specrace.ui.limits import Limits, Visitors
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
+    from specrace.ui.visitors import Limits, Visitors
     from specrace.ui.worker import Worker
     from specrace.views.audit import read_recording
 

@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
 from specrace.engine.recording import to_json
+from specrace.ui.file_reader import FileReader
 from specrace.ui.guard import RECORDING
-from specrace.ui.helper import Helper
 from specrace.ui.worker import CLOSING, Job, Worker
 from specrace.views.frames import Frame, RaceView, report
 
@@ -80,7 +80,7 @@ def watch_route(worker: Worker) -> Route:
     return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
 
 
-def recording_route(helper: Helper) -> Route:
+def recording_route(helper: FileReader) -> Route:
     """POST a visitor's own recording: the answer is its reel as JSON, or a sentence with status 400."""
 
     async def post(request: Request) -> Response:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started
-from specrace.ui.helper import OUR_FAULT, Helper
+from specrace.ui.file_reader import OUR_FAULT, FileReader
 from specrace.views.reel import reel_json
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Worker:
         self._change = threading.Condition()
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
-        self.helper = Helper()
+        self.helper = FileReader()
         self.status = "Starting"
         self.failure = ""
         self.bench: Workbench | None = None

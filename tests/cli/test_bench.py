@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from specrace.cli.main import main
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.files import write_whole
-from specrace.core.shipped import BUNDLED_MODEL
 from specrace.lab.calibrate import calibrate
 
 NAMES = {

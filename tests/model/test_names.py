@@ -6,7 +6,7 @@ import pytest
 
 from specrace import load_target
 from specrace.cli.app import check, parse
-from specrace.core.shipped import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.names import NAMES, resolve
 
 

@@ -18,8 +18,8 @@ import torch
 
 from specrace import workbench
 from specrace.cli import main as cli
+from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
-from specrace.core.shipped import BUNDLED_MODEL
 from specrace.core.tree import TokenTree
 from specrace.model import loading, tensor_parallel
 from specrace.model.loading import load_target

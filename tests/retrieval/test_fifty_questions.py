@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from specrace.core.bundled import QUESTIONS
 from specrace.core.events import Finished, LaneResult
-from specrace.core.shipped import QUESTIONS
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from specrace.core.bundled import ASSETS
 from specrace.core.events import Finished, Started
-from specrace.core.shipped import ASSETS
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.loading import load_target

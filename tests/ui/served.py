@@ -22,7 +22,7 @@ from specrace.cli import app as front_door
 from specrace.core.events import Event
 from specrace.ui import serve
 from specrace.ui.guard import Hosts
-from specrace.ui.server import Server, open_sockets, run
+from specrace.ui.http_server import Server, open_sockets, run
 from specrace.ui.worker import Worker
 from tests.ui.test_stream import endless
 

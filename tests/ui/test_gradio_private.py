@@ -18,9 +18,9 @@ from starlette.testclient import TestClient
 
 from specrace.ui.gallery import Gallery
 from specrace.ui.gradio_private import QUEUE_PERIOD_S, EarlyHead, slow_queue
-from specrace.ui.limits import Visitors
 from specrace.ui.page import build_replay, mount_options
 from specrace.ui.scripts import STATIC
+from specrace.ui.visitors import Visitors
 
 PAGE = "<!doctype html><html><head><script src=theirs></script></head><body>é <head></body></html>"
 EARLY = '<script type="module" src="early.js"></script>'

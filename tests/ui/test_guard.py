@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from specrace.ui import server
+from specrace.ui import http_server
 from specrace.ui.guard import MAX_BODY, Hosts, page_policy
 from specrace.ui.uploads import MAX_FILES
 from tests.ui.served import LONG_S, Served, serving
@@ -158,7 +158,7 @@ def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
 def test_a_request_that_is_not_sent_to_its_end_is_dropped(
     served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_LIMIT_S", 0.01)
+    monkeypatch.setattr(http_server, "HEAD_LIMIT_S", 0.01)
     with served.connect_raw() as plug:
         plug.sendall(sent)
         while plug.recv(10_000):

@@ -3,7 +3,7 @@ import { button, make, table } from "./dom.js";
 import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { drawMask } from "./mask.js";
-import { PARTS } from "./meanings.js";
+import { PARTS } from "./tooltips.js";
 import { chip, drawChecks, drawNoteRows, drawTrajectory, GROUP_WORDS } from "./notes.js";
 import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 

@@ -2,7 +2,8 @@
 // drafts that come and go never move the text.
 import { make, write } from "./dom.js";
 import { hueOf } from "./lanes.js";
-import { MEANS } from "./meanings.js";
+import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "./tokens.js";
+import { MEANS, describeLane } from "./tooltips.js";
 import { CALM, later, never } from "./motion.js";
 
 const PROPOSED_MS = 70;
@@ -38,7 +39,7 @@ export class Pane {
     this.loops.append(make("span", "more", " repeats itself"));
     this.loops.hidden = true;
     const title = make("h3");
-    this.solo = make("button", "solo", method.title, `${method.summary ?? method.title} Press to see this lane alone.`);
+    this.solo = make("button", "solo", method.title, describeLane(method));
     this.solo.type = "button";
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
@@ -140,7 +141,7 @@ export class Pane {
   writeOwn(text, step) {
     if (!this.body.lastChild) text = text.trimStart();
     const last = this.body.lastChild;
-    if (step !== undefined) this.body.append(this.numbered(make("span", "said", text), step));
+    if (step !== undefined) this.body.append(this.numbered(drawOwn(text), step));
     else if (last?.nodeType === Node.TEXT_NODE) last.appendData(text);
     else this.body.append(text);
   }
@@ -149,7 +150,7 @@ export class Pane {
   writeRun(text, count, step, link) {
     const words = text.trimStart();
     if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
-    const run = make("span", "run", words, `${count} drafted ${count > 1 ? "tokens" : "token"} accepted in one step`);
+    const run = drawAccepted(words, count);
     if (words) this.body.append(this.numbered(run, step));
     if (words && link) link(run);
   }
@@ -205,15 +206,15 @@ export class Pane {
   showProposed(draft) {
     this.label.textContent = `drafted ${draft.drafted}`;
     this.label.dataset.kind = "proposed";
-    this.draft.replaceChildren(make("span", "proposed", (draft.yes + draft.no.join("")).trim()));
+    this.draft.replaceChildren(drawProposed(draft.yes + draft.no.join("")));
   }
 
   showVerdict(draft) {
     const { kind, words } = judgeDraft(draft);
     this.label.dataset.kind = kind;
     this.label.textContent = words;
-    const rejected = draft.no.map((piece) => make("span", "rejected", piece.trim() || "·"));
-    this.draft.replaceChildren(...(draft.yes ? [make("span", "run", draft.yes.trim() || "·")] : []), ...rejected);
+    const rejected = draft.no.map(drawRejected);
+    this.draft.replaceChildren(...(draft.yes ? [drawVerified(draft.yes)] : []), ...rejected);
     this.clearing = later(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
   }
 }

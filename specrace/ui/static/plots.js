@@ -4,7 +4,7 @@ import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "./dom.js";
 import { countOf, percent, shorten } from "./format.js";
 import { hueOf } from "./lanes.js";
-import { PARTS } from "./meanings.js";
+import { PARTS } from "./tooltips.js";
 import { Plot } from "./plot.js";
 
 const DASHES = ["", "7 4", "2 4", "12 4", "9 3 2 3", "4 2"];

@@ -1,7 +1,7 @@
 // The three fastest lanes, once the race is over.
 import { make } from "./dom.js";
 import { hueOf } from "./lanes.js";
-import { MEANS } from "./meanings.js";
+import { MEANS } from "./tooltips.js";
 
 const PODIUM = 3;
 

@@ -1,7 +1,7 @@
 // The table after the race, and why its winner won.
 import { make } from "./dom.js";
 import { seconds } from "./format.js";
-import { MEANS } from "./meanings.js";
+import { MEANS } from "./tooltips.js";
 
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],

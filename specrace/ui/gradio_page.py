@@ -20,9 +20,9 @@ from starlette.routing import Route
 
 from specrace.core.errors import InputError
 from specrace.ui import uploads
+from specrace.ui.file_reader import OUR_FAULT
 from specrace.ui.guard import API, UPLOAD
-from specrace.ui.helper import OUR_FAULT
-from specrace.ui.limits import TooManyError, Visitors
+from specrace.ui.visitors import TooManyError, Visitors
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.ui import limits
-from specrace.ui.limits import Limits, Rate, Visitors, visitor_of
-from specrace.ui.server import Discreet
+from specrace.ui import visitors as visitors_module
+from specrace.ui.http_server import Discreet
+from specrace.ui.visitors import Limits, Rate, Visitors, visitor_of
 from tests.ui.served import LANES, LONG_S, Served, serving
 
 CALL = "/gradio_api/call/v2/race_result"
@@ -37,7 +37,7 @@ def test_a_rate_counts_the_last_period_of_each_visitor() -> None:
 
 
 def test_a_rate_forgets_visitors_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "VISITORS_KEPT", 2)
+    monkeypatch.setattr(visitors_module, "VISITORS_KEPT", 2)
     rate = Rate(1, 60.0, clock=lambda: 0.0)
     assert all(rate.take(name) for name in "abc") and not rate.take("c") and rate.take("a")
 
@@ -88,13 +88,13 @@ def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
 
 
 def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CLAIM_LIMIT_S", 0.0)
+    monkeypatch.setattr(visitors_module, "CLAIM_LIMIT_S", 0.0)
     served.ask("POST", CALL, ASKED)
     assert served.bench.begun.wait(LONG_S) and served.bench.ended.wait(LONG_S)
 
 
 def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RETURN_LIMIT_S", 0.0)
+    monkeypatch.setattr(visitors_module, "RETURN_LIMIT_S", 0.0)
     event = served.ask("POST", CALL, ASKED).json()["event_id"]
     with served.connect_raw() as plug:
         plug.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -111,10 +111,10 @@ def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None
         with visitors.reading("a"):
             return await result
 
-    monkeypatch.setattr(limits, "CLAIM_LIMIT_S", LONG_S)
+    monkeypatch.setattr(visitors_module, "CLAIM_LIMIT_S", LONG_S)
     assert asyncio.run(read()) == "done"
-    monkeypatch.setattr(limits, "CLAIM_LIMIT_S", 0.0)
-    monkeypatch.setattr(limits, "LOOK_S", 0.0)
+    monkeypatch.setattr(visitors_module, "CLAIM_LIMIT_S", 0.0)
+    monkeypatch.setattr(visitors_module, "LOOK_S", 0.0)
     with pytest.raises(InputError, match="Nobody waits"):
         asyncio.run(visitors.wanted("b", asyncio.sleep(LONG_S)))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.ui.server import open_sockets
+from specrace.ui.http_server import open_sockets
 from tests.ui.served import LONG_S, Served
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,8 @@ import pytest
 from starlette.applications import Starlette
 
 from specrace.core.errors import InputError
-from specrace.ui import helper as helping
-from specrace.ui.helper import MAX_WAITING, Helper
+from specrace.ui import file_reader as helping
+from specrace.ui.file_reader import MAX_WAITING, FileReader
 from specrace.ui.stream import recording_route
 from specrace.views.audit import PAGE
 
@@ -27,18 +27,18 @@ LONG_S = 300.0
 
 
 @pytest.fixture(scope="module")
-def helper() -> Iterator[Helper]:
-    found = Helper()
+def helper() -> Iterator[FileReader]:
+    found = FileReader()
     yield found
     found.close()
 
 
-def process_of(helper: Helper) -> Any:
+def process_of(helper: FileReader) -> Any:
     (found,) = [each for each in multiprocessing.active_children() if each is helper._process]
     return found
 
 
-def post(helper: Helper, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
+def post(helper: FileReader, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
     """What the route answers to a page that posts a recording, and leaves once it is sent: status and body."""
     sent: list[dict[str, Any]] = []
     parts = [{"type": "http.request", "body": body, "more_body": False}]
@@ -58,7 +58,7 @@ def post(helper: Helper, body: bytes, *, leaves: bool = False) -> tuple[int, byt
 
 
 def test_nothing_of_a_recording_is_read_in_the_server_s_own_process(
-    helper: Helper, monkeypatch: pytest.MonkeyPatch
+    helper: FileReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever reads it here would hold the interpreter that the lanes need."""
     for name in ("specrace.ui.gallery.open_recording", "specrace.ui.gallery.reel_json", "json.loads"):
@@ -69,7 +69,7 @@ def test_nothing_of_a_recording_is_read_in_the_server_s_own_process(
     assert process_of(helper).pid != os.getpid()
 
 
-def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: Helper) -> None:
+def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: FileReader) -> None:
     assert post(helper, b"hello")[0] == 400
     before = process_of(helper).pid
     status, words = post(helper, b"\xff")
@@ -77,12 +77,12 @@ def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: Helper) -
     assert process_of(helper).pid == before
 
 
-def test_a_recording_that_is_too_large_is_a_sentence(helper: Helper) -> None:
+def test_a_recording_that_is_too_large_is_a_sentence(helper: FileReader) -> None:
     status, words = post(helper, b" " * (PAGE.size + 1))
     assert status == 400 and b"larger than" in words
 
 
-def test_what_takes_too_long_or_is_stopped_is_ended(helper: Helper) -> None:
+def test_what_takes_too_long_or_is_stopped_is_ended(helper: FileReader) -> None:
     content = FILE.read_bytes()
     for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
         with pytest.raises(InputError, match=words):
@@ -92,7 +92,7 @@ def test_what_takes_too_long_or_is_stopped_is_ended(helper: Helper) -> None:
     assert helper.run("recording", "", content).startswith(b'{"kind":"reel"')
 
 
-def test_what_takes_too_much_memory_is_a_sentence(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_much_memory_is_a_sentence(helper: FileReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether Python hears of it, or the system ends the process."""
 
     def die() -> bool:
@@ -110,20 +110,20 @@ def test_what_takes_too_much_memory_is_a_sentence(helper: Helper, monkeypatch: p
     assert (kind, words) == (b"refused", b"This takes too much memory to read; give a smaller file.")
 
 
-def test_a_process_that_died_is_started_again(helper: Helper) -> None:
+def test_a_process_that_died_is_started_again(helper: FileReader) -> None:
     helper.run("recording", "", FILE.read_bytes())
     process_of(helper).kill()
     process_of(helper).join()
     assert helper.run("recording", "", FILE.read_bytes())
 
 
-def test_a_page_that_leaves_ends_its_work(helper: Helper) -> None:
+def test_a_page_that_leaves_ends_its_work(helper: FileReader) -> None:
     status, words = post(helper, b"\n" * 10_000_000 + FILE.read_bytes(), leaves=True)
     assert (status, words) == (400, b"Stopped.")
 
 
 def test_what_waits_is_bounded_and_hears_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = Helper()
+    helper = FileReader()
     leave, entered, stopped = threading.Event(), threading.Event(), threading.Event()
 
     def exchange(*_: Any) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-// What the page's figures mean, and the parts of a step's time.
+// Tooltips: of a lane, of the page's figures, and of the parts of a step's time.
 export const MEANS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
@@ -13,3 +13,8 @@ export const PARTS = [
   ["target_ms", "model", "One forward pass over the whole tree."],
   ["keep_ms", "cache", "Keeping the accepted path in the KV cache."],
 ];
+
+// A lane's tooltip. `summary` is the method's, from the registry in drafters/__init__.py.
+export function describeLane({ title, summary }) {
+  return `${summary ?? title} Press to see this lane alone.`;
+}

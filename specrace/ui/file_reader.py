@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
-from specrace.ui.server import log_discreetly
+from specrace.ui.http_server import log_discreetly
 from specrace.ui.uploads import read_uploads
 
 # Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
@@ -36,7 +36,7 @@ OUR_FAULT = "Something in specrace failed; the server's log says what."
 log = logging.getLogger(__name__)
 
 
-class Helper:
+class FileReader:
     """Runs TASKS one at a time. Its process starts with the first task, and again after it has ended."""
 
     def __init__(self) -> None:
