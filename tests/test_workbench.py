@@ -18,7 +18,7 @@ def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
     target.tokenizer = lambda text, **_: {"input_ids": [target.vocab_size] if "rare" in text else [1]}
     bench = workbench.Workbench(target, [Document("a", "a", "plain"), Document("b", "b", "rare")], None, None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="The documents have token"):
-        bench.counts()
+        _ = bench.tables.counts
 
 
 def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_the_page_lists_it() -> None:
     assert ["Echo", "echo"] in [list(choice) for choice in lanes["choices"]]
     methods = [each["props"]["props"]["methods"] for each in components if "methods" in str(each["props"].get("props"))]
     assert [method["title"] for method in methods[0]][-1] == "Echo" and len(methods[0]) == len(METHODS)
-    assert read_asking("Why?", ["echo", "trie"]).spec.lanes == ("vanilla", "trie", "echo")
+    assert read_asking("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
 
 
 def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
