@@ -92,7 +92,15 @@ _ALL = (
     Setting("max_new_tokens", 160, "New tokens", "The longest answer.", 1, 4096, shared_high=512, link="tokens"),
     Setting("passages", 4, "Passages", "Put in the prompt.", 1, 12, link="passages"),
     Setting(
-        "num_draft", None, "Draft tokens", "The most in a step; auto: by cost curve.", 0, 1024, None, 128, link="draft"
+        "num_draft",
+        None,
+        "Draft tokens",
+        "The most in a step; auto is what pays on this machine.",
+        0,
+        1024,
+        None,
+        128,
+        link="draft",
     ),
     Setting("temperature", 0.0, "Temperature", "0 is greedy.", 0.0, 10.0, None, 2.0, step=0.05, link="temperature"),
     Setting("top_p", 1.0, "Top-p", "The share of choices kept.", 1e-9, 1.0, shared_low=0.05, step=0.05, link="top_p"),
