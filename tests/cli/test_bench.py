@@ -63,7 +63,7 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     code, out, err = run(
         capsys, "--prompts", str(prompts), "--peers", "transformers,transformers-pld", "--repetitions", "1",
-        "--max-new-tokens", "24", "--json", "--out", str(tmp_path / "out"),
+        "--max-new-tokens", "8", "--json", "--out", str(tmp_path / "out"),
     )  # fmt: skip
     assert (code, err) == (0, "")
     found: dict[str, Any] = json.loads(out)

@@ -52,6 +52,8 @@ def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:
     before = target.peak_memory()
     if before is None:
         pytest.skip("this system tells no peak")
-    block = torch.ones(1 << 24)
-    after = target.peak_memory()
-    assert after is not None and after - before > block.numel() * 4 * 0.8
+    # One block need not show: the system may take other pages of this process meanwhile.
+    blocks: list[torch.Tensor] = []
+    while len(blocks) < 16 and (target.peak_memory() or 0) - before < 0.8 * 4 * (1 << 24):
+        blocks.append(torch.ones(1 << 24))
+    assert blocks and (target.peak_memory() or 0) - before >= 0.8 * 4 * (1 << 24)

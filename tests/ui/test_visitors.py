@@ -176,4 +176,4 @@ def test_a_logged_failure_names_its_types_and_its_place() -> None:
     except KeyError as error:
         told = Discreet().formatException((type(error), error, error.__traceback__))
     assert SECRET not in told
-    assert told.index("ValueError") < told.index("KeyError") and "test_limits.py" in told
+    assert told.index("ValueError") < told.index("KeyError") and "test_visitors.py" in told
