@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from functools import partial
@@ -11,30 +10,21 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi, try_to_load_from_cache
-from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
-from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError, shorten
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.model.draft_model import DraftModel, check_vocabulary
-from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
-from specrace.model.kv import KVStore
 from specrace.model.names import resolve
-from specrace.model.packed import fits_twice
-from specrace.model.scorer import DTYPES
+from specrace.model.products import round_weights
+from specrace.model.replays import TOLERANCE, gap, record
+from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
-from specrace.model.traced import TracedForward, run_tree
-
-# Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
-_SELF_CHECK_TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
-_LONGEST_REASON = 80
-_log = logging.getLogger(__name__)
 
 
 def load_target(
@@ -52,7 +42,8 @@ def load_target(
 
     `device` is "cpu", "cuda", "cuda:1", or "auto": the GPU or CPU that there is, and of several GPUs all, with the
     layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
-    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said. `draft_model` is the path or hub id of a smaller
+    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said; "int8" rounds a model of the Llama family to
+    weights of 8 bits, on a CPU. `draft_model` is the path or hub id of a smaller
     one for the lane draft-model; the bundled model has one of its own. Forwards are recorded and replayed where the
     model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
     `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
@@ -75,6 +66,8 @@ def load_target(
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
     if graphs and followers is None:
         record(target)
+    if target.int8 and graphs and target.traced is None:
+        raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
     return target
 
 
@@ -104,11 +97,13 @@ def _load(
         ) from error
     if followers is not None:
         return LeadingTarget(model, tokenizer, label, followers)
+    if dtype == INT8:
+        round_weights(model)
     if device_map is None:
         model.to(device)
     else:
         settle_map(model, label)
-    return Target(model, tokenizer, label)
+    return Target(model, tokenizer, label, int8=dtype == INT8)
 
 
 def load_draft_model(name: str | Path, target: Target) -> DraftModel:
@@ -123,8 +118,10 @@ def load_draft_model(name: str | Path, target: Target) -> DraftModel:
 
 def check_device(device: str, dtype: str | None) -> None:
     """Raises InputError for a device or a dtype that there is not."""
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join(DTYPES)}.")
+    if dtype is not None and dtype not in (*DTYPES, INT8):
+        raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
+    if dtype == INT8 and device != "cpu":
+        raise InputError("int8 weights are for one CPU; use --device cpu, or --dtype bfloat16.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -160,7 +157,7 @@ def _load_parts(
     else:
         model, told = AutoModelForCausalLM.from_pretrained(
             name,
-            dtype=DTYPES[dtype],
+            dtype=DTYPES.get(dtype, torch.float32),
             attn_implementation=attention,
             device_map=device_map,
             local_files_only=local,
@@ -170,98 +167,6 @@ def _load_parts(
         )
     check_weights(told, str(name))
     return model, tokenizer
-
-
-def record(target: Target) -> None:
-    """Let the target replay recorded forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU.
-
-    Neither follows a model from one device to the next, so on several it stays eager.
-    """
-    if target.layer_devices:
-        return
-    if target.device.type == "cuda":
-        record_graphs(target, CudaRecorder(target.device))
-    else:
-        trace_forwards(target)
-
-
-def record_graphs(target: Target, recorder: Recorder) -> None:
-    """Let the target's sessions replay recorded forwards; leave it eager, and say why, where the model cannot be
-    recorded, or where a replay does not score as the eager forward does.
-    """
-    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
-    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
-    try:
-        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
-        replayed = pooled.logits(tree)
-        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
-        gap = float("nan") if replayed is None else _gap(replayed, eager)
-        _check_gap(gap, target.dtype)
-    except (RuntimeError, ValueError) as error:
-        _stay_eager(target, "no graphs", error)
-        return
-    pooled.release()
-    target.graphs = pool
-
-
-@torch.inference_mode()
-def trace_forwards(target: Target, packed: bool | None = None) -> None:
-    """Let the target replay its forward as TorchScript, with weights packed for a few rows where there is memory for
-    that (`packed` None); leave it eager, and say why, where the model cannot be traced or does not score so as it does
-    eagerly.
-    """
-    store = target.prefill(_check_tokens(target, 9)).store.clone(64)
-    ways = (True, False) if packed is None and fits_twice(target.model) else (bool(packed),)
-    for way in ways:
-        try:
-            traced = TracedForward(target.model, store, target.dtype, packed=way)
-            _check_gap(_replay_gap(target, traced, store), target.dtype)
-        # Tracing runs any model's own Python on stand-ins, so it may raise anything; then the model stays as it is.
-        except Exception as error:
-            _stay_eager(target, "not packed" if way else "not traced", error)
-        else:
-            target.traced, target.eager_because = traced, ""
-            return
-
-
-def _stay_eager(target: Target, what: str, error: Exception) -> None:
-    """Keep the reason in one short line: what is shown is no place for a library's whole message."""
-    lines = str(error).strip().splitlines()
-    reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
-    target.eager_because = f"{what}: {shorten(reason, _LONGEST_REASON)}"
-    # No warning: a handler that nobody set up would print it, and `engine` tells.
-    _log.info("%s: %s", target.name, target.eager_because)
-
-
-def _check_gap(gap: float, dtype: torch.dtype) -> None:
-    """Raises ValueError where a replay is further from the eager forward than rounding explains."""
-    if not gap <= _SELF_CHECK_TOLERANCE[dtype]:
-        raise ValueError(f"a replay differs from the eager forward by {gap:.2g}")
-
-
-def _replay_gap(target: Target, traced: TracedForward, store: KVStore) -> float:
-    """How far logits and cache are from the eager ones at most, for trees of several sizes behind several prefixes."""
-    tokens = _check_tokens(target, 12)
-    gaps = []
-    for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
-        tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
-        eager, replayed = store.clone(64), store.clone(64)
-        eager.length = replayed.length = length
-        inputs = target.inputs(rows)
-        inputs.fill(tree, length)
-        assert eager.data is not None and replayed.data is not None
-        expected = run_tree(target.model, eager, inputs.tensors, length + rows)
-        found = traced(inputs.tensors, replayed.data[..., : length + rows, :])
-        gaps += [_gap(found, expected.float()), _gap(replayed.data, eager.data.float())]
-    # Unlike Python's own maximum it is not a number where one of them is not.
-    return float(torch.tensor(gaps).max())
-
-
-def _check_tokens(target: Target, count: int) -> list[int]:
-    """Tokens to try a model on, without a repetition if it has so many: equal siblings make no tree."""
-    order = torch.randperm(target.vocab_size, generator=torch.Generator().manual_seed(0)).tolist()
-    tokens: list[int] = (order * count)[:count]
-    return tokens
 
 
 def _is_cached(name: str) -> bool:
@@ -303,18 +208,13 @@ def check_trees(target: Target) -> None:
         second = target.logits(store, TokenTree.chain(tokens[8]))[0]
         path = [*tokens[:3], *(tree.tokens[node] for node in tree.path_to(branch[-1]))]
         plain = target.plain_logits([*path, tokens[8]]).float()
-        worst = max(_gap(first, plain[-2]), _gap(second, plain[-1]))
+        worst = max(gap(first, plain[-2]), gap(second, plain[-1]))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
         raise InputError(
             f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
         ) from error
-    if not worst <= _SELF_CHECK_TOLERANCE[target.dtype]:
+    if not worst <= TOLERANCE[target.dtype]:
         raise InputError(
             f"{target.name} does not score a tree of drafts as it decodes (its logits differ by {worst:.2g}); "
             "choose a decoder-only model with full attention."
         )
-
-
-def _gap(logits: Tensor, expected: Tensor) -> float:
-    """Largest difference, relative to the spread of the expected logits."""
-    return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))

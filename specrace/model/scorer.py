@@ -19,6 +19,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.device_map import distinct, layer_devices
+from specrace.model.fused import FusedForward
 from specrace.model.graphs import GraphedStore, GraphPool
 from specrace.model.kv import KVStore, Prefix
 from specrace.model.limits import max_context
@@ -27,6 +28,8 @@ from specrace.model.traced import TracedForward, run_tree
 from specrace.model.tree_inputs import TreeInputs
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Weights of 8 bits; everything else is float32.
+INT8 = "int8"
 # The row counts of graphs by default.
 _ROWS = row_counts(65)
 
@@ -56,11 +59,11 @@ class Scorer:
         self._on_gpu = self.device.type == "cuda"
         accepted = inspect.signature(model.forward).parameters
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        # A CPU's attention is slow for a single 16-bit row: two, one of them inert, cost a quarter less.
-        self._least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
+        # The library's attention is slow for a single 16-bit row on a CPU: two, one inert, cost a quarter less.
+        self.least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
-        self.traced: TracedForward | None = None
+        self.traced: TracedForward | FusedForward | None = None
         self.eager_because = "on several devices" if self.layer_devices else ""
 
     @torch.inference_mode()
@@ -91,10 +94,13 @@ class Scorer:
     def read(self, store: KVStore, tokens: Sequence[int]) -> None:
         """Fill an empty `store` with `tokens` in one forward and commit them; for callers in inference mode."""
         ids = torch.tensor([tokens], device=self.device)
-        positions = torch.arange(len(tokens), device=self.device)[None]
-        self.model(
-            input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
-        )
+        if isinstance(self.traced, FusedForward) and self.traced.reads:
+            self.traced.read(ids, store)
+        else:
+            positions = torch.arange(len(tokens), device=self.device)[None]
+            self.model(
+                input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
+            )
         store.commit(len(tokens))
 
     @torch.inference_mode()
@@ -119,7 +125,7 @@ class Scorer:
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
             return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows), sampler, num_top)
-        store = prefix.store.clone(prefix.store.length + room + self._least_rows - 1)
+        store = prefix.store.clone(prefix.store.length + room + self.least_rows - 1)
         return Session(self, store, sampler, num_top)
 
     @torch.inference_mode()
@@ -132,7 +138,7 @@ class Scorer:
         size, base = len(tree), store.length
         store.check_room(size)
         # Padding only saves time: without room for it the tree runs as it is.
-        inputs = self.inputs(min(max(size, self._least_rows), store.capacity - base))
+        inputs = self.inputs(min(max(size, self.least_rows), store.capacity - base))
         inputs.fill(tree, base)
         return self.forward(store, inputs, base + inputs.rows)[:size]
 

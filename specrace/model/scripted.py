@@ -20,7 +20,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.model.device_map import one_device
 from specrace.model.kv import Prefix
-from specrace.model.loading import check_device, record
+from specrace.model.loading import check_device
+from specrace.model.replays import record
 from specrace.model.scorer import DTYPES, Session
 from specrace.model.target import Target
 

@@ -19,17 +19,19 @@ from specrace.model.limits import eos_ids
 from specrace.model.machine import peak_memory, reset_peak_memory
 from specrace.model.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from specrace.model.sampling import Sampler
-from specrace.model.scorer import Scorer
+from specrace.model.scorer import INT8, Scorer
 
 
 class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps a draft model.
 
-    `drafting` is the draft model, or loads it at its first use.
+    `drafting` is the draft model, or loads it at its first use. `int8` says that the model's weights were rounded to 8
+    bits; forwards keep them so.
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
+    def __init__(self, model: Any, tokenizer: Any = None, name: str = "", *, int8: bool = False) -> None:
         super().__init__(model, tokenizer, name)
+        self.int8 = int8
         self.eos_ids = eos_ids(model, tokenizer)
         self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None
         self.threads = 1 if self.device.type == "cuda" else torch.get_num_threads()
@@ -96,7 +98,7 @@ class Target(Scorer):
         return {
             "model": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": INT8 if self.int8 else str(self.dtype).removeprefix("torch."),
             "device": device_names(self.devices),
             "graphs": self.graphs is not None,
             "engine": self.engine,
@@ -116,7 +118,8 @@ class Target(Scorer):
         With several devices, on the first: a step visits them in turn, so their bandwidths do not add up.
         """
         kv = token_bytes(self.config, self.dtype.itemsize)
-        return Roofline(weight_bytes(self.model), kv, copy_bandwidth(self.device))
+        weights = weight_bytes(self.model) // (self.dtype.itemsize if self.int8 else 1)
+        return Roofline(weights, kv, copy_bandwidth(self.device))
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
         """Time in which the device copies the bytes that a step of `rows` rows after `columns` cached tokens moves."""

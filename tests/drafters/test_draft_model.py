@@ -24,7 +24,8 @@ from specrace.engine.race import generate, make_lane, race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.model.draft_model import GROWTH, DraftModel
-from specrace.model.loading import load_draft_model, load_target, trace_forwards
+from specrace.model.loading import load_draft_model, load_target
+from specrace.model.replays import trace_forwards
 from specrace.model.sampling import warp
 from specrace.model.target import Target
 from specrace.views.frames import report

@@ -20,7 +20,7 @@ from specrace.drafters import METHODS, Drafter
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model.kv import Prefix
-from specrace.model.loading import trace_forwards
+from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from tests.parts import (
     ARCHITECTURES,

@@ -19,7 +19,7 @@ from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.draft_model import DraftModel
-from specrace.model.loading import trace_forwards
+from specrace.model.replays import trace_forwards
 from specrace.model.sampling import warp
 from specrace.model.target import Target
 from specrace.views.frames import RaceView, final_badge

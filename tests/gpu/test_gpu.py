@@ -15,7 +15,7 @@ from specrace.drafters import METHODS
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
 from specrace.model.graphs import CudaRecorder
-from specrace.model.loading import record_graphs
+from specrace.model.replays import record_graphs
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 

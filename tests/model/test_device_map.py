@@ -21,7 +21,8 @@ from specrace.hf import custom_generate
 from specrace.model import device_map, loading
 from specrace.model.draft_model import DraftModel
 from specrace.model.kv import KVStore
-from specrace.model.loading import load_target, record
+from specrace.model.loading import load_target
+from specrace.model.replays import record
 from specrace.model.target import Target
 from tests.model.placed import FIRST, SECOND, TwoDevices, spread_model
 from tests.parts import ARCHITECTURES, CopyingModel, random_prompt, random_tree, tiny_model, tiny_target

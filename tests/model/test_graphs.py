@@ -23,7 +23,7 @@ from specrace.lab.bench import Bench, BenchPrompt
 from specrace.model.draft_model import DraftModel
 from specrace.model.graphs import COLUMN_STEP
 from specrace.model.kv import KVStore
-from specrace.model.loading import record_graphs
+from specrace.model.replays import record_graphs
 from specrace.model.scorer import GraphedSession
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs

@@ -20,7 +20,7 @@ from specrace.lab.bench import Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.score import forced_steps
 from specrace.model.graphs import COLUMN_STEP
-from specrace.model.loading import record_graphs
+from specrace.model.replays import record_graphs
 from specrace.model.scripted import SHAPES, ScriptedTarget, load_scripted, make_config
 from tests.model.test_graphs import Double
 

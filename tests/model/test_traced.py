@@ -24,8 +24,9 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.peers import make_peers
 from specrace.model import packed
-from specrace.model.loading import load_target, trace_forwards
+from specrace.model.loading import load_target
 from specrace.model.packed import PackedLinear, pack_linears
+from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from specrace.model.traced import twin
 from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
@@ -36,7 +37,7 @@ PACKED = [False, True]
 def traced(name: str, *, packed: bool = False, **changes: Any) -> Target:
     """A small target whose forwards are replayed."""
     target = tiny_target(name, **changes)
-    trace_forwards(target, packed=packed)
+    trace_forwards(target, packed=packed, fused=False)
     assert target.describe()["engine"] == ("TorchScript, packed weights" if packed else "TorchScript")
     return target
 
@@ -84,7 +85,7 @@ def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_in_16_bits_plain_weights_are_replayed_to_the_bit(dtype: torch.dtype) -> None:
     eager, replayed = (Target(tiny_model("llama").to(dtype), name="llama") for _ in range(2))
-    trace_forwards(replayed, packed=False)
+    trace_forwards(replayed, packed=False, fused=False)
     assert replayed.traced is not None
     prompt = [3, 4, 5, 6, 7]
     for size in (1, 2, 9):
@@ -173,7 +174,7 @@ def test_a_dropped_target_frees_its_weights(packed: bool) -> None:
 
 
 def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
-    assert load_target().engine.startswith("TorchScript")
+    assert load_target().engine.startswith("fused TorchScript")
     assert load_target(graphs=False).engine == "eager"
 
 
@@ -197,6 +198,7 @@ def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
         raise error
 
     monkeypatch.setattr(torch._C, "_create_graph_by_tracing", gone)
+    monkeypatch.setattr(torch.jit, "script", gone)
     caplog.set_level(logging.INFO, "specrace")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -221,7 +223,7 @@ def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pyt
     packed._kernel.cache_clear()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        trace_forwards(target := tiny_target("llama"), packed=True)
+        trace_forwards(target := tiny_target("llama"), packed=True, fused=False)
     assert not warned and target.engine == "TorchScript, packed weights"
 
 
@@ -275,7 +277,7 @@ def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatc
         told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
         monkeypatch.setattr(packed, "_MEMORY", told)
         target = tiny_target("llama")
-        trace_forwards(target)
+        trace_forwards(target, fused=False)
         engines.append(target.engine)
     assert engines == ["TorchScript, packed weights", "TorchScript"]
 
@@ -286,5 +288,5 @@ def test_where_there_is_no_kernel_weights_stay_plain(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(packed, "PackedLinear", missing)
     target = tiny_target("llama")
-    trace_forwards(target)
+    trace_forwards(target, fused=False)
     assert target.engine == "TorchScript"

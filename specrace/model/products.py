@@ -1,0 +1,110 @@
+"""Linear layers for a script of a model's forward, each from a weight [out, in] and a bias.
+
+All take rows [N, in] to [N, out]; a row's result does not depend on the other rows but for rounding.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+# Rows for which oneDNN's layout of a weight is chosen; of 1 to 64 none was better.
+_LAYOUT_ROWS = 16
+# Up to so many rows, a product of 16-bit weights beats one of their float32 copies, made for each product.
+_FEW_ROWS = 3
+# Of a digit: two products of 0 to 128 with a signed byte fit into the 16 bits in which AVX2 adds them.
+_BASE = 128.0
+
+
+class PlainProduct(nn.Module):
+    """torch's own."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight.detach(), bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return nn.functional.linear(rows, self.weight, self.bias)
+
+
+class PackedProduct(nn.Module):
+    """oneDNN's, with a reordered copy of the weight. Raises RuntimeError where there is no kernel for it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        # Neither parameter nor buffer: the layout is opaque, and no state dict could hold it.
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _LAYOUT_ROWS)
+        self.bias = bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return found
+
+
+class WidenedProduct(nn.Module):
+    """For processors without 16-bit arithmetic: more than a few rows are multiplied in float32."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight.detach(), bias
+        self.few: int = _FEW_ROWS
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if rows.size(0) <= self.few:
+            return nn.functional.linear(rows, self.weight, self.bias)
+        wide = torch.mm(rows.float(), self.weight.float().t()).to(rows.dtype)
+        bias = self.bias
+        return wide if bias is None else wide + bias
+
+
+class Int8Product(nn.Module):
+    """FBGEMM's, with weights of 8 bits and a scale for each output channel.
+
+    A row is a scale of its own times a number of three digits, each of 7 bits, so it takes three rows of the integer
+    product, whose sums are exact. One digit is what torch's dynamic quantisation takes, with one scale for all rows:
+    rows would change one another, and a lane would print another text than vanilla.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        scales, steps = quantized(weight.detach())
+        zeros = torch.zeros(len(scales), dtype=torch.int64)
+        with warnings.catch_warnings():
+            # Tensors of this kind are to leave torch; without them no weight is packed.
+            warnings.simplefilter("ignore")
+            packable = torch._make_per_channel_quantized_tensor(steps.to(torch.int8), scales[:, 0].double(), zeros, 0)
+            self.packed = torch.ops.quantized.linear_prepack(packable, None)
+        self.bias = bias
+        self.smallest = torch.tensor(1e-30)
+        self.powers = torch.tensor([1.0, _BASE, _BASE**2])[:, None, None]
+        self.base: float = _BASE
+
+    def forward(self, rows: Tensor) -> Tensor:
+        largest = torch.linalg.vector_norm(rows, float("inf"), [1], True)
+        scale = torch.add(self.smallest, largest, alpha=2.0 / (self.base - 2.0))
+        rounded = (rows / scale * self.powers).round()
+        digits = torch.cat([rounded[:1], torch.add(rounded[1:], rounded[:-1], alpha=-self.base)])
+        # The product makes bytes of the digits, from 0 to 128, by a scale of 1 and a zero point of 64.
+        sums = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            digits.flatten(0, 1), 1.0, 64, self.packed
+        )
+        first, second, third = sums.chunk(3)
+        found: Tensor = first.add(second, alpha=1.0 / self.base).add(third, alpha=1.0 / self.base**2) * scale
+        bias = self.bias
+        return found if bias is None else found + bias
+
+
+def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(scales [out, 1], whole numbers from -127 to 127 [out, in]) whose product is near `weight`."""
+    scales = weight.float().abs().amax(1, keepdim=True).clamp_min(1e-30) / 127.0
+    return scales, (weight.float() / scales).round()
+
+
+@torch.no_grad()
+def round_weights(model: nn.Module) -> None:
+    """Round the linear layers' weights to 8 bits, in place: what `Int8Product` computes with."""
+    for layer in {each.weight: each for each in model.modules() if type(each) is nn.Linear}.values():
+        scales, steps = quantized(layer.weight)
+        layer.weight.copy_(scales * steps)

@@ -1,0 +1,143 @@
+"""Replays: a target's forward recorded once and run without Python, checked against the eager one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specrace.core.cost_curve import row_counts
+from specrace.core.errors import shorten
+from specrace.core.tree import TokenTree
+from specrace.model.fused import FusedForward
+from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
+from specrace.model.kv import KVStore
+from specrace.model.packed import fits_twice
+from specrace.model.products import Int8Product, PackedProduct, PlainProduct, WidenedProduct
+from specrace.model.target import Target
+from specrace.model.traced import TracedForward, run_tree
+
+# Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
+TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+_LONGEST_REASON = 80
+_log = logging.getLogger(__name__)
+
+
+def record(target: Target) -> None:
+    """Let the target replay recorded forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU.
+
+    Neither follows a model from one device to the next, so on several it stays eager.
+    """
+    if target.layer_devices:
+        return
+    if target.device.type == "cuda":
+        record_graphs(target, CudaRecorder(target.device))
+    else:
+        trace_forwards(target)
+
+
+def record_graphs(target: Target, recorder: Recorder) -> None:
+    """Let the target's sessions replay recorded forwards; leave it eager, and say why, where the model cannot be
+    recorded, or where a replay does not score as the eager forward does.
+    """
+    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
+    tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
+    try:
+        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
+        replayed = pooled.logits(tree)
+        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
+        _check_gap(float("nan") if replayed is None else gap(replayed, eager), target.dtype)
+    except (RuntimeError, ValueError) as error:
+        _stay_eager(target, "no graphs", error)
+        return
+    pooled.release()
+    target.graphs = pool
+
+
+@torch.inference_mode()
+def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = True) -> None:
+    """Let the target replay its forward as TorchScript: in few operations where its family is known and `fused` is
+    true, and with weights packed for a few rows where there is memory for that (`packed` None).
+
+    The first way that scores as the model does eagerly is taken; with none the target stays eager, and says why.
+    """
+    store = target.prefill(_check_tokens(target, 9)).store.clone(64)
+    for what, make in _ways(target, store, packed, fused):
+        try:
+            replayed = make()
+            _check_gap(_replay_gap(target, replayed, store), target.dtype)
+        # Tracing runs any model's own Python on stand-ins, so it may raise anything; then the model stays as it is.
+        except Exception as error:
+            _stay_eager(target, what, error)
+        else:
+            target.traced, target.eager_because = replayed, ""
+            if isinstance(replayed, FusedForward):
+                target.least_rows = 1
+            return
+
+
+def _ways(target: Target, store: KVStore, packed: bool | None, fused: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Ways to replay a forward, the best first, each with what it is not where it fails."""
+    model = target.model
+    if target.int8:
+        yield "not in int8", partial(FusedForward, model, Int8Product, "fused TorchScript, int8 weights", reads=False)
+        return
+    pack = (True, False) if packed is None and fits_twice(model) else (bool(packed),)
+    for way in pack if fused else ():
+        if way:
+            yield "not fused", partial(FusedForward, model, PackedProduct, "fused TorchScript, packed weights")
+        else:
+            product = PlainProduct if target.dtype == torch.float32 else WidenedProduct
+            yield "not fused", partial(FusedForward, model, product, "fused TorchScript")
+    for way in pack:
+        what = "not packed" if way else "not traced"
+        yield what, partial(TracedForward, model, store, target.dtype, packed=way)
+
+
+def _stay_eager(target: Target, what: str, error: Exception) -> None:
+    """Keep the reason in one short line: what is shown is no place for a library's whole message."""
+    lines = str(error).strip().splitlines()
+    reason = f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+    target.eager_because = f"{what}: {shorten(reason, _LONGEST_REASON)}"
+    # No warning: a handler that nobody set up would print it, and `engine` tells.
+    _log.info("%s: %s", target.name, target.eager_because)
+
+
+def _check_gap(found: float, dtype: torch.dtype) -> None:
+    """Raises ValueError where a replay is further from the eager forward than rounding explains."""
+    if not found <= TOLERANCE[dtype]:
+        raise ValueError(f"a replay differs from the eager forward by {found:.2g}")
+
+
+def _replay_gap(target: Target, traced: TracedForward | FusedForward, store: KVStore) -> float:
+    """How far logits and cache are from the eager ones at most, for trees of several sizes behind several prefixes."""
+    tokens = _check_tokens(target, 12)
+    gaps = []
+    for rows, length in ((1, 8), (1, 3), (2, 7), (12, 5)):
+        tree = TokenTree(tuple(tokens[:rows]), (-1, *(max(0, node - 2) for node in range(1, rows))))
+        eager, replayed = store.clone(64), store.clone(64)
+        eager.length = replayed.length = length
+        inputs = target.inputs(rows)
+        inputs.fill(tree, length)
+        assert eager.data is not None and replayed.data is not None
+        expected = run_tree(target.model, eager, inputs.tensors, length + rows)
+        found = traced(inputs.tensors, replayed.data[..., : length + rows, :])
+        gaps += [gap(found, expected.float()), gap(replayed.data, eager.data.float())]
+    # Unlike Python's own maximum it is not a number where one of them is not.
+    return float(torch.tensor(gaps).max())
+
+
+def _check_tokens(target: Target, count: int) -> list[int]:
+    """Tokens to try a model on, without a repetition if it has so many: equal siblings make no tree."""
+    order = torch.randperm(target.vocab_size, generator=torch.Generator().manual_seed(0)).tolist()
+    tokens: list[int] = (order * count)[:count]
+    return tokens
+
+
+def gap(logits: Tensor, expected: Tensor) -> float:
+    """Largest difference of logits, relative to the spread of the expected logits."""
+    return float((logits.float() - expected).abs().max() / expected.std().clamp_min(1e-6))

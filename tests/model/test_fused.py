@@ -1,0 +1,192 @@
+"""The fused forward of the Llama family, with each kind of product: it scores as the model's own modules do."""
+
+from __future__ import annotations
+
+import gc
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.errors import InputError
+from specrace.core.events import Finished
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.model.fused import FusedForward
+from specrace.model.loading import load_target
+from specrace.model.products import Int8Product, PackedProduct, PlainProduct, WidenedProduct, quantized, round_weights
+from specrace.model.replays import trace_forwards
+from specrace.model.target import Target
+from tests.parts import VOCAB, random_prompt, random_tree, tiny_model, tiny_target
+
+FAMILY = ("llama", "qwen2", "qwen3", "mistral")
+KINDS = {
+    "plain": "fused TorchScript",
+    "packed": "fused TorchScript, packed weights",
+    "int8": "fused TorchScript, int8 weights",
+}
+
+
+@cache
+def fused(name: str, kind: str = "plain") -> Target:
+    """A small target that runs the fused forward."""
+    model = tiny_model(name)
+    if kind == "int8":
+        round_weights(model)
+    target = Target(model, name=name, int8=kind == "int8")
+    trace_forwards(target, packed=kind == "packed")
+    assert target.engine == KINDS[kind]
+    return target
+
+
+@cache
+def eager(name: str, kind: str = "plain") -> Target:
+    """The same weights, run by the library's modules."""
+    model = tiny_model(name)
+    if kind == "int8":
+        round_weights(model)
+    return Target(model, name=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FAMILY)
+def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> None:
+    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
+    target, plain = fused(name, kind), eager(name, kind)
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+    for step in range(12):
+        tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
+        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
+        assert found.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-3)
+        path = tree.path_to(chance.randrange(len(tree)))
+        own.keep(path)
+        theirs.keep(path)
+        assert own.data is not None and theirs.data is not None
+        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
+        torch.testing.assert_close(*caches, rtol=1e-4, atol=2e-3)
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_lane_prints_vanillas_text(kind: str, temperature: float) -> None:
+    lanes = tuple(name for name, method in METHODS.items() if not method.needs_draft_model)
+    spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
+    for name in ("llama", "qwen3"):
+        events = list(race(fused(name, kind), random_prompt(random.Random(3)), spec))
+        assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_a_prompt_fills_the_cache_as_the_librarys_modules_do(count: int) -> None:
+    prompt = [random.Random(count).randrange(VOCAB) for _ in range(count + 1)]
+    found, expected = (target.prefill(prompt).store for target in (fused("qwen2"), eager("qwen2")))
+    assert found.length == expected.length == count and found.data is not None and expected.data is not None
+    torch.testing.assert_close(found.data, expected.data, rtol=1e-4, atol=1e-4)
+
+
+def test_the_bundled_model_in_int8_races_with_its_own_text() -> None:
+    target = load_target(BUNDLED_MODEL, dtype="int8")
+    about = target.describe()
+    assert (about["dtype"], about["engine"]) == ("int8", KINDS["int8"])
+    assert target.roofline.weight_bytes * 4 <= load_target(BUNDLED_MODEL).roofline.weight_bytes
+    prompt = target.tokenizer("What is a trie, and what is a trie built from?")["input_ids"]
+    events = list(race(target, prompt, RaceSpec(("trie", "lookahead", "fusion"), max_new_tokens=60)))
+    assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> None:
+    tiny_model("gpt2").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family.*use --dtype float32"):
+        load_target(tmp_path, dtype="int8")
+    with pytest.raises(InputError, match="int8 weights are for one CPU"):
+        load_target(BUNDLED_MODEL, dtype="int8", device="auto")
+
+
+@pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"layer_types": ["full_attention", "sliding_attention"]}])
+def test_a_model_with_other_layers_is_left_to_the_trace(changes: dict[str, Any]) -> None:
+    model = tiny_model("llama")
+    for name, value in changes.items():
+        setattr(model.config, name, value)
+    with pytest.raises(ValueError, match="not those of the Llama family"):
+        FusedForward(model, PlainProduct, "")
+
+
+def test_a_dropped_target_frees_its_weights() -> None:
+    target = tiny_target("llama")
+    trace_forwards(target, packed=False)
+    target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
+    weights = [StorageWeakRef(each.untyped_storage()) for each in target.model.parameters()]
+    assert not any(each.expired() for each in weights)
+    del target
+    gc.collect()
+    assert all(each.expired() for each in weights)
+
+
+# Products.
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", [PlainProduct, PackedProduct, Int8Product])
+def test_a_product_is_the_linear_layer(kind: Any, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(48, 80, bias=bias)
+    round_weights(layer)
+    own = torch.jit.script(kind(layer.weight, layer.bias))
+    for rows in (1, 2, 3, 16, 33, 70):
+        # Rows of any size, and one with a value far above the others, as language models have.
+        given = torch.randn(rows, 48) * 10.0 ** torch.randint(-3, 4, (rows, 1))
+        given[0, 7] *= 500.0
+        with torch.inference_mode():
+            found, expected = own(given), layer(given)
+        scale = given.abs().amax(1, keepdim=True)
+        torch.testing.assert_close(found / scale, expected / scale, rtol=1e-5, atol=2e-5)
+
+
+def test_no_row_of_an_int8_product_depends_on_the_others() -> None:
+    torch.manual_seed(0)
+    own, given = Int8Product(torch.randn(70, 48), None), torch.randn(40, 48)
+    given[5] *= 1000.0
+    with torch.inference_mode():
+        together, alone = own(given), torch.cat([own(row[None]) for row in given])
+    assert torch.equal(together, alone)
+
+
+def test_zero_rows_and_zero_channels_stay_zero_in_int8() -> None:
+    weight = torch.randn(8, 16)
+    weight[3] = 0.0
+    with torch.inference_mode():
+        found = Int8Product(weight, None)(torch.zeros(2, 16)), Int8Product(weight, None)(torch.ones(2, 16))
+    assert not found[0].any() and not found[1][:, 3].any() and found[1].isfinite().all()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 40])
+def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) -> None:
+    torch.manual_seed(0)
+    layer, given = nn.Linear(48, 80).to(torch.bfloat16), torch.randn(rows, 48).to(torch.bfloat16)
+    with torch.inference_mode():
+        found, expected = WidenedProduct(layer.weight, layer.bias)(given), layer(given)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
+    model = tiny_model("llama", tie_word_embeddings=True)
+    before = model.model.embed_tokens.weight.detach().clone()
+    round_weights(model)
+    after = model.lm_head.weight
+    assert after is model.model.embed_tokens.weight
+    scales, steps = quantized(after)
+    assert steps.abs().max() <= 127 and torch.allclose(scales * steps, after, rtol=1e-6)
+    assert (after - before).abs().max() <= before.abs().amax(1).max() / 127
