@@ -21,6 +21,11 @@ from specrace.model.tree_inputs import TreeTensors
 # Models whose layers are these: pre-norm, rotary positions on all dimensions, grouped queries, a gated MLP with SiLU.
 FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
+# Others depend on the length of the text.
+ROTATIONS = {"default", "linear", "llama3", "yarn"}
+# Positions whose rotations are computed at once; twice as many as needed when there are more.
+_FIRST_POSITIONS = 1024
+
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
 
 
@@ -34,7 +39,8 @@ class FusedForward:
     def __init__(self, model: Any, make_linear: MakeLinear, name: str, *, reads: bool = True) -> None:
         check_family(model)
         self.name, self.reads = name, reads
-        self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings()
+        self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
+        self._turns = self._turn(_FIRST_POSITIONS)
         decoder = _Decoder(model, make_linear)
         with warnings.catch_warnings():
             # TorchScript is deprecated; where it is gone, forwards run eagerly.
@@ -43,31 +49,43 @@ class FusedForward:
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
-        rows, cos, sin = self._inputs(tree.ids, tree.positions())
-        logits: Tensor = self._decoder(rows, cos, sin, tree.masked, data)
+        inputs = self._inputs(tree.ids[0], tree.positions()[0], data.shape[4])
+        logits: Tensor = self._decoder(*inputs, tree.masked, data)
         return logits
 
     def read(self, ids: Tensor, store: KVStore) -> None:
         """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed."""
         count = ids.shape[1]
-        rows, cos, sin = self._inputs(ids, torch.arange(count)[None])
+        inputs = self._inputs(ids[0], torch.arange(count), count)
         layers, heads, size = self._decoder.shape
-        data = torch.zeros(layers, 2, 1, heads, store.capacity, size, dtype=rows.dtype)
-        self._decoder.read(rows, cos, sin, data[..., :count, :])
+        data = torch.zeros(layers, 2, 1, heads, store.capacity, size, dtype=self._embed.dtype)
+        self._decoder.read(*inputs, data[..., :count, :])
         store.blocks = [data]
 
-    def _inputs(self, ids: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeddings [N, d], cosines and sines [N, 1, D], the sines' first half negated as a rotation adds it."""
-        rows = self._embed(ids)
-        cos, sin = self._rotary(rows, positions)
+    def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Embeddings [N, d], cosines and sines [N, 1, D] of `positions` [N] below `end`."""
+        if end > len(self._turns[0]):
+            self._turns = self._turn(2 * end)
+        cos, sin = self._turns
+        return self._embed.index_select(0, ids), cos.index_select(0, positions), sin.index_select(0, positions)
+
+    def _turn(self, count: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the first positions [count, 1, D], the sines' first half negated as it is added."""
+        cos, sin = self._rotary(self._embed, torch.arange(count)[None])
         first, second = sin[0, :, None].chunk(2, -1)
-        return rows[0], cos[0, :, None], torch.cat([-first, second], -1)
+        return cos[0, :, None].contiguous(), torch.cat([-first, second], -1)
 
 
 def check_family(model: Any) -> None:
     """Raises ValueError for a model with other layers than the script's."""
-    kinds = set(getattr(model.config, "layer_types", None) or ())
-    if type(model).__name__ not in FAMILIES or not kinds <= {"full_attention"} or model.config.hidden_act != "silu":
+    config = model.config
+    known = (
+        type(model).__name__ in FAMILIES
+        and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+        and config.hidden_act == "silu"
+        and (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in ROTATIONS
+    )
+    if not known:
         raise ValueError("its layers are not those of the Llama family")
 
 
@@ -91,16 +109,18 @@ class _Decoder(nn.Module):
             # All committed columns are visible; the tree's own are the last.
             mask = nn.functional.pad(masked.to(rows.dtype) * self.lowest, [data.size(4) - rows.size(0), 0])
             mask = mask.repeat(self.groups, 1)
+        caches = data.select(2, 0)
         for number, layer in enumerate(self.layers):
-            rows = layer(rows, cos, sin, mask, data[number, :, 0], False)
+            rows = layer(rows, cos, sin, mask, caches.select(0, number), False)
         logits: Tensor = self.head(self.norm(rows))
         return logits
 
     @torch.jit.export
     def read(self, rows: Tensor, cos: Tensor, sin: Tensor, data: Tensor) -> None:
         """A prompt from position 0 on; no logits."""
+        caches = data.select(2, 0)
         for number, layer in enumerate(self.layers):
-            rows = layer(rows, cos, sin, None, data[number, :, 0], True)
+            rows = layer(rows, cos, sin, None, caches.select(0, number), True)
 
 
 class _Layer(nn.Module):
@@ -120,6 +140,7 @@ class _Layer(nn.Module):
         self.attended = make_linear(attention.o_proj.weight, attention.o_proj.bias)
         self.before_mlp = _Norm(layer.post_attention_layernorm)
         self.gate_up = _joined(make_linear, mlp.gate_proj, mlp.up_proj)
+        self.hidden: int = mlp.gate_proj.out_features
         self.down = make_linear(mlp.down_proj.weight, mlp.down_proj.bias)
 
     def forward(
@@ -127,32 +148,34 @@ class _Layer(nn.Module):
     ) -> Tensor:
         """`cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `cache` [2, H, T, D]; a `prompt` sees what is before it."""
         rows = rows + self.attended(self.attention(self.before_attention(rows), cos, sin, mask, cache, prompt))
-        gate, up = self.gate_up(self.before_mlp(rows)).chunk(2, dim=1)
-        out: Tensor = rows + self.down(nn.functional.silu(gate) * up)
+        both = self.gate_up(self.before_mlp(rows))
+        gated = nn.functional.silu(both.narrow(1, 0, self.hidden)) * both.narrow(1, self.hidden, self.hidden)
+        out: Tensor = rows + self.down(gated)
         return out
 
     def attention(
         self, rows: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: Tensor, prompt: bool
     ) -> Tensor:
         """[N, heads * D]: what the rows' queries gather from the cache."""
-        count, keys = rows.size(0), self.heads + self.kv_heads
-        parts = self.queries_keys_values(rows).view(count, keys + self.kv_heads, self.size)
-        turned = parts[:, :keys]
+        count, turning = rows.size(0), self.heads + self.kv_heads
+        parts = self.queries_keys_values(rows).view(count, turning + self.kv_heads, self.size)
+        turned = parts.narrow(1, 0, turning)
         if self.normed:
-            turned = torch.cat([self.query_norm(parts[:, : self.heads]), self.key_norm(parts[:, self.heads : keys])], 1)
-        turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, 2), sin)
-        end = cache.size(2)
-        cache[0, :, end - count :] = turned[:, self.heads :].transpose(0, 1)
-        cache[1, :, end - count :] = parts[:, keys:].transpose(0, 1)
-        queries = turned[:, : self.heads].transpose(0, 1)
+            queries, keys = turned.split([self.heads, self.kv_heads], 1)
+            turned = torch.cat([self.query_norm(queries), self.key_norm(keys)], 1)
+        turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, 2), sin).transpose(0, 1)
+        own = cache.narrow(2, cache.size(2) - count, count)
+        own.select(0, 0).copy_(turned.narrow(0, self.heads, self.kv_heads))
+        own.select(0, 1).copy_(parts.narrow(1, turning, self.kv_heads).transpose(0, 1))
+        queries, keys, values = turned.narrow(0, 0, self.heads), cache.narrow(0, 0, 1), cache.narrow(0, 1, 1)
         if prompt:
             found = nn.functional.scaled_dot_product_attention(
-                queries[None], cache[:1], cache[1:], is_causal=True, enable_gqa=True
+                queries[None], keys, values, is_causal=True, enable_gqa=True
             )
         else:
             # Queries that share a key head are rows of one product.
             grouped = queries.reshape(1, self.kv_heads, -1, self.size)
-            found = nn.functional.scaled_dot_product_attention(grouped, cache[:1], cache[1:], attn_mask=mask)
+            found = nn.functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return found.view(self.heads, count, self.size).transpose(0, 1).reshape(count, -1)
 
 
@@ -169,7 +192,7 @@ class _Norm(nn.Module):
         """[..., d]."""
         both = torch.cat([rows, -rows], dim=-1)
         normed = nn.functional.layer_norm(both, [2 * self.width], self.weight, None, self.epsilon)
-        return normed[..., : self.width]
+        return normed.narrow(-1, 0, self.width)
 
 
 def _joined(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:

@@ -85,13 +85,15 @@ class Int8Product(nn.Module):
         largest = torch.linalg.vector_norm(rows, float("inf"), [1], True)
         scale = torch.add(self.smallest, largest, alpha=2.0 / (self.base - 2.0))
         rounded = (rows / scale * self.powers).round()
-        digits = torch.cat([rounded[:1], torch.add(rounded[1:], rounded[:-1], alpha=-self.base)])
+        lower = torch.add(rounded.narrow(0, 1, 2), rounded.narrow(0, 0, 2), alpha=-self.base)
+        digits = torch.cat([rounded.narrow(0, 0, 1), lower])
         # The product makes bytes of the digits, from 0 to 128, by a scale of 1 and a zero point of 64.
         sums = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             digits.flatten(0, 1), 1.0, 64, self.packed
         )
-        first, second, third = sums.chunk(3)
-        found: Tensor = first.add(second, alpha=1.0 / self.base).add(third, alpha=1.0 / self.base**2) * scale
+        parts = sums.view(3, rows.size(0), -1)
+        found = torch.add(parts.select(0, 0), parts.select(0, 1), alpha=1.0 / self.base)
+        found = found.add_(parts.select(0, 2), alpha=1.0 / self.base**2).mul_(scale)
         bias = self.bias
         return found if bias is None else found + bias
 
