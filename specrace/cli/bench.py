@@ -45,7 +45,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help='{"question"}, {"prompt"} or {"prompt_ids"}')
     parser.add_argument("--limit", type=int, help="the most prompts to read")
     add_race_arguments(parser, LANES)
-    parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
+    parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(COUNTERPARTS)}")
+    parser.add_argument(
+        "--peer-weights",
+        metavar="FILE.gguf|TYPE",
+        help="llama.cpp's: a file, or f32, bf16, f16 or q8_0; default: --dtype",
+    )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
@@ -116,7 +121,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     bench = Bench(
         target,
         spec,
-        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup),
+        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup, options.peer_weights),
         repetitions=options.repetitions,
         sources=workbench.sources(spec),
         curve=curve,
