@@ -98,6 +98,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in _peer_names(options):
         if name not in COUNTERPARTS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
+    if options.peer_weights is not None and not any(name.startswith("llama-cpp") for name in _peer_names(options)):
+        raise InputError("--peer-weights is for llama.cpp: add --peers llama-cpp, or leave it out.")
     if options.followers is not None and (options.peers or options.scripted):
         raise InputError("Under torchrun there are no peers and no scripted model: leave out --peers and --scripted.")
     if options.scripted and (options.peers or options.model or options.temperature):

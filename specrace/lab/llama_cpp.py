@@ -26,7 +26,7 @@ from specrace.lab.bench import PeerRun
 from specrace.model.target import Target
 
 PREFIX = "llama-cpp"
-# Mode -> its options. llama.cpp's defaults look for 12 to 24 equal tokens, which answers of a few sentences rarely have.
+# Mode -> its options. The defaults look for 12 or 24 equal tokens, which answers of a few sentences rarely have.
 OPTIONS: dict[str, dict[str, int]] = {
     "ngram-simple": {"size_n": 3, "size_m": 8},
     "ngram-map-k": {"size_n": 3, "size_m": 8},
@@ -42,7 +42,7 @@ _ROOM = 128
 
 
 class LlamaCppPeer:
-    """llama.cpp with the weights of a GGUF file. Raises InputError where the package is missing or the file is wrong."""
+    """llama.cpp on the weights of a GGUF file. Raises InputError without the package."""
 
     def __init__(self, name: str, target: Target, params: SamplingParams, weights: GgufWeights) -> None:
         self.name, self._params, self._weights = name, params, weights
