@@ -1,4 +1,4 @@
-"""`python -m specrace bench`: the speed of the lanes on this machine, against transformers' own decoding."""
+"""`python -m specrace bench`: the speed of the lanes on this machine, against other decoders."""
 
 from __future__ import annotations
 

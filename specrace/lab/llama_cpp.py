@@ -10,6 +10,7 @@ its first token to its last): parsing the request and decoding the text are not 
 from __future__ import annotations
 
 import importlib
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from specrace.core.errors import InputError, shorten
+from specrace.core.files import explained
 from specrace.core.sampling_params import SamplingParams
 from specrace.lab.bench import PeerRun
 from specrace.model.target import Target
@@ -95,6 +97,8 @@ class LlamaCppPeer:
         params.model.path, params.n_ctx, params.n_parallel = str(self._weights.file), context, 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
         params.fit_params, params.cache_ram_mib, params.verbosity = False, 0, -1
+        # It also listens on a port of the loopback, which is for nobody.
+        params.api_keys = [secrets.token_hex(16)]
         if self._exact:
             params.cache_type_k = params.cache_type_v = library.ggml_type.GGML_TYPE_F32
         if self._mode:
@@ -126,7 +130,8 @@ class GgufWeights:
             return
         self._folder = tempfile.TemporaryDirectory(prefix="specrace-")
         self.file = Path(self._folder.name) / "weights.gguf"
-        write_gguf(target, _beside(target), self.type, self.file)
+        with explained(self.file, "TMPDIR"):
+            write_gguf(target, _beside(target), self.type, self.file)
 
 
 def _beside(target: Target) -> Path:
@@ -185,32 +190,31 @@ def write_gguf(target: Target, source: Path, kind: str, file: Path) -> None:
             writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=field.types[-1])
     own = dict(_tensors(target, architecture))
     for tensor in reader.tensors:
-        stored, values = tensor.tensor_type, own.get(tensor.name)
+        values = own.get(tensor.name)
         if values is None:
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=stored)
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
             continue
-        if values.shape != tuple(reversed(tensor.shape.tolist())):
+        if list(values.shape) != tensor.shape.tolist()[::-1]:
             raise InputError(f"{shorten(source)} is of another model than {shorten(target.name)}: {tensor.name}.")
         stored = gguf.GGMLQuantizationType[kind.upper()]
         if values.ndim == 1 or values.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:
             stored = gguf.GGMLQuantizationType.F32
-        writer.add_tensor(tensor.name, gguf.quantize(values, stored), raw_dtype=stored)
+        writer.add_tensor(tensor.name, gguf.quantize(values.float().numpy(), stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _tensors(target: Target, architecture: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The target's weights in float32 by their names in a GGUF."""
+def _tensors(target: Target, architecture: str) -> Iterator[tuple[str, Tensor]]:
+    """The target's weights by their names in a GGUF."""
     gguf, config = _import("gguf"), target.config
     number = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(number, target.num_layers)
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    for key, parameter in target.model.state_dict().items():
-        name, values = names.get_name(key, try_suffixes=(".weight", ".bias")), parameter.float().numpy()
-        count = heads.get(name.split(".")[-2]) if name and architecture == "llama" else None
-        if count:
+    for key, values in target.model.state_dict().items():
+        name = names.get_name(key, try_suffixes=(".weight", ".bias")) or key
+        if architecture == "llama" and (count := heads.get(name.split(".")[-2])):
             # llama.cpp rotates neighbouring pairs, transformers the two halves of a head.
-            values = values.reshape(count, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-        yield name or key, values
+            values = values.reshape(count, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
+        yield name, values
