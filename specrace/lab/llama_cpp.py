@@ -5,6 +5,7 @@ started off the clock, so that no mode drafts from the output of an earlier run.
 
 The run's time is our clock around the call, without streaming. The decode time is llama.cpp's own (`predicted_ms`, from
 its first token to its last): parsing the request and decoding the text are not in it, which favours llama.cpp.
+The longest time that one of its threads waited for a processor is left out, as it is from the lanes' clocks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specrace.core.clock import waits_ms
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import explained
 from specrace.core.sampling_params import SamplingParams
@@ -69,7 +71,7 @@ class LlamaCppPeer:
             "verbose": True,  # or the reply has no tokens
             **self._sampling(),
         }
-        began = time.perf_counter()
+        waited, began = waits_ms(), time.perf_counter()
         reply = server.handle_completions(request)
         run_ms = 1000.0 * (time.perf_counter() - began)
         if "error" in reply:
@@ -77,7 +79,11 @@ class LlamaCppPeer:
         timings, tokens = reply["timings"], tuple(reply["__verbose"]["tokens"])
         drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
         steps = max(1, len(tokens) - 1 - accepted)
-        return PeerRun(tokens, run_ms, run_ms - timings["predicted_ms"], 1, steps, drafted, accepted)
+        # Its threads wait for each other, so the one that waited longest for a processor held up the rest.
+        held = max((ms - waited.get(thread, 0.0) for thread, ms in waits_ms().items()), default=0.0)
+        own = 1.0 - held / run_ms
+        first_ms = run_ms - timings["predicted_ms"]
+        return PeerRun(tokens, own * run_ms, own * first_ms, 1, steps, drafted, accepted)
 
     def _sampling(self) -> dict[str, Any]:
         """The race's parameters in transformers' order; greedy is the first of a top-k of 1, which is the fastest."""

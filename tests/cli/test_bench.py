@@ -159,6 +159,7 @@ def test_llama_cpp_races_beside_the_lanes(tmp_path: Path, capfd: pytest.CaptureF
     question.write_text('{"question": "What is the n-gram trie built from?"}\n')
     arguments = ["--prompts", str(question), "--repetitions", "1", "--max-new-tokens", "24", "--lanes", "prompt-lookup"]
     arguments += ["--peers", "llama-cpp,llama-cpp-ngram-simple", "--peer-weights", str(weights)]
+    capfd.readouterr()
     assert main(["bench", *arguments, "--out", str(tmp_path / "out"), "--json"]) == 0
     out, err = capfd.readouterr()
     found = json.loads(out)
