@@ -81,7 +81,8 @@ class LlamaCppPeer:
         steps = max(1, len(tokens) - 1 - accepted)
         # Its threads wait for each other, so the one that waited longest for a processor held up the rest.
         held = max((ms - waited.get(thread, 0.0) for thread, ms in waits_ms().items()), default=0.0)
-        own = 1.0 - held / run_ms
+        # A wait that began before the call counts whole, which shows in a very short one.
+        own = max(0.1, 1.0 - held / run_ms)
         first_ms = run_ms - timings["predicted_ms"]
         return PeerRun(tokens, own * run_ms, own * first_ms, 1, steps, drafted, accepted)
 
