@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": {"cli"},
 }
 # What a single module may import beyond its folder's row: transformers' own decoding is raced through a target.
-EXCEPTIONS = {"specrace.lab.peers": {"model"}}
+EXCEPTIONS = {"specrace.lab.peers": {"model"}, "specrace.lab.llama_cpp": {"model"}}
 # Which of the heavy libraries a folder may import; the others may import none.
 LIBRARIES: dict[str, set[str]] = {
     "model": HEAVY - {"gradio", "faiss", "sentence_transformers"},
@@ -46,6 +46,7 @@ LIBRARIES: dict[str, set[str]] = {
     "cli": {"transformers"},
     "ui": {"gradio", "transformers"},
     "specrace.lab.peers": {"torch", "transformers"},
+    "specrace.lab.llama_cpp": {"torch"},
 }
 # The codec of recordings, which a machine that only races may lack: nothing that races imports it at its top.
 CODEC = {"specrace.engine.recording": {"msgspec"}}
@@ -162,7 +163,7 @@ def test_above_the_drafters_no_single_one_is_known(name: str) -> None:
 
 def test_what_needs_no_model_loads_none() -> None:
     """In a new process: nothing heavy comes along, by whatever way."""
-    light = [name for name in MODULES if _folder(name) in LIGHT and name != "specrace.lab.peers"]
+    light = [name for name in MODULES if _folder(name) in LIGHT and name not in EXCEPTIONS]
     script = f"import importlib, sys\nfor name in {light!r}: importlib.import_module(name)\n"
     script += f"print(sorted({HEAVY!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

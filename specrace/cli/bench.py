@@ -1,4 +1,4 @@
-"""`python -m specrace bench`: the speed of the lanes on this machine, against transformers' own decoding."""
+"""`python -m specrace bench`: the speed of the lanes on this machine, against other decoders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help='{"question"}, {"prompt"} or {"prompt_ids"}')
     parser.add_argument("--limit", type=int, help="the most prompts to read")
     add_race_arguments(parser, LANES)
-    parser.add_argument("--peers", default="", help="comma-separated: transformers, transformers-pld")
+    parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(COUNTERPARTS)}")
+    parser.add_argument(
+        "--peer-weights",
+        metavar="FILE.gguf|TYPE",
+        help="llama.cpp's: a file, or f32, bf16, f16 or q8_0; default: --dtype",
+    )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
@@ -93,6 +98,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in _peer_names(options):
         if name not in COUNTERPARTS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
+    if options.peer_weights is not None and not any(name.startswith("llama-cpp") for name in _peer_names(options)):
+        raise InputError("--peer-weights is for llama.cpp: add --peers llama-cpp, or leave it out.")
     if options.followers is not None and (options.peers or options.scripted):
         raise InputError("Under torchrun there are no peers and no scripted model: leave out --peers and --scripted.")
     if options.scripted and (options.peers or options.model or options.temperature):
@@ -116,7 +123,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     bench = Bench(
         target,
         spec,
-        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup),
+        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup, options.peer_weights),
         repetitions=options.repetitions,
         sources=workbench.sources(spec),
         curve=curve,

@@ -22,7 +22,7 @@ def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
         for name, outputs in each.peer_runs.items():
             for number, out in enumerate(outputs):
                 decode_ms = out.run_ms - out.first_ms
-                yield [each.prompt.id, name, number, len(out.tokens), "", decode_ms, "", out.run_ms, each.loops]
+                yield [each.prompt.id, name, number, len(out.tokens), out.steps, decode_ms, "", out.run_ms, each.loops]
 
 
 HEAD = (
@@ -47,9 +47,22 @@ def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             _badge(lane, found),
         )
     for peer in found["peers"]:
-        rate = peer["tokens_per_s"]
-        cells = (f"{rate:.0f}", f"{rate / base:.2f}x", "", "", "", f"{peer['spread']:.0%}")
-        yield (peer["peer"], *cells, f"{peer['run_tokens_per_s']:.0f}", "", _badge(peer, found))
+        yield (
+            peer["peer"],
+            f"{peer['tokens_per_s']:.0f}",
+            f"{peer['tokens_per_s'] / base:.2f}x",
+            _known(peer["tau"], ".2f"),
+            _known(peer["drafted_per_step"], ".1f"),
+            _known(peer["acceptance_rate"], ".0%"),
+            f"{peer['spread']:.0%}",
+            f"{peer['run_tokens_per_s']:.0f}",
+            "",
+            _badge(peer, found),
+        )
+
+
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def _speedup(lane: Mapping[str, Any]) -> str:

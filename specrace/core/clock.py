@@ -34,6 +34,15 @@ def waited_ms() -> float:
     return 0.0 if file is None else int(os.pread(file.fileno(), _LINE, 0).split()[1]) / 1e6
 
 
+def waits_ms() -> dict[str, float]:
+    """Thread id -> `waited_ms` of every thread of this process; empty where the system has no count."""
+    found = {}
+    for file in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found[file.parent.name] = int(file.read_text().split()[1]) / 1e6
+    return found
+
+
 def own_ms() -> float:
     """This thread's clock in milliseconds; only differences mean something."""
     return 1000.0 * time.perf_counter() - waited_ms()

@@ -48,7 +48,16 @@ from specrace.ngrams.sources import Sources
 MAX_REPETITIONS = 1000
 TOLERANCE = 0.05
 # Peer -> the lane with the same method.
-COUNTERPARTS = {"transformers": "vanilla", "transformers-pld": "prompt-lookup"}
+COUNTERPARTS = {
+    "transformers": "vanilla",
+    "transformers-pld": "prompt-lookup",
+    "llama-cpp": "vanilla",
+    "llama-cpp-ngram-simple": "prompt-lookup",
+    "llama-cpp-ngram-map-k": "prompt-lookup",
+    "llama-cpp-ngram-map-k4v": "trie",
+    "llama-cpp-ngram-mod": "prompt-lookup",
+    "llama-cpp-ngram-cache": "trie",
+}
 _T = TypeVar("_T")
 
 
@@ -67,12 +76,18 @@ class BenchTarget(RaceTarget, Protocol):
 
 @dataclass(frozen=True)
 class PeerRun:
-    """One run of a peer: the time of the whole call, the time to its first tokens, and how many these were."""
+    """One run of a peer: the time of the whole call, the time to its first tokens, and how many these were.
+
+    `steps` after the first tokens, and the `drafted` and `accepted` tokens of all of them, where the peer reports them.
+    """
 
     tokens: tuple[int, ...]
     run_ms: float
     first_ms: float
     first_tokens: int
+    steps: int | None = None
+    drafted: int = 0
+    accepted: int = 0
 
 
 class PeerDecoder(Protocol):

@@ -161,9 +161,21 @@ def _peer_figures(name: str, counted: Sequence[PromptResult], results: Sequence[
         "decode_ms": decode_ms,
         "tokens_per_s": 1000 * after / decode_ms if decode_ms else 0.0,
         "first_ms": _sum_of_medians(runs, "first_ms"),
+        **_draft_figures([each[0] for each in runs], after),
         **_identity(name, results),
         "spread": _spread(runs, "run_ms"),
         **_run_figures(runs, tokens),
+    }
+
+
+def _draft_figures(firsts: Sequence[PeerRun], tokens: int) -> dict[str, float | None]:
+    """A peer's tokens per step, draft tokens per step and acceptance rate; null where it does not report its steps."""
+    steps = sum(run.steps or 0 for run in firsts)
+    drafted, accepted = sum(run.drafted for run in firsts), sum(run.accepted for run in firsts)
+    return {
+        "tau": tokens / steps if steps else None,
+        "drafted_per_step": drafted / steps if steps else None,
+        "acceptance_rate": accepted / drafted if drafted else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""transformers' own decoding as a baseline: `model.generate`, plain and with its prompt lookup."""
+"""Baselines: transformers' own decoding (`model.generate`, plain and with its prompt lookup), and llama.cpp's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from transformers.generation.streamers import BaseStreamer
 
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
-from specrace.lab.bench import COUNTERPARTS, PeerRun
+from specrace.lab.bench import COUNTERPARTS, PeerDecoder, PeerRun
+from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
 from specrace.model.target import Target
 
 
@@ -71,9 +72,20 @@ class _FirstTokens(BaseStreamer):
         """Required by the interface."""
 
 
-def make_peers(names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int) -> list[Peer]:
-    """The peers by name; prompt lookup drafts `num_lookup` tokens. Raises InputError for an unknown name."""
+def make_peers(
+    names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int, weights: str | None = None
+) -> list[PeerDecoder]:
+    """The peers by name; prompt lookup drafts `num_lookup` tokens, llama.cpp runs on `weights` (`GgufWeights`).
+
+    Raises InputError for an unknown name.
+    """
     for name in names:
         if name not in COUNTERPARTS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
-    return [Peer(name, target, params, num_lookup if name == "transformers-pld" else None) for name in names]
+    file = GgufWeights(target, weights) if any(name.startswith(PREFIX) for name in names) else None
+    return [
+        LlamaCppPeer(name, target, params, file)
+        if file is not None and name.startswith(PREFIX)
+        else Peer(name, target, params, num_lookup if name == "transformers-pld" else None)
+        for name in names
+    ]

@@ -16,6 +16,9 @@ from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.files import write_whole
 from specrace.lab.calibrate import calibrate
+from specrace.lab.llama_cpp import write_gguf
+from specrace.model.loading import load_target
+from tests.lab.parts import write_source
 
 NAMES = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",
@@ -147,12 +150,34 @@ def test_results_that_ship_hold_no_path_of_the_machine_that_they_were_made_on() 
     assert {file: paths for file, paths in found.items() if paths} == {}
 
 
+def test_llama_cpp_races_beside_the_lanes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """On the bundled model's weights, which have biases; it prints nothing between the JSON."""
+    target, source, weights = load_target(), tmp_path / "source.gguf", tmp_path / "weights.gguf"
+    write_source(target, source)
+    write_gguf(target, source, "f32", weights)
+    question = tmp_path / "one.jsonl"
+    question.write_text('{"question": "What is the n-gram trie built from?"}\n')
+    arguments = ["--prompts", str(question), "--repetitions", "1", "--max-new-tokens", "24", "--lanes", "prompt-lookup"]
+    arguments += ["--peers", "llama-cpp,llama-cpp-ngram-simple", "--peer-weights", str(weights)]
+    capfd.readouterr()
+    assert main(["bench", *arguments, "--out", str(tmp_path / "out"), "--json"]) == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert err == "" and [peer["identical"] for peer in found["peers"]] == [True, True]
+    settings = found["settings"]["peers"]["llama-cpp-ngram-simple"]
+    assert settings["weights"] == "weights.gguf" and settings["size_n"] and str(tmp_path) not in out
+    assert "| llama-cpp-ngram-simple |" in (tmp_path / "out" / "bench.md").read_text()
+
+
 BAD = [
     (["--repetitions", "0"], "--repetitions"),
     (["--limit", "0"], "--limit"),
     (["--passages", "13"], "Passages: 13"),
     (["--lanes", "warp"], "warp"),
     (["--peers", "vllm"], "vllm"),
+    (["--peers", "transformers", "--peer-weights", "f32"], "--peer-weights"),
+    (["--peers", "llama-cpp"], "--peer-weights FILE.gguf"),
+    (["--peers", "llama-cpp", "--peer-weights", "/no/such.gguf"], "/no/such.gguf"),
     (["--prompts", "/no/such.jsonl"], "/no/such.jsonl"),
     (["--out", "/no/such/folder"], "/no/such/folder"),
     (["--shape", "7b"], "--scripted"),

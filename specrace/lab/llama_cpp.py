@@ -1,0 +1,227 @@
+"""llama.cpp as a baseline, by the package `xllamacpp`: plain, and with its own n-gram speculation.
+
+It runs in this process, on the CPU and on as many threads as the target uses at that time. Each run gets a new server,
+started off the clock, so that no mode drafts from the output of an earlier run.
+
+The run's time is our clock around the call, without streaming. The decode time is llama.cpp's own (`predicted_ms`, from
+its first token to its last): parsing the request and decoding the text are not in it, which favours llama.cpp.
+The longest time that one of its threads waited for a processor is left out, as it is from the lanes' clocks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specrace.core.clock import waits_ms
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import explained
+from specrace.core.sampling_params import SamplingParams
+from specrace.lab.bench import PeerRun
+from specrace.model.target import Target
+
+PREFIX = "llama-cpp"
+# Mode -> its options. The defaults look for 12 or 24 equal tokens, which answers of a few sentences rarely have.
+OPTIONS: dict[str, dict[str, int]] = {
+    "ngram-simple": {"size_n": 3, "size_m": 8},
+    "ngram-map-k": {"size_n": 3, "size_m": 8},
+    "ngram-map-k4v": {"size_n": 3, "size_m": 8},
+    "ngram-mod": {"n_match": 3, "n_min": 1, "n_max": 8},
+    "ngram-cache": {"n_max": 8},
+}
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "q8_0": None}
+# Architectures whose GGUF holds the weights as they are; only Llama's has the rows of Q and K in another order.
+_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+# Cells of the context beyond prompt and output, for drafts.
+_ROOM = 128
+
+
+class LlamaCppPeer:
+    """llama.cpp on the weights of a GGUF file. Raises InputError without the package."""
+
+    def __init__(self, name: str, target: Target, params: SamplingParams, weights: GgufWeights) -> None:
+        self.name, self._params, self._weights = name, params, weights
+        self._library, self._mode = _import("xllamacpp"), name[len(PREFIX) + 1 :]
+        self._exact = weights.type == "f32"
+        self.settings: dict[str, Any] = {
+            "xllamacpp": version("xllamacpp"),
+            "weights": weights.type or weights.file.name,
+            "kv_cache": "f32" if self._exact else "f16",
+            **OPTIONS.get(self._mode, {}),
+        }
+
+    def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
+        """Start a server, then generate once. Raises InputError for a prompt that it refuses."""
+        server = self._serve(len(prompt) + max_new_tokens + _ROOM)
+        request = {
+            "prompt": list(prompt),
+            "n_predict": max_new_tokens,
+            "cache_prompt": False,
+            "repeat_penalty": 1.0,
+            "return_tokens": True,
+            "verbose": True,  # or the reply has no tokens
+            **self._sampling(),
+        }
+        waited, began = waits_ms(), time.perf_counter()
+        reply = server.handle_completions(request)
+        run_ms = 1000.0 * (time.perf_counter() - began)
+        if "error" in reply:
+            raise InputError(f"llama.cpp refuses the prompt: {shorten(reply['error']['message'])}.")
+        timings, tokens = reply["timings"], tuple(reply["__verbose"]["tokens"])
+        drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
+        steps = max(1, len(tokens) - 1 - accepted)
+        # Its threads wait for each other, so the one that waited longest for a processor held up the rest.
+        held = max((ms - waited.get(thread, 0.0) for thread, ms in waits_ms().items()), default=0.0)
+        # A wait that began before the call counts whole, which shows in a very short one.
+        own = max(0.1, 1.0 - held / run_ms)
+        first_ms = run_ms - timings["predicted_ms"]
+        return PeerRun(tokens, own * run_ms, own * first_ms, 1, steps, drafted, accepted)
+
+    def _sampling(self) -> dict[str, Any]:
+        """The race's parameters in transformers' order; greedy is the first of a top-k of 1, which is the fastest."""
+        params = self._params
+        if not params.temperature:
+            return {"samplers": ["top_k"], "top_k": 1}
+        return {
+            "samplers": ["temperature", "top_k", "top_p"],
+            "temperature": params.temperature,
+            "top_k": params.top_k,
+            "top_p": params.top_p,
+            "seed": params.seed % 2**32,
+        }
+
+    def _serve(self, context: int) -> Any:
+        library, params = self._library, self._library.CommonParams()
+        params.model.path, params.n_ctx, params.n_parallel = str(self._weights.file), context, 1
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
+        params.fit_params, params.cache_ram_mib, params.verbosity = False, 0, -1
+        # It also listens on a port of the loopback, which is for nobody.
+        params.api_keys = [secrets.token_hex(16)]
+        if self._exact:
+            params.cache_type_k = params.cache_type_v = library.ggml_type.GGML_TYPE_F32
+        if self._mode:
+            mode, kinds = self._mode.replace("-", "_"), library.common_speculative_type
+            params.speculative.types = [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{mode.upper()}")]
+            options = params.speculative.draft if mode == "ngram_cache" else getattr(params.speculative, mode)
+            for name, value in OPTIONS[self._mode].items():
+                setattr(options, name, value)
+        try:
+            return library.Server(params)
+        except RuntimeError as error:
+            raise InputError(f"llama.cpp cannot load {shorten(self._weights.file.name)}; give another GGUF.") from error
+
+
+class GgufWeights:
+    """The file that the peers load: `wanted`, a GGUF file, or the target's own weights written as one of `TYPES`.
+
+    The default is the target's dtype. Vocabulary and settings of a written file are those of the GGUF in the model's
+    folder. It is deleted with this object. Raises InputError for what is missing or of another model.
+    """
+
+    def __init__(self, target: Target, wanted: str | None = None) -> None:
+        if target.device.type != "cpu":
+            raise InputError("The llama.cpp peers run on the CPU: leave them out of --peers, or give --device cpu.")
+        self.type = wanted or next(name for name, dtype in TYPES.items() if dtype == target.dtype)
+        if self.type not in TYPES:
+            self.type, self.file = "", Path(self.type)
+            check_vocabulary(_read(self.file), self.file, target)
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="specrace-")
+        self.file = Path(self._folder.name) / "weights.gguf"
+        with explained(self.file, "TMPDIR"):
+            write_gguf(target, _beside(target), self.type, self.file)
+
+
+def _beside(target: Target) -> Path:
+    """The GGUF file in the model's folder."""
+    found = sorted(Path(str(target.config._name_or_path)).glob("*.gguf"))
+    if not found:
+        raise InputError(f"There is no GGUF file beside {shorten(target.name)}; give one, --peer-weights FILE.gguf.")
+    return found[0]
+
+
+def _import(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"llama.cpp peers need {package}: pip install 'specrace[llama-cpp]'.") from error
+
+
+def _read(file: Path) -> Any:
+    """A reader of the GGUF file. Raises InputError."""
+    gguf = _import("gguf")
+    try:
+        return gguf.GGUFReader(file)
+    except OSError as error:
+        raise InputError(f"{shorten(file)} cannot be read ({error.strerror}); give a GGUF file.") from error
+    except Exception as error:  # of a broken file the reader raises many kinds
+        raise InputError(f"{shorten(file)} is no GGUF file: {shorten(error)}.") from error
+
+
+def check_vocabulary(reader: Any, file: Path, target: Target) -> None:
+    """Raises InputError unless the GGUF has as many tokens as the target."""
+    field = reader.get_field("tokenizer.ggml.tokens")
+    count = 0 if field is None else len(field.data)
+    if count != target.vocab_size:
+        raise InputError(
+            f"{shorten(file)} has a vocabulary of {count} and {shorten(target.name)} one of {target.vocab_size}: "
+            "give the GGUF of the same model."
+        )
+
+
+def write_gguf(target: Target, source: Path, kind: str, file: Path) -> None:
+    """The target's weights as a GGUF of the type `kind`, with the settings and the vocabulary of `source`.
+
+    Vectors stay float32, as llama.cpp has them; a tensor that the target lacks (rope factors) is copied. Raises
+    InputError where `source` is of another model or architecture.
+    """
+    gguf, reader = _import("gguf"), _read(source)
+    check_vocabulary(reader, source, target)
+    architecture = reader.get_field("general.architecture").contents()
+    if architecture not in _ARCHITECTURES:
+        raise InputError(
+            f"The weights of a {shorten(architecture)} model cannot be written as GGUF; give --peer-weights FILE.gguf."
+        )
+    writer = gguf.GGUFWriter(file, architecture, use_temp_file=True)
+    for field in reader.fields.values():
+        if not field.name.startswith(("GGUF.", "general.architecture", "general.file_type")):
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=field.types[-1])
+    own = dict(_tensors(target, architecture))
+    for tensor in reader.tensors:
+        values = own.get(tensor.name)
+        if values is None:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+            continue
+        if list(values.shape) != tensor.shape.tolist()[::-1]:
+            raise InputError(f"{shorten(source)} is of another model than {shorten(target.name)}: {tensor.name}.")
+        stored = gguf.GGMLQuantizationType[kind.upper()]
+        if values.ndim == 1 or values.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:
+            stored = gguf.GGMLQuantizationType.F32
+        writer.add_tensor(tensor.name, gguf.quantize(values.float().numpy(), stored), raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _tensors(target: Target, architecture: str) -> Iterator[tuple[str, Tensor]]:
+    """The target's weights by their names in a GGUF."""
+    gguf, config = _import("gguf"), target.config
+    number = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(number, target.num_layers)
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    for key, values in target.model.state_dict().items():
+        name = names.get_name(key, try_suffixes=(".weight", ".bias")) or key
+        if architecture == "llama" and (count := heads.get(name.split(".")[-2])):
+            # llama.cpp rotates neighbouring pairs, transformers the two halves of a head.
+            values = values.reshape(count, 2, -1, *values.shape[1:]).transpose(1, 2).reshape(values.shape)
+        yield name, values
