@@ -65,7 +65,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, and where it runs."""
     parser.add_argument("--model", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
-    parser.add_argument("--dtype", help="float32, bfloat16 or float16")
+    parser.add_argument("--dtype", help="float32, bfloat16, float16, or int8 on a CPU")
 
 
 def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:

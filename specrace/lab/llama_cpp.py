@@ -123,14 +123,15 @@ class LlamaCppPeer:
 class GgufWeights:
     """The file that the peers load: `wanted`, a GGUF file, or the target's own weights written as one of `TYPES`.
 
-    The default is the target's dtype. Vocabulary and settings of a written file are those of the GGUF in the model's
+    The default is the target's dtype, for int8 q8_0. Vocabulary and settings of a written file are those of the GGUF in the model's
     folder. It is deleted with this object. Raises InputError for what is missing or of another model.
     """
 
     def __init__(self, target: Target, wanted: str | None = None) -> None:
         if target.device.type != "cpu":
             raise InputError("The llama.cpp peers run on the CPU: leave them out of --peers, or give --device cpu.")
-        self.type = wanted or next(name for name, dtype in TYPES.items() if dtype == target.dtype)
+        own = "q8_0" if target.int8 else next(name for name, dtype in TYPES.items() if dtype == target.dtype)
+        self.type = wanted or own
         if self.type not in TYPES:
             self.type, self.file = "", Path(self.type)
             check_vocabulary(_read(self.file), self.file, target)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 # Rows for which oneDNN's layout of a weight is chosen; of 1 to 64 none was better.
 _LAYOUT_ROWS = 16
 # Up to so many rows, a product of 16-bit weights beats one of their float32 copies, made for each product.
-_FEW_ROWS = 3
+_FEW_ROWS = 12
 # Of a digit: two products of 0 to 128 with a signed byte fit into the 16 bits in which AVX2 adds them.
 _BASE = 128.0
 

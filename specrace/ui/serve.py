@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A race that is told to stop ends within a step of its slowest lane.
 JOIN_LIMIT_S = 3.0
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16", "int8")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
     "Explain how Jacobi decoding works.",

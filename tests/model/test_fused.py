@@ -171,7 +171,7 @@ def test_zero_rows_and_zero_channels_stay_zero_in_int8() -> None:
     assert not found[0].any() and not found[1][:, 3].any() and found[1].isfinite().all()
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4, 40])
+@pytest.mark.parametrize("rows", [1, 12, 13, 40])
 def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) -> None:
     torch.manual_seed(0)
     layer, given = nn.Linear(48, 80).to(torch.bfloat16), torch.randn(rows, 48).to(torch.bfloat16)
