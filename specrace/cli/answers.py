@@ -16,6 +16,7 @@ from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination
 from specrace.core.metrics import loop_tokens
+from specrace.core.settings import SETTINGS
 from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs import write_transcripts
@@ -65,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
     """Answer every question greedily; show the answers and the shares. Raises InputError."""
     file, passages = SETS.get(options.questions, (Path(options.questions), None))
     passages = passages if options.passages is None else options.passages
+    if passages:
+        SETTINGS["passages"].check(passages)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     lines = read_prompts(file)
     if not all("question" in line for line in lines):

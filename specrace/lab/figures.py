@@ -30,6 +30,7 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
         "pace": pace,
         "counted_prompts": len(counted),
         "loops": [{"id": each.prompt.id, "loop_tokens": each.loops} for each in results if each.loops],
+        "cut_at_limit": [each.prompt.id for each in results if each.runs["vanilla"][0].end == "length"],
         "warnings": warnings,
         "prompts": [_prompt_figures(each, decode) for each in results],
     }
@@ -191,7 +192,7 @@ def _prompt_figures(found: PromptResult, decode: Callable[[Sequence[int]], str])
     """The figures of one prompt."""
     lanes = []
     for name, runs in found.runs.items():
-        row = {"lane": name, **_rates(name, [found]), "identical": _identity(name, [found])["identical"]}
+        row = {"lane": name, **_rates(name, [found]), "end": runs[0].end, "identical": _identity(name, [found])["identical"]}
         difference = found.differences.get(name)
         lanes.append(row | {"first_difference": difference and asdict(difference), "text": decode(runs[0].tokens)})
     peers = [_peer_figures(name, [found], [found]) for name in found.peer_runs]

@@ -1,7 +1,8 @@
 """The prompt: passages and a question through the tokenizer's own chat template, every token with its origin.
 
 A template that knows `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
-the passages and an instruction in the user's message; a model without a template gets plain text.
+the passages and an instruction in the user's message, in the style that suits its size; a model without a template
+gets plain text.
 """
 
 from __future__ import annotations
@@ -15,12 +16,45 @@ from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit
 
 MAX_PROMPT_CHARACTERS = 1_000_000
-INSTRUCTION = (
-    "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
-    "name the document after each statement, as in [1]. If they do not answer it, say so."
-)
 # Up to a blank where there is one, for words keep their tokens.
 _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class PromptStyle:
+    """How a chat model is asked: the most passages unless the user chooses, and the message.
+
+    `request` is a format string with {documents} and {question}.
+    """
+
+    passages: int
+    request: str
+
+
+DETAILED = PromptStyle(
+    4,
+    "{documents}\n\n"
+    "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
+    "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
+)
+# Given more, or told to cite, models of this size list the passages until the length limit.
+BRIEF = PromptStyle(
+    2,
+    "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in two or three sentences from the context.",
+)
+# Hidden size; models of 1 billion parameters and more are at least so wide.
+LEAST_WIDTH = 1536
+
+
+def choose_style(tokenizer: Any, config: Any) -> PromptStyle:
+    """BRIEF for a small chat model without a template for passages, DETAILED for any other."""
+    template = tokenizer.chat_template or ""
+    brief = template and not _takes_sentences(template) and config.hidden_size < LEAST_WIDTH
+    return BRIEF if brief else DETAILED
+
+
+def _takes_sentences(template: str) -> bool:
+    return ".sentences" in template
 
 
 @dataclass(frozen=True)
@@ -41,14 +75,14 @@ class Prompt:
     origins: tuple[Origin | None, ...]
 
 
-def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
+def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: PromptStyle = DETAILED) -> Prompt:
     """The prompt that asks `question` about `hits`. Raises InputError for a blank question."""
     plain = Plain(tokenizer)
     question = plain(question).strip()
     if not question:
         raise InputError("There is no question; type one.")
     template = tokenizer.chat_template or ""
-    if ".sentences" in template:
+    if _takes_sentences(template):
         spans = [Origin(number, each.start, each.end) for number, hit in enumerate(hits) for each in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
         special = False
@@ -57,7 +91,7 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
         documents = "\n\n".join(
             f"[{n}] {plain(h.passage.title)}\n{plain(h.passage.text)}" for n, h in enumerate(hits, 1)
         )
-        request = f"{documents}\n\n{INSTRUCTION}\n\nQuestion: {question}" if hits else question
+        request = style.request.format(documents=documents, question=question) if hits else question
         special = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
     tokens, offsets = _tokenize(tokenizer, text, special)
