@@ -21,6 +21,7 @@ from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs import write_transcripts
 from specrace.retrieval.grounding import GROUNDED, groundedness
+from specrace.retrieval.sentences import split_sentences
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -41,17 +42,24 @@ class Answer:
     grounded: float | None
     text: str
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a sentence of four words or more stands there twice; loops of long paragraphs have no other sign."""
+        sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
+        long = [each for each in sentences if len(each.split()) >= 4]
+        return len(set(long)) < len(long)
+
     def as_json(self) -> dict[str, Any]:
         """The answer, with counts in place of ids."""
-        counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output), "loop_tokens": loop_tokens(self.output)}
-        names = ("id", "question", "end", "grounded", "text")
-        return {name: getattr(self, name) for name in names} | counts
+        found = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
+        counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
+        return found | counts | {"loop_tokens": loop_tokens(self.output)}
 
 
 def add_parser(commands: Any) -> None:
     """Add `answers` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("answers", help="a model's answers: do they loop, stop, keep to the passages?")
-    words = "documents (30 on the corpus), open (30 without documents) or a file of {question} lines; default: documents"
+    words = "documents (30 on the corpus; the default), open (30 without documents) or a file of {question} lines"
     parser.add_argument("--questions", default="documents", metavar="SET_OR_FILE.jsonl", help=words)
     parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
     add_model_arguments(parser)
@@ -111,6 +119,7 @@ def summarise(found: Sequence[Answer]) -> dict[str, Any]:
     return {
         "count": len(found),
         "loops": fmean(loop_tokens(each.output) > 0 for each in found),
+        "repeats": fmean(each.repeats for each in found),
         "stops": fmean(each.end == "eos" for each in found),
         "grounded": fmean(grounded) if grounded else None,
         "mean_tokens": fmean(len(each.output) for each in found),
@@ -120,7 +129,7 @@ def summarise(found: Sequence[Answer]) -> dict[str, Any]:
 
 def _show(out: Any, found: Answer) -> None:
     facts = [f"{len(found.output)} tokens" + ("" if found.end == "eos" else ", cut at the limit")]
-    facts += ["repeats itself"] if loop_tokens(found.output) else []
+    facts += ["loops"] if loop_tokens(found.output) else ["repeats a sentence"] if found.repeats else []
     facts += [] if found.grounded is None else [f"grounded {found.grounded:.0%}"]
     out.print(f"{found.id}. {clean(found.question)}", style="bold")
     out.print(clean(found.text))
@@ -128,8 +137,10 @@ def _show(out: Any, found: Answer) -> None:
 
 
 def _summary(name: str, shares: dict[str, Any]) -> str:
-    grounded = "" if shares["grounded"] is None else f", {shares['grounded']:.0%} are grounded"
-    return (
-        f"{clean(name)}, {shares['count']} answers: {shares['loops']:.0%} loop, {shares['stops']:.0%} stop by "
-        f"themselves{grounded}; {shares['mean_tokens']:.0f} tokens after {shares['mean_prompt_tokens']:.0f} on average."
-    )
+    facts = [
+        f"{shares[key]:.0%} {words}"
+        for key, words in (("loops", "loop"), ("repeats", "repeat a sentence"), ("stops", "stop by themselves"))
+    ]
+    facts += [] if shares["grounded"] is None else [f"{shares['grounded']:.0%} are grounded"]
+    sizes = f"{shares['mean_tokens']:.0f} tokens after {shares['mean_prompt_tokens']:.0f} on average"
+    return f"{clean(name)}, {shares['count']} answers: {', '.join(facts)}; {sizes}."

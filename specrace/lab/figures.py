@@ -192,9 +192,10 @@ def _prompt_figures(found: PromptResult, decode: Callable[[Sequence[int]], str])
     """The figures of one prompt."""
     lanes = []
     for name, runs in found.runs.items():
-        row = {"lane": name, **_rates(name, [found]), "end": runs[0].end, "identical": _identity(name, [found])["identical"]}
+        row = {"lane": name, **_rates(name, [found]), "identical": _identity(name, [found])["identical"]}
         difference = found.differences.get(name)
-        lanes.append(row | {"first_difference": difference and asdict(difference), "text": decode(runs[0].tokens)})
+        text = decode(runs[0].tokens)
+        lanes.append(row | {"first_difference": difference and asdict(difference), "end": runs[0].end, "text": text})
     peers = [_peer_figures(name, [found], [found]) for name in found.peer_runs]
     return {
         "id": found.prompt.id,

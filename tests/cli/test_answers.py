@@ -25,6 +25,18 @@ def test_shares_are_of_all_answers() -> None:
     assert summarise([answered("a", "eos", None)])["grounded"] is None
 
 
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ("It rises slowly here. It falls. It rises slowly here.", True),
+        ("Yes. Yes. It rises slowly here.", False),
+        ("", False),
+    ],
+)
+def test_a_sentence_that_stands_there_twice(text: str, repeats: bool) -> None:
+    assert answered(text, "eos", 1.0).repeats is repeats
+
+
 def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
     two, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
     two.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
@@ -38,7 +50,9 @@ def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
     assert [len(each.output) for each in TranscriptFile(saved)] == [each["tokens"] for each in found["answers"]]
     done = main_here("answers", "--questions", two, "--passages", "0", "--max-new-tokens", "3")
     assert done.returncode == 0 and "3 tokens, cut at the limit" in done.stdout
-    assert "two, 2 answers: 0% loop, 0% stop by themselves; 3 tokens" in " ".join(done.stdout.split())
+    assert "two, 2 answers: 0% loop, 0% repeat a sentence, 0% stop by themselves; 3 tokens" in " ".join(
+        done.stdout.split()
+    )
 
 
 @pytest.mark.parametrize(
