@@ -14,6 +14,7 @@ from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit
+from specrace.retrieval.sentences import is_heading
 
 MAX_PROMPT_CHARACTERS = 1_000_000
 # Up to a blank where there is one, for words keep their tokens.
@@ -24,11 +25,13 @@ _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 class PromptStyle:
     """How a chat model is asked: the most passages unless the user chooses, and the message.
 
-    `request` is a format string with {documents} and {question}.
+    `request` is a format string with {documents} and {question}. With `excerpts` only the evidence and the sentences
+    beside it are given, where there is any; else whole passages, numbered.
     """
 
     passages: int
     request: str
+    excerpts: bool = False
 
 
 DETAILED = PromptStyle(
@@ -37,10 +40,9 @@ DETAILED = PromptStyle(
     "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
     "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
 )
-# Given more, or told to cite, models of this size list the passages until the length limit.
+# Given more, told to cite or asked for several sentences, models of this size repeat themselves to the length limit.
 BRIEF = PromptStyle(
-    2,
-    "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in two or three sentences from the context.",
+    2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence from the context.", excerpts=True
 )
 # Hidden size; models of 1 billion parameters and more are at least so wide.
 LEAST_WIDTH = 1536
@@ -87,10 +89,11 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
         special = False
     else:
-        spans = [Origin(number, 0, len(hit.passage.text)) for number, hit in enumerate(hits)]
-        documents = "\n\n".join(
-            f"[{n}] {plain(h.passage.title)}\n{plain(h.passage.text)}" for n, h in enumerate(hits, 1)
-        )
+        excerpts = [_excerpt(number, hit) for number, hit in enumerate(hits)] if style.excerpts else []
+        whole = [[Origin(number, 0, len(hit.passage.text))] for number, hit in enumerate(hits)]
+        parts = [each for each in excerpts if each] or whole
+        spans = [each for part in parts for each in part]
+        documents = "\n\n".join(_document(part, hits, plain, numbered=not style.excerpts) for part in parts)
         request = style.request.format(documents=documents, question=question) if hits else question
         special = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
@@ -128,6 +131,24 @@ class Plain:
         if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
         return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
+
+
+def _excerpt(number: int, hit: Hit) -> list[Origin]:
+    """The evidence of passage `number` and the sentences beside it, without headings."""
+    marked = [place for place, each in enumerate(hit.sentences) if each.evidence]
+    return [
+        Origin(number, each.start, each.end)
+        for place, each in enumerate(hit.sentences)
+        if any(abs(place - other) <= 1 for other in marked) and not is_heading(each.text)
+    ]
+
+
+def _document(parts: Sequence[Origin], hits: Sequence[Hit], plain: Plain, *, numbered: bool) -> str:
+    """The title of a passage and parts of its text."""
+    number = parts[0].passage
+    passage = hits[number].passage
+    texts = " ".join(plain(passage.text[part.start : part.end]) for part in parts)
+    return f"{f'[{number + 1}] ' if numbered else ''}{plain(passage.title)}\n{texts}"
 
 
 def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:

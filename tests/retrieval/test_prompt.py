@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
 from specrace.retrieval.passages import Passage
-from specrace.retrieval.prompt import Plain, Prompt, build_prompt, tokenize_document
+from specrace.retrieval.prompt import (
+    BRIEF,
+    DETAILED,
+    Plain,
+    Prompt,
+    build_prompt,
+    choose_style,
+    tokenize_document,
+)
 from specrace.retrieval.retriever import Hit, Sentence
 from specrace.tiny.vocabulary import CITATIONS, END, train_tokenizer
 from tests.views.test_detokenize import TEXTS, byte_tokenizer
@@ -211,6 +220,42 @@ def test_a_chat_template_without_documents_gets_them_in_the_message() -> None:
     prompt = build_prompt(CHATTING, "Where?", HITS)
     assert "[1] Cats\nThe cat sat on the mat. It ran away." in prompt.text and "[2] Café 猫\n" in prompt.text
     assert prompt.text.count("Where?") == 1 and prompt.text.endswith("<|im_start|>assistant\n")
+
+
+def test_a_small_model_gets_the_evidence_and_the_sentences_beside_it() -> None:
+    far = hit("Dogs", "# Dogs", "A dog barks.", "It sleeps.", "It eats.", "It runs.")
+    sentences = [replace(each, evidence=int(each.text == "It sleeps.")) for each in far.sentences]
+    hits = [replace(far, sentences=tuple(sentences)), replace(HITS[0], sentences=())]
+    prompt = build_prompt(CHATTING, "Where?", hits, BRIEF)
+    assert "Context:\nDogs\nA dog barks. It sleeps. It eats.\n\nQuestion: Where?\n\nAnswer in one" in prompt.text
+    text = far.passage.text
+    origins = [each for each in prompt.origins if each]
+    assert (min(each.start for each in origins), max(each.end for each in origins)) == (
+        text.index("A dog"), text.index(" It runs"),
+    )  # fmt: skip
+    for origin, (start, end) in zip(prompt.origins, spans(CHATTING, prompt), strict=True):
+        assert origin is None or text[origin.start : origin.end] in prompt.text[start:end]
+
+
+def test_where_nothing_is_evidence_a_small_model_gets_the_passages() -> None:
+    plain = [replace(each, sentences=()) for each in HITS]
+    text = build_prompt(CHATTING, "Where?", plain, BRIEF).text
+    assert "Context:\nCats\nThe cat sat on the mat. It ran away." in text and "\n\nCafé 猫\n" in text
+
+
+def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
+    for text in HOSTILE:
+        asked, plain = (build_prompt(CHATTING, each, [hit(each, each, "y")], BRIEF) for each in (text, "x"))
+        assert controls(CHATTING, asked) == controls(CHATTING, plain)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "width", "style"),
+    [(CHATTING, 576, BRIEF), (CHATTING, 1536, DETAILED), (BUNDLED, 512, DETAILED), (PLAIN, 576, DETAILED)],
+    ids=["a small chat model", "a large one", "the bundled model", "no template"],
+)
+def test_the_style_follows_template_and_width(tokenizer: Any, width: int, style: Any) -> None:
+    assert choose_style(tokenizer, LlamaConfig(hidden_size=width)) is style
 
 
 def test_a_template_whose_words_are_about_sentences_gets_the_passages_too() -> None:
