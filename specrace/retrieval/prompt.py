@@ -14,7 +14,6 @@ from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit
-from specrace.retrieval.sentences import is_heading
 
 MAX_PROMPT_CHARACTERS = 1_000_000
 # Up to a blank where there is one, for words keep their tokens.
@@ -25,13 +24,13 @@ _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 class PromptStyle:
     """How a chat model is asked: the most passages unless the user chooses, and the message.
 
-    `request` is a format string with {documents} and {question}. With `excerpts` only the evidence and the sentences
-    beside it are given, where there is any; else whole passages, numbered.
+    `request` is a format string with {documents} and {question}. Below the passages their evidence stands again, best
+    first, after the line `evidence`; without such a line the passages are numbered instead.
     """
 
     passages: int
     request: str
-    excerpts: bool = False
+    evidence: str = ""
 
 
 DETAILED = PromptStyle(
@@ -42,7 +41,7 @@ DETAILED = PromptStyle(
 )
 # Given more, told to cite or asked for several sentences, models of this size repeat themselves to the length limit.
 BRIEF = PromptStyle(
-    2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence from the context.", excerpts=True
+    2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
 )
 # Hidden size; models of 1 billion parameters and more are at least so wide.
 LEAST_WIDTH = 1536
@@ -68,6 +67,10 @@ class Origin:
     end: int
 
 
+# A text in the prompt, and its place in a passage if it is a part of one.
+Piece = tuple[str, Origin | None]
+
+
 @dataclass(frozen=True)
 class Prompt:
     """Token ids, the text they were made from, and for each token where in the passages it stands (or None)."""
@@ -85,24 +88,19 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
         raise InputError("There is no question; type one.")
     template = tokenizer.chat_template or ""
     if _takes_sentences(template):
-        spans = [Origin(number, each.start, each.end) for number, hit in enumerate(hits) for each in hit.sentences]
+        pieces = list[Piece]()
+        for number, hit in enumerate(hits):
+            pieces.append((plain(hit.passage.title), None))
+            pieces += [(plain(each.text), Origin(number, each.start, each.end)) for each in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
         special = False
     else:
-        excerpts = [_excerpt(number, hit) for number, hit in enumerate(hits)] if style.excerpts else []
-        whole = [[Origin(number, 0, len(hit.passage.text))] for number, hit in enumerate(hits)]
-        parts = [each for each in excerpts if each] or whole
-        spans = [each for part in parts for each in part]
-        documents = "\n\n".join(_document(part, hits, plain, numbered=not style.excerpts) for part in parts)
+        documents, pieces = _documents(hits, plain, style)
         request = style.request.format(documents=documents, question=question) if hits else question
         special = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
     tokens, offsets = _tokenize(tokenizer, text, special)
-    placed = _place(
-        text,
-        [plain(hit.passage.title) for hit in hits],
-        [(plain(hits[s.passage].passage.text[s.start : s.end]), s) for s in spans],
-    )
+    placed = _place(text, pieces)
     return Prompt(tuple(tokens), text, tuple(_origin(placed, start, end) for start, end in offsets))
 
 
@@ -133,22 +131,20 @@ class Plain:
         return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
 
 
-def _excerpt(number: int, hit: Hit) -> list[Origin]:
-    """The evidence of passage `number` and the sentences beside it, without headings."""
-    marked = [place for place, each in enumerate(hit.sentences) if each.evidence]
-    return [
-        Origin(number, each.start, each.end)
-        for place, each in enumerate(hit.sentences)
-        if any(abs(place - other) <= 1 for other in marked) and not is_heading(each.text)
-    ]
-
-
-def _document(parts: Sequence[Origin], hits: Sequence[Hit], plain: Plain, *, numbered: bool) -> str:
-    """The title of a passage and parts of its text."""
-    number = parts[0].passage
-    passage = hits[number].passage
-    texts = " ".join(plain(passage.text[part.start : part.end]) for part in parts)
-    return f"{f'[{number + 1}] ' if numbered else ''}{plain(passage.title)}\n{texts}"
+def _documents(hits: Sequence[Hit], plain: Plain, style: PromptStyle) -> tuple[str, list[Piece]]:
+    """The passages, and the evidence again if the style asks for it; and what stands there, in order."""
+    texts, pieces = [], list[Piece]()
+    for number, hit in enumerate(hits):
+        title, text = plain(hit.passage.title), plain(hit.passage.text)
+        texts.append(f"{title}\n{text}" if style.evidence else f"[{number + 1}] {title}\n{text}")
+        pieces += [(title, None), (text, Origin(number, 0, len(text)))]
+    marked = [(number, each) for number, hit in enumerate(hits) for each in hit.sentences if each.evidence]
+    marked.sort(key=lambda pair: pair[1].evidence)
+    if style.evidence and marked:
+        evidence = [(plain(each.text), Origin(number, each.start, each.end)) for number, each in marked]
+        texts.append(f"{style.evidence}\n{' '.join(text for text, _ in evidence)}")
+        pieces += evidence
+    return "\n\n".join(texts), pieces
 
 
 def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
@@ -192,19 +188,16 @@ def tokenize_document(tokenizer: Any, text: str) -> list[int]:
     return [token for piece in pieces for token in piece["input_ids"]]
 
 
-def _place(text: str, titles: list[str], pieces: list[tuple[str, Origin]]) -> list[tuple[int, Origin]]:
-    """Where in the rendered prompt each piece begins; pieces stand there in order, a passage's title before them."""
+def _place(text: str, pieces: Sequence[Piece]) -> list[tuple[int, Origin]]:
+    """Where in the rendered prompt each piece with an origin begins; all stand there in order, titles too."""
     placed: list[tuple[int, Origin]] = []
-    cursor, titled = 0, -1
+    cursor = 0
     for piece, origin in pieces:
-        if origin.passage != titled:
-            titled = origin.passage
-            title = text.find(titles[titled], cursor)
-            cursor = title + len(titles[titled]) if title >= 0 else cursor
         found = text.find(piece, cursor) if piece else -1
         if found >= 0:
-            placed.append((found, origin))
             cursor = found + len(piece)
+            if origin is not None:
+                placed.append((found, origin))
     return placed
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -222,25 +224,32 @@ def test_a_chat_template_without_documents_gets_them_in_the_message() -> None:
     assert prompt.text.count("Where?") == 1 and prompt.text.endswith("<|im_start|>assistant\n")
 
 
-def test_a_small_model_gets_the_evidence_and_the_sentences_beside_it() -> None:
-    far = hit("Dogs", "# Dogs", "A dog barks.", "It sleeps.", "It eats.", "It runs.")
-    sentences = [replace(each, evidence=int(each.text == "It sleeps.")) for each in far.sentences]
-    hits = [replace(far, sentences=tuple(sentences)), replace(HITS[0], sentences=())]
-    prompt = build_prompt(CHATTING, "Where?", hits, BRIEF)
-    assert "Context:\nDogs\nA dog barks. It sleeps. It eats.\n\nQuestion: Where?\n\nAnswer in one" in prompt.text
-    text = far.passage.text
-    origins = [each for each in prompt.origins if each]
-    assert (min(each.start for each in origins), max(each.end for each in origins)) == (
-        text.index("A dog"), text.index(" It runs"),
-    )  # fmt: skip
-    for origin, (start, end) in zip(prompt.origins, spans(CHATTING, prompt), strict=True):
-        assert origin is None or text[origin.start : origin.end] in prompt.text[start:end]
+def test_a_small_model_gets_the_evidence_again_best_first_and_each_knows_its_place() -> None:
+    dogs = hit("Dogs", "Dogs bark.", "Dogs sleep.")
+    dogs = replace(dogs, sentences=(dogs.sentences[0], replace(dogs.sentences[1], evidence=3)))
+    cats = replace(HITS[0], sentences=(replace(HITS[0].sentences[0], evidence=2),))
+    prompt = build_prompt(CHATTING, "Where are Dogs?", [dogs, cats], BRIEF)
+    assert "Context:\nDogs\nDogs bark. Dogs sleep.\n\nCats\nThe cat sat" in prompt.text
+    evidence = "Most relevant sentences:\nDogs bark. The cat sat on the mat. Dogs sleep."
+    assert f"{evidence}\n\nQuestion: Where are Dogs?\n\nAnswer in one" in prompt.text
+    first = prompt.text.index("Dogs bark.", prompt.text.index("Most relevant"))
+    last = prompt.text.index("\n\nQuestion")
+    places = [
+        (origin.passage, [dogs, cats][origin.passage].passage.text[origin.start : origin.end], prompt.text[start:end])
+        for origin, (start, end) in zip(prompt.origins, spans(CHATTING, prompt), strict=True)
+        if origin and first <= start and end <= last
+    ]
+    assert [passage for passage, _ in groupby(places, key=itemgetter(0))] == [0, 1, 0]
+    copied = "".join(there for _, there, _ in places)
+    assert copied.replace(" ", "") == "".join(evidence.split()[3:])
+    assert all(there.strip() in shown for _, there, shown in places)
 
 
-def test_where_nothing_is_evidence_a_small_model_gets_the_passages() -> None:
+def test_where_nothing_is_evidence_a_small_model_gets_the_passages_alone() -> None:
     plain = [replace(each, sentences=()) for each in HITS]
     text = build_prompt(CHATTING, "Where?", plain, BRIEF).text
     assert "Context:\nCats\nThe cat sat on the mat. It ran away." in text and "\n\nCafé 猫\n" in text
+    assert "Most relevant" not in text
 
 
 def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
