@@ -151,12 +151,12 @@ def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
     require(finished.cut or finished.stopped == stopped, "it was stopped, or was not, against what it says")
     check_pace(finished)
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
+    results: list[LaneResult] = []
     for result, (own, place) in zip(finished.lanes, expected, strict=True):
         check_result(result, own, None if finished.cut else place)
-    # Older versions found fewer loops.
-    pairs = zip(finished.lanes, expected, strict=True)
-    lanes = tuple(replace(result, loop_tokens=own.loop_tokens) for result, (own, _) in pairs)
-    return [*events[:-1], replace(finished, lanes=lanes)]
+        # Older versions found fewer loops.
+        results.append(replace(result, loop_tokens=own.loop_tokens))
+    return [*events[:-1], replace(finished, lanes=tuple(results))]
 
 
 def require(condition: bool, words: str) -> None:
