@@ -26,7 +26,7 @@ from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
 from specrace.retrieval.index import PassageIndex, open_index
-from specrace.retrieval.prompt import Prompt, build_prompt, tokenize_document
+from specrace.retrieval.prompt import Prompt, PromptStyle, build_prompt, choose_style, tokenize_document
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
 
@@ -104,15 +104,23 @@ class Workbench:
         """Passages in the index."""
         return len(self.retriever.index.passages)
 
-    def retrieve(self, question: str, top: int = 4) -> list[Hit]:
-        """The passages for a question. Raises InputError for a blank or overlong one, and for a `top` out of bounds."""
+    @property
+    def style(self) -> PromptStyle:
+        """How this model is asked."""
+        return choose_style(self.target.tokenizer, self.target.config)
+
+    def retrieve(self, question: str, top: int | None = None) -> list[Hit]:
+        """The passages for a question, as many as suit the model, or `top`.
+
+        Raises InputError for a blank or overlong question, and for a `top` out of bounds.
+        """
         if len(question) > MAX_QUESTION_CHARACTERS:
             size = len(question)
             raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
-        return self.retriever.retrieve(question, top=SETTINGS["passages"].check(top))
+        return self.retriever.retrieve(question, top=SETTINGS["passages"].check(top) or self.style.passages)
 
     def ask(
-        self, question: str, spec: RaceSpec, *, top: int = 4, stop: Callable[[], bool] = lambda: False
+        self, question: str, spec: RaceSpec, *, top: int | None = None, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[Event]:
         """Retrieve, build the prompt, race; the events have their texts."""
         began = time.perf_counter()
@@ -149,11 +157,11 @@ class Workbench:
         A model without a chat template follows no instructions and may have a short context: it gets as many of the
         best passages as fit, at least one.
         """
-        tokenizer = self.target.tokenizer
-        prompt = build_prompt(tokenizer, question, hits)
+        tokenizer, style = self.target.tokenizer, self.style
+        prompt = build_prompt(tokenizer, question, hits, style)
         while not tokenizer.chat_template and len(hits) > 1 and not self._fits(prompt, spec):
             hits = hits[:-1]
-            prompt = build_prompt(tokenizer, question, hits)
+            prompt = build_prompt(tokenizer, question, hits, style)
         return prompt, hits
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:

@@ -38,7 +38,6 @@ MOST_WORDS = 1100
 NOT_RUN = {
     "app.py": "serves a page until it is interrupted",
     "-m specrace app": "serves a page until it is interrupted",
-    "-m specrace.tiny": "answers 30 questions in nine lanes",
     "torchrun": "starts a process for each GPU",
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",

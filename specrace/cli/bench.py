@@ -18,18 +18,18 @@ from typing import Any
 from rich.progress import Progress
 
 import specrace
-from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.arguments import add_passages, add_race_arguments, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
-from specrace.core.files import explained, read_text
+from specrace.core.files import check_destination, explained, read_text
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
 from specrace.lab.figures import summarise
-from specrace.lab.logs import TranscriptFile
+from specrace.lab.logs import TranscriptFile, write_transcripts
 from specrace.lab.score import needs_target
 from specrace.retrieval.prompt import check_prompt
 
@@ -52,11 +52,18 @@ def add_parser(commands: Any) -> None:
         help="llama.cpp's: a file, or f32, bf16, f16 or q8_0; default: --dtype",
     )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
-    parser.add_argument("--passages", type=int, default=4, help="passages in a question's prompt; 0: no documents")
+    add_passages(parser)
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
     parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="a random model follows transcripts")
     parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
+    add_transcripts(parser)
+
+
+def add_transcripts(parser: argparse.ArgumentParser) -> None:
+    """`--save-transcripts`."""
+    words = "write the prompts' and vanilla's token ids there, for score"
+    parser.add_argument("--save-transcripts", type=Path, metavar="FILE.jsonl", help=words)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,6 +76,9 @@ def run(options: argparse.Namespace) -> int:
     found = {**describe(options, bench), **summarise(results, decode)}
     if options.out is not None:
         write(options.out, found, results)
+    if options.save_transcripts is not None:
+        rows = ((each.prompt.id, each.prompt.tokens, each.runs["vanilla"][0].tokens) for each in results)
+        write_transcripts(options.save_transcripts, rows, (options.scripted or options.prompts or QUESTIONS).stem)
     if options.json:
         print_json(found)
     else:
@@ -91,6 +101,8 @@ def _check(options: argparse.Namespace) -> None:
             raise InputError(f"--{name} is {value}; give 1 {f'to {most}' if most else 'or more'}.")
     if options.passages:
         SETTINGS["passages"].check(options.passages)
+    if options.save_transcripts is not None:
+        check_destination(options.save_transcripts)
     if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):
         raise InputError(f"{options.out} cannot be a folder for the results; give another --out.")
     if (options.shape is None) != (options.scripted is None):
@@ -193,14 +205,14 @@ def _read_line(path: Path, number: int, text: str) -> dict[str, Any]:
     return {name: str(value) if name == "id" else value for name, value in line.items()}
 
 
-def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: int) -> BenchPrompt:
+def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: int | None) -> BenchPrompt:
     """The prompt of a line: ids, plain text, or a question for the retriever."""
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
-    hits = workbench.retrieve(line["question"], passages) if passages else []
+    hits = [] if passages == 0 else workbench.retrieve(line["question"], passages)
     prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 

@@ -97,6 +97,8 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
         )
     for each in found["loops"]:
         yield f"Left out, because its output loops: prompt {each['id']} ({each['loop_tokens']} tokens)."
+    if found["cut_at_limit"] and "scripted" not in found:
+        yield f"Cut at the limit of new tokens: {len(found['cut_at_limit'])} of {len(found['prompts'])} outputs."
     if found["settings"]["earlier_outputs"] == "kept":
         yield "Earlier outputs are kept: fusion and suffix also drafted from those of earlier prompts."
     if not found["pace"]["disturbed_prompts"]:

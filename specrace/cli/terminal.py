@@ -172,7 +172,7 @@ class Terminal:
                 f"{lane.tau:.2f}",
                 f"{lane.drafted_per_step:.1f}",
                 f"{lane.acceptance_rate:.0%}",
-                str(lane.tokens),
+                f"{lane.tokens} (limit)" if lane.end == "length" else str(lane.tokens),
                 f"{words}; repeats itself" if lane.loop_tokens else words,
             )
         if event.lanes:

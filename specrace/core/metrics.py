@@ -9,7 +9,7 @@ from typing import Any
 from specrace.core.events import Difference, Step
 
 # Repetition flatters every drafter that copies: three periods and 36 tokens count as a loop.
-LOOP_PERIOD = 24
+LOOP_PERIOD = 48
 LOOP_TURNS = 3
 LOOP_TOKENS = 36
 # Logits closer than this can swap by rounding in 16 bits.

@@ -90,7 +90,7 @@ def _shown(value: Any) -> str:
 
 _ALL = (
     Setting("max_new_tokens", 160, "New tokens", "The longest answer.", 1, 4096, shared_high=512, link="tokens"),
-    Setting("passages", 4, "Passages", "Put in the prompt.", 1, 12, link="passages"),
+    Setting("passages", None, "Passages", "In the prompt; auto is 4, or 2 for a small model.", 1, 12, link="passages"),
     Setting(
         "num_draft",
         None,

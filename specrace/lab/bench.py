@@ -113,7 +113,7 @@ class BenchPrompt:
 
 @dataclass
 class LaneRun:
-    """One solo run of a lane."""
+    """One solo run of a lane; `end` is why it ended, as in a `Step`."""
 
     tokens: tuple[int, ...]
     metrics: LaneMetrics
@@ -121,6 +121,7 @@ class LaneRun:
     run_ms: float
     peak_memory: int | None
     limit_ms: float
+    end: str
 
 
 @dataclass
@@ -265,7 +266,7 @@ class Bench:
         peak = self.target.peak_memory()
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
-        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, opening_ms + metrics.decode_ms, peak, limit)
+        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, opening_ms + metrics.decode_ms, peak, limit, lane.end)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Each lane's clock in a race; lane number `first` steps first."""

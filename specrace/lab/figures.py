@@ -30,6 +30,7 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
         "pace": pace,
         "counted_prompts": len(counted),
         "loops": [{"id": each.prompt.id, "loop_tokens": each.loops} for each in results if each.loops],
+        "cut_at_limit": [each.prompt.id for each in results if each.runs["vanilla"][0].end == "length"],
         "warnings": warnings,
         "prompts": [_prompt_figures(each, decode) for each in results],
     }
@@ -205,7 +206,8 @@ def _prompt_figures(found: PromptResult, decode: Callable[[Sequence[int]], str])
     for name, runs in found.runs.items():
         row = {"lane": name, **_rates(name, [found]), "identical": _identity(name, [found])["identical"]}
         difference = found.differences.get(name)
-        lanes.append(row | {"first_difference": difference and asdict(difference), "text": decode(runs[0].tokens)})
+        text = decode(runs[0].tokens)
+        lanes.append(row | {"first_difference": difference and asdict(difference), "end": runs[0].end, "text": text})
     peers = [_peer_figures(name, [found], [found]) for name in found.peer_runs]
     return {
         "id": found.prompt.id,

@@ -10,13 +10,13 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import open_regular
+from specrace.core.files import explained, open_regular
 
 Tokens = tuple[int, ...]
 Tokenize = Callable[[str], Sequence[int]]
@@ -120,6 +120,14 @@ class TranscriptFile:
         self.skipped += 1
         if len(self.reasons) < REASONS_KEPT:
             self.reasons.append(f"{message}.")
+
+
+def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], category: str) -> None:
+    """A line for each (id, prompt, output), neither empty. Raises InputError if the file cannot be written."""
+    with explained(path), path.open("w", encoding="utf-8") as file:
+        for name, prompt, output in rows:
+            line = {"id": name, "category": category, "prompt_ids": prompt, "output_ids": output}
+            file.write(json.dumps(line) + "\n")
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -183,9 +183,10 @@ def score_output(
     curve: CostCurve = ASSUMED_GPU,
     past: PastOutputs | None = None,
 ) -> Tally:
-    """Score one transcript in one lane; drafters that size their own trees use `curve`."""
+    """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
     began = time.perf_counter()
-    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=curve)
+    near = curve.near(len(transcript.prompt))
+    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
     drafter = lane.build(material, **lane.options)
     tally = Tally(outputs=1, build_ms=1000 * (time.perf_counter() - began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):

@@ -19,11 +19,15 @@ def max_context(config: Any) -> int:
 
 
 def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a text, by the generation config, the config and the tokenizer."""
+    """Every id that ends a text, by the generation config and the config.
+
+    The tokenizer's is added where it has a chat template, whose turns may end with a token that the configs lack.
+    """
     found: set[int] = set()
     generation = getattr(model, "generation_config", None)
     for ids in (getattr(generation, "eos_token_id", None), model.config.eos_token_id):
         found |= set(ids) if isinstance(ids, (list, tuple)) else {ids} if ids is not None else set()
-    if not found and tokenizer is not None and tokenizer.eos_token_id is not None:
-        found.add(tokenizer.eos_token_id)
+    own = getattr(tokenizer, "eos_token_id", None)
+    if own is not None and (not found or getattr(tokenizer, "chat_template", None)):
+        found.add(own)
     return frozenset(found)

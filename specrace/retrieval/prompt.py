@@ -1,7 +1,8 @@
 """The prompt: passages and a question through the tokenizer's own chat template, every token with its origin.
 
 A template that knows `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
-the passages and an instruction in the user's message; a model without a template gets plain text.
+the passages and an instruction in the user's message, in the style that suits its size; a model without a template
+gets plain text.
 """
 
 from __future__ import annotations
@@ -15,12 +16,46 @@ from specrace.core.errors import InputError, shorten
 from specrace.retrieval.retriever import Hit
 
 MAX_PROMPT_CHARACTERS = 1_000_000
-INSTRUCTION = (
-    "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
-    "name the document after each statement, as in [1]. If they do not answer it, say so."
-)
 # Up to a blank where there is one, for words keep their tokens.
 _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class PromptStyle:
+    """How a chat model is asked: the most passages unless the user chooses, and the message.
+
+    `request` is a format string with {documents} and {question}. Below the passages their evidence stands again, best
+    first, after the line `evidence`; without such a line the passages are numbered instead.
+    """
+
+    passages: int
+    request: str
+    evidence: str = ""
+
+
+DETAILED = PromptStyle(
+    4,
+    "{documents}\n\n"
+    "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
+    "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
+)
+# Given more, told to cite or asked for several sentences, models of this size repeat themselves to the length limit.
+BRIEF = PromptStyle(
+    2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
+)
+# Hidden size; models of 1 billion parameters and more are at least so wide.
+LEAST_WIDTH = 1536
+
+
+def choose_style(tokenizer: Any, config: Any) -> PromptStyle:
+    """BRIEF for a small chat model without a template for passages, DETAILED for any other."""
+    template = tokenizer.chat_template or ""
+    brief = template and not _takes_sentences(template) and config.hidden_size < LEAST_WIDTH
+    return BRIEF if brief else DETAILED
+
+
+def _takes_sentences(template: str) -> bool:
+    return ".sentences" in template
 
 
 @dataclass(frozen=True)
@@ -32,6 +67,10 @@ class Origin:
     end: int
 
 
+# A text in the prompt, and its place in a passage if it is a part of one.
+Piece = tuple[str, Origin | None]
+
+
 @dataclass(frozen=True)
 class Prompt:
     """Token ids, the text they were made from, and for each token where in the passages it stands (or None)."""
@@ -41,31 +80,27 @@ class Prompt:
     origins: tuple[Origin | None, ...]
 
 
-def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit]) -> Prompt:
+def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: PromptStyle = DETAILED) -> Prompt:
     """The prompt that asks `question` about `hits`. Raises InputError for a blank question."""
     plain = Plain(tokenizer)
     question = plain(question).strip()
     if not question:
         raise InputError("There is no question; type one.")
     template = tokenizer.chat_template or ""
-    if ".sentences" in template:
-        spans = [Origin(number, each.start, each.end) for number, hit in enumerate(hits) for each in hit.sentences]
+    if _takes_sentences(template):
+        pieces = list[Piece]()
+        for number, hit in enumerate(hits):
+            pieces.append((plain(hit.passage.title), None))
+            pieces += [(plain(each.text), Origin(number, each.start, each.end)) for each in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
         special = False
     else:
-        spans = [Origin(number, 0, len(hit.passage.text)) for number, hit in enumerate(hits)]
-        documents = "\n\n".join(
-            f"[{n}] {plain(h.passage.title)}\n{plain(h.passage.text)}" for n, h in enumerate(hits, 1)
-        )
-        request = f"{documents}\n\n{INSTRUCTION}\n\nQuestion: {question}" if hits else question
+        documents, pieces = _documents(hits, plain, style)
+        request = style.request.format(documents=documents, question=question) if hits else question
         special = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
     tokens, offsets = _tokenize(tokenizer, text, special)
-    placed = _place(
-        text,
-        [plain(hit.passage.title) for hit in hits],
-        [(plain(hits[s.passage].passage.text[s.start : s.end]), s) for s in spans],
-    )
+    placed = _place(text, pieces)
     return Prompt(tuple(tokens), text, tuple(_origin(placed, start, end) for start, end in offsets))
 
 
@@ -94,6 +129,22 @@ class Plain:
         if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
         return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
+
+
+def _documents(hits: Sequence[Hit], plain: Plain, style: PromptStyle) -> tuple[str, list[Piece]]:
+    """The passages, and the evidence again if the style asks for it; and what stands there, in order."""
+    texts, pieces = [], list[Piece]()
+    for number, hit in enumerate(hits):
+        title, text = plain(hit.passage.title), plain(hit.passage.text)
+        texts.append(f"{title}\n{text}" if style.evidence else f"[{number + 1}] {title}\n{text}")
+        pieces += [(title, None), (text, Origin(number, 0, len(text)))]
+    marked = [(number, each) for number, hit in enumerate(hits) for each in hit.sentences if each.evidence]
+    marked.sort(key=lambda pair: pair[1].evidence)
+    if style.evidence and marked:
+        evidence = [(plain(each.text), Origin(number, each.start, each.end)) for number, each in marked]
+        texts.append(f"{style.evidence}\n{' '.join(text for text, _ in evidence)}")
+        pieces += evidence
+    return "\n\n".join(texts), pieces
 
 
 def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
@@ -137,19 +188,16 @@ def tokenize_document(tokenizer: Any, text: str) -> list[int]:
     return [token for piece in pieces for token in piece["input_ids"]]
 
 
-def _place(text: str, titles: list[str], pieces: list[tuple[str, Origin]]) -> list[tuple[int, Origin]]:
-    """Where in the rendered prompt each piece begins; pieces stand there in order, a passage's title before them."""
+def _place(text: str, pieces: Sequence[Piece]) -> list[tuple[int, Origin]]:
+    """Where in the rendered prompt each piece with an origin begins; all stand there in order, titles too."""
     placed: list[tuple[int, Origin]] = []
-    cursor, titled = 0, -1
+    cursor = 0
     for piece, origin in pieces:
-        if origin.passage != titled:
-            titled = origin.passage
-            title = text.find(titles[titled], cursor)
-            cursor = title + len(titles[titled]) if title >= 0 else cursor
         found = text.find(piece, cursor) if piece else -1
         if found >= 0:
-            placed.append((found, origin))
             cursor = found + len(piece)
+            if origin is not None:
+                placed.append((found, origin))
     return placed
 
 

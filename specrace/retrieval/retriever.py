@@ -144,16 +144,16 @@ def _score(question: str, asked: Vectors, passage: Passage, split: _SplitPassage
 
     The question's own words count beside its meaning, because vectors hardly reflect names and numbers.
     """
-    wanted = _content_words(question)
+    wanted = content_words(question)
     sentences = []
     for (start, end), cosine in zip(split.spans, split.vectors @ asked, strict=True):
         text = passage.text[start:end]
-        shared = len(wanted & _content_words(text)) / max(1, len(wanted))
+        shared = len(wanted & content_words(text)) / max(1, len(wanted))
         sentences.append(Sentence(start, end, text, float(cosine) + SHARED_WORDS_WEIGHT * shared, 0))
     return sentences
 
 
-def _content_words(text: str) -> set[str]:
+def content_words(text: str) -> set[str]:
     """The words that say what a text is about, roughly stemmed."""
     return {word[:_STEM_CHARS] for word in _WORD.findall(text.lower()) if word not in _COMMON_WORDS}
 

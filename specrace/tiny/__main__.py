@@ -1,4 +1,4 @@
-"""`python -m specrace.tiny prepare|train|evaluate|export|answers|characters`."""
+"""`python -m specrace.tiny prepare|train|evaluate|export|characters`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from specrace.core.errors import InputError
-from specrace.tiny import answers, characters, evaluate
+from specrace.tiny import characters, evaluate
 from specrace.tiny.quoting import read_sources, split_titles
 from specrace.tiny.train import PRESETS, export, train
 from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, run: Callable[[argparse.Namespace], object], words: str) -> Callable[..., argparse.Action]:
         command = commands.add_parser(name, help=words)
         command.set_defaults(run=run)
-        if name not in ("answers", "characters"):
+        if name != "characters":
             command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder")
         if name in ("prepare", "train", "evaluate"):
             command.add_argument("--text", type=Path, required=True, help="a .jsonl[.gz] of {title, text}, or a folder")
@@ -44,9 +44,6 @@ def parser() -> argparse.ArgumentParser:
     argument("--json", action="store_true")
     argument = add("export", lambda o: export(o.work, o.out), "write an ordinary Hugging Face model folder")
     argument("--out", type=Path, required=True)
-    argument = add("answers", answers.main, "answer questions about the corpus, as Markdown for the model card")
-    argument("--model", type=Path, default=Path("assets/tiny"))
-    argument("--questions", type=Path, default=Path("assets/questions.jsonl"))
     argument = add("characters", characters.main, "train the character-level example into a model folder")
     argument("--text", type=Path, required=True, help="a folder of .md and .txt files")
     argument("--out", type=Path, required=True)

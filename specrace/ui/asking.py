@@ -24,11 +24,11 @@ LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name
 
 @dataclass(frozen=True)
 class Asking:
-    """A question, the race that answers it, how many passages it is given, and the model ("": the server's own)."""
+    """A question, the race that answers it, the passages (None: auto), and the model ("": the server's own)."""
 
     question: str
     spec: RaceSpec
-    passages: int
+    passages: int | None
     model: str = ""
     dtype: str = ""
 

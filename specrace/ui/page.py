@@ -299,7 +299,7 @@ def _result_endpoint(
         top_p: float = SETTINGS["top_p"].default,
         seed: int = SETTINGS["seed"].default,
         num_draft: str = "auto",
-        passages: int = SETTINGS["passages"].default,
+        passages: str = "auto",
         verifier: str = SETTINGS["verifier"].default,
         options: dict[str, Any] | None = None,
         model: str = "",

@@ -151,9 +151,12 @@ def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
     require(finished.cut or finished.stopped == stopped, "it was stopped, or was not, against what it says")
     check_pace(finished)
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
+    results: list[LaneResult] = []
     for result, (own, place) in zip(finished.lanes, expected, strict=True):
         check_result(result, own, None if finished.cut else place)
-    return list(events)
+        # Older versions found fewer loops.
+        results.append(replace(result, loop_tokens=own.loop_tokens))
+    return [*events[:-1], replace(finished, lanes=tuple(results))]
 
 
 def require(condition: bool, words: str) -> None:
@@ -252,5 +255,5 @@ def check_result(result: LaneResult, own: LaneResult, place: int | None) -> None
         if isinstance(found, float):
             same = math.isclose(given, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
             require(same, f"{own.lane[:40]}'s {name} is given as {given:g}, and its steps make it {found:g}")
-        elif name != "first_difference":
+        elif name not in ("first_difference", "loop_tokens"):
             require(given == found, f"{own.lane[:40]}'s {name} is not what its steps make it")

@@ -18,7 +18,7 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.core.metrics import LaneMetrics, difference_words, first_difference, loop_tokens
+from specrace.core.metrics import LOOP_PERIOD, LOOP_TURNS, LaneMetrics, difference_words, first_difference, loop_tokens
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
 
@@ -31,7 +31,7 @@ KEYFRAME_S = 1.0
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
 # Enough to see any loop that the metrics know.
-LOOP_TAIL = 96
+LOOP_TAIL = LOOP_PERIOD * LOOP_TURNS
 
 Frame = dict[str, Any]
 Run = list[Any]

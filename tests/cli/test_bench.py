@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specrace.cli.main import main
-from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.files import write_whole
 from specrace.lab.calibrate import calibrate
 from specrace.lab.llama_cpp import write_gguf
@@ -82,7 +82,8 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     rows = list(csv.DictReader((tmp_path / "out" / "bench.csv").open()))
     assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
     table = (tmp_path / "out" / "bench.md").read_text()
-    assert "Earlier outputs are kept" in table
+    assert "Earlier outputs are kept" in table and "Cut at the limit of new tokens" in table
+    assert "a" in found["cut_at_limit"] and found["prompts"][0]["lanes"][0]["end"] == "length"
     assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and found["date"] in table
 
 
@@ -100,6 +101,32 @@ def test_a_bench_that_forgets_says_so_and_takes_a_draft_model(
     assert code == 0 and found["settings"]["earlier_outputs"] == "not kept"
     assert found["lanes"][1]["lane"] == "draft-model" and found["lanes"][1]["acceptance_rate"] > 0.5
     assert "Earlier outputs" not in (tmp_path / "bench.md").read_text()
+
+
+def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of lanes that draft from neither the documents nor the target's scores, on answers that end by themselves."""
+    questions, transcripts, curve = (tmp_path / name for name in ("three.jsonl", "saved.jsonl", "curve.json"))
+    questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:3]))
+    lanes = ("vanilla", "trie", "prompt-lookup", "suffix", "fusion")
+    same = ("--lanes", ",".join(lanes), "--num-draft", "12", "--json")
+    code, out, _ = run(
+        capsys, "--prompts", str(questions), "--repetitions", "1", "--max-new-tokens", "300", *same,
+        "--save-transcripts", str(transcripts),
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0 and not found["loops"] and not found["cut_at_limit"]
+    lines = [json.loads(line) for line in transcripts.read_text().splitlines()]
+    assert [set(line) for line in lines] == [{"id", "category", "prompt_ids", "output_ids"}] * 3
+    assert {line["category"] for line in lines} == {"three"}
+    curve.write_text(json.dumps(found["settings"]["cost_curve"]))
+    plain = ("--option", "fusion.corpus=false", "--option", "fusion.recycling=false")
+    assert main(["score", str(transcripts), *same, *plain, "--keep-outputs", "--cost-curve", str(curve)]) == 0
+    scored = {row["lane"]: row for row in json.loads(capsys.readouterr().out)["groups"] if row["category"] == "all"}
+    for lane in found["lanes"]:
+        assert scored[lane["lane"]]["tokens"] == lane["tokens"]
+        assert scored[lane["lane"]]["tau"] == pytest.approx(lane["tau"], abs=0.005), lane["lane"]
 
 
 def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,6 +207,7 @@ BAD = [
     (["--peers", "llama-cpp", "--peer-weights", "/no/such.gguf"], "/no/such.gguf"),
     (["--prompts", "/no/such.jsonl"], "/no/such.jsonl"),
     (["--out", "/no/such/folder"], "/no/such/folder"),
+    (["--save-transcripts", "/no/such/folder/t.jsonl"], "/no/such/folder"),
     (["--shape", "7b"], "--scripted"),
     (["--scripted", "/no/such.jsonl"], "--shape"),
     (["--scripted", "/no/such.jsonl", "--shape", "tiny"], "/no/such.jsonl"),

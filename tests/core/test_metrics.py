@@ -93,6 +93,10 @@ def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], turn: list[int
     assert loop_tokens(tokens) == max(loops, default=0)
 
 
+def test_a_sentence_of_any_usual_length_that_comes_again_and_again_is_a_loop() -> None:
+    assert loop_tokens([*range(9), *list(range(26)) * 5]) == 130
+
+
 def test_loops_by_example() -> None:
     assert loop_tokens([7, 1, 2] + [5, 6] * 20) == 40
     assert loop_tokens([5] * LOOP_TOKENS) == LOOP_TOKENS
@@ -130,7 +134,7 @@ def test_a_speedup_is_the_ratio_of_tokens_per_second() -> None:
     assert fast.speedup(slow) == 3.0 and fast.speedup(LaneMetrics()) == 0.0
 
 
-def test_a_loop_has_a_period_of_at_most_24_tokens_and_takes_three_turns() -> None:
+def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> None:
     for period in (13, 23, LOOP_PERIOD):
         turn = list(range(period))
         assert loop_tokens(turn * LOOP_TURNS) == LOOP_TURNS * period

@@ -103,7 +103,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
 def run_of(tokens: list[int], steps: int, ms: float) -> LaneRun:
     """A run that took `ms`, an eighth of it the drafter's."""
     metrics = LaneMetrics(len(tokens), steps, 4 * steps, len(tokens) - steps, ms / 8, ms * 6 / 8, ms / 8)
-    return LaneRun(tuple(tokens), metrics, 5.0, ms + 10, 1000, 0.3)
+    return LaneRun(tuple(tokens), metrics, 5.0, ms + 10, 1000, 0.3, "length")
 
 
 def result_of(name: str, tokens: list[int], vanilla: list[float], trie: list[float], race: float) -> PromptResult:

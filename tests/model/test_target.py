@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,15 @@ def test_ends_are_those_of_config_generation_config_and_tokenizer(tokenizer: Pre
     model.generation_config.eos_token_id = None
     assert Target(model).eos_ids == frozenset()
     assert Target(model, tokenizer).eos_ids == {tokenizer.eos_token_id}
+
+
+def test_a_turn_of_a_chat_template_ends_the_text_although_the_configs_lack_its_token(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    model, talking = tiny_model("llama", eos_token_id=3), copy.deepcopy(tokenizer)
+    assert Target(model, talking).eos_ids == {3}
+    talking.chat_template = "{{ messages }}"
+    assert Target(model, talking).eos_ids == {3, talking.eos_token_id}
 
 
 def test_the_two_best_are_those_of_a_plain_forward() -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
 from specrace.retrieval.passages import Passage
-from specrace.retrieval.prompt import Plain, Prompt, build_prompt, tokenize_document
+from specrace.retrieval.prompt import (
+    BRIEF,
+    DETAILED,
+    Plain,
+    Prompt,
+    build_prompt,
+    choose_style,
+    tokenize_document,
+)
 from specrace.retrieval.retriever import Hit, Sentence
 from specrace.tiny.vocabulary import CITATIONS, END, train_tokenizer
 from tests.views.test_detokenize import TEXTS, byte_tokenizer
@@ -211,6 +222,49 @@ def test_a_chat_template_without_documents_gets_them_in_the_message() -> None:
     prompt = build_prompt(CHATTING, "Where?", HITS)
     assert "[1] Cats\nThe cat sat on the mat. It ran away." in prompt.text and "[2] Café 猫\n" in prompt.text
     assert prompt.text.count("Where?") == 1 and prompt.text.endswith("<|im_start|>assistant\n")
+
+
+def test_a_small_model_gets_the_evidence_again_best_first_and_each_knows_its_place() -> None:
+    dogs = hit("Dogs", "Dogs bark.", "Dogs sleep.")
+    dogs = replace(dogs, sentences=(dogs.sentences[0], replace(dogs.sentences[1], evidence=3)))
+    cats = replace(HITS[0], sentences=(replace(HITS[0].sentences[0], evidence=2),))
+    prompt = build_prompt(CHATTING, "Where are Dogs?", [dogs, cats], BRIEF)
+    assert "Context:\nDogs\nDogs bark. Dogs sleep.\n\nCats\nThe cat sat" in prompt.text
+    evidence = "Most relevant sentences:\nDogs bark. The cat sat on the mat. Dogs sleep."
+    assert f"{evidence}\n\nQuestion: Where are Dogs?\n\nAnswer in one" in prompt.text
+    first = prompt.text.index("Dogs bark.", prompt.text.index("Most relevant"))
+    last = prompt.text.index("\n\nQuestion")
+    places = [
+        (origin.passage, [dogs, cats][origin.passage].passage.text[origin.start : origin.end], prompt.text[start:end])
+        for origin, (start, end) in zip(prompt.origins, spans(CHATTING, prompt), strict=True)
+        if origin and first <= start and end <= last
+    ]
+    assert [passage for passage, _ in groupby(places, key=itemgetter(0))] == [0, 1, 0]
+    copied = "".join(there for _, there, _ in places)
+    assert copied.replace(" ", "") == "".join(evidence.split()[3:])
+    assert all(there.strip() in shown for _, there, shown in places)
+
+
+def test_where_nothing_is_evidence_a_small_model_gets_the_passages_alone() -> None:
+    plain = [replace(each, sentences=()) for each in HITS]
+    text = build_prompt(CHATTING, "Where?", plain, BRIEF).text
+    assert "Context:\nCats\nThe cat sat on the mat. It ran away." in text and "\n\nCafé 猫\n" in text
+    assert "Most relevant" not in text
+
+
+def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
+    for text in HOSTILE:
+        asked, plain = (build_prompt(CHATTING, each, [hit(each, each, "y")], BRIEF) for each in (text, "x"))
+        assert controls(CHATTING, asked) == controls(CHATTING, plain)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "width", "style"),
+    [(CHATTING, 576, BRIEF), (CHATTING, 1536, DETAILED), (BUNDLED, 512, DETAILED), (PLAIN, 576, DETAILED)],
+    ids=["a small chat model", "a large one", "the bundled model", "no template"],
+)
+def test_the_style_follows_template_and_width(tokenizer: Any, width: int, style: Any) -> None:
+    assert choose_style(tokenizer, LlamaConfig(hidden_size=width)) is style
 
 
 def test_a_template_whose_words_are_about_sentences_gets_the_passages_too() -> None:

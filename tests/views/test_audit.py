@@ -173,6 +173,12 @@ def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
     assert [lane.lane for lane in finished.lanes if lane.identical is False] == ["trie"]
 
 
+def test_an_older_count_of_looping_tokens_is_put_right(rows: Rows) -> None:
+    rows[-1]["lanes"][1]["loop_tokens"] = 77
+    finished = open_recording(text_of(rows).encode(), "old.jsonl")[-1]
+    assert isinstance(finished, Finished) and [lane.loop_tokens for lane in finished.lanes] == [0] * 4
+
+
 def test_what_is_too_large_is_refused(rows: Rows) -> None:
     for limits, words in ((Limits(10**6, 3, 9999), "4 lanes"), (Limits(10**6, 6, 3), "3 steps")):
         with pytest.raises(InputError, match=words):

@@ -23,6 +23,11 @@ export function judgeDraft({ drafted, accepted }) {
   return { kind: "accepted", words: `✓ ${accepted} of ${drafted}` };
 }
 
+// Why an answer ends where the model did not end it.
+export function describeEnd({ end, loops, meters }) {
+  return end === "length" ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.` : "";
+}
+
 export class Pane {
   constructor(method) {
     this.node = make("article", "pane");
@@ -56,7 +61,9 @@ export class Pane {
     this.text.setAttribute("aria-label", `Text of ${method.title}`);
     this.body = make("p", "", "");
     this.hint = make("p", "hint", method.summary ?? "");
-    this.text.append(this.hint, this.body);
+    this.ending = make("small", "ending");
+    // The last line first, as the style has them.
+    this.text.append(this.ending, this.hint, this.body);
     const foot = make("footer");
     this.label = make("span", "draft-label");
     this.draft = make("span", "draft");
@@ -76,7 +83,7 @@ export class Pane {
     this.step = -1;
     this.meters = this.last = undefined;
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
-    this.label.textContent = this.counts.textContent = "";
+    this.label.textContent = this.counts.textContent = this.ending.textContent = "";
     this.setBadge("none", "");
     this.loops.hidden = true;
     this.hint.hidden = false;
@@ -101,6 +108,7 @@ export class Pane {
     write(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
     this.setBadge(...lane.badge);
     this.loops.hidden = !lane.loops;
+    write(this.ending, describeEnd(lane));
     if (lane.draft) this.take(lane.draft, still);
     if (lane.end) this.node.dataset.done = lane.end;
   }

@@ -11,7 +11,7 @@ const COLUMNS = [
   ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, MEANS.counts],
   ["Drafted a step", (row) => row.drafted_per_step.toFixed(1), "Draft tokens per step, on average."],
   ["Steps", (row) => String(row.steps), "Forward passes of the model."],
-  ["Tokens", (row) => String(row.tokens), "Tokens written."],
+  ["Tokens", (row) => `${row.tokens}${row.end === "length" ? " (limit)" : ""}`, "Tokens written; (limit): cut there."],
   ["Time", (row) => seconds(row.ms), "On the lane's own clock; the prompt is not counted."],
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), MEANS.badge],
 ];

@@ -1,4 +1,4 @@
-import { judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes.js";
+import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes.js";
 import { HOSTILE } from "./given.js";
 
 const FRAME = {
@@ -22,6 +22,19 @@ export const cases = {
     ["identical to vanilla", "differs at token 57: near tie, gap 0.004", "the reference", ""].map(shortBadge),
     ["identical", "differs at token 57", "the reference", ""],
   ],
+  "an answer that ends by itself, at the limit, and at the limit in a loop": () => [
+    ["eos", "length", "length", ""].map((end, index) => describeEnd({ end, loops: index === 2, meters: { tokens: 160 } })),
+    ["", "Stopped at the limit of 160 tokens.", "Stopped at the limit of 160 tokens; the text repeats itself.", ""],
+  ],
+  "the limit stands below the text, and goes when the race is shown anew": () => {
+    const pane = drawPane({ ...FRAME, end: "length" });
+    const shown = pane.text.textContent;
+    pane.clear();
+    return [
+      [shown.includes("Stopped at the limit of 5 tokens."), pane.ending.textContent, pane.body.textContent],
+      [true, "", ""],
+    ];
+  },
   "no draft, and none accepted": () => [
     [
       [0, 0],

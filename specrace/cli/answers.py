@@ -1,0 +1,146 @@
+"""`python -m specrace answers`: a model's answers, and which of them loop, stop and keep to the passages."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from specrace.cli.arguments import add_model_arguments, add_passages, add_setting, open_workbench
+from specrace.cli.bench import add_transcripts, read_prompts
+from specrace.cli.terminal import clean, console, print_json
+from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
+from specrace.core.errors import InputError
+from specrace.core.files import check_destination
+from specrace.core.metrics import loop_tokens
+from specrace.core.settings import SETTINGS
+from specrace.engine.race import generate
+from specrace.engine.spec import RaceSpec
+from specrace.lab.logs import write_transcripts
+from specrace.retrieval.grounding import GROUNDED, groundedness
+from specrace.retrieval.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
+
+# A set's file, and the passages in a prompt: as many as suit the model, or none.
+SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "open": (OPEN_QUESTIONS, 0)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A greedy answer. `end` is "eos" or "length"; `grounded` is None without passages."""
+
+    id: str
+    question: str
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    end: str
+    grounded: float | None
+    text: str
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a sentence of four words or more stands there twice; loops of long paragraphs have no other sign."""
+        sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
+        long = [each for each in sentences if len(each.split()) >= 4]
+        return len(set(long)) < len(long)
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer, with counts in place of ids."""
+        found = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
+        counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
+        return found | counts | {"loop_tokens": loop_tokens(self.output)}
+
+
+def add_parser(commands: Any) -> None:
+    """Add `answers` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("answers", help="a model's answers: do they loop, stop, keep to the passages?")
+    words = "documents (30 on the corpus; the default), open (30 without documents) or a file of {question} lines"
+    parser.add_argument("--questions", default="documents", metavar="SET_OR_FILE.jsonl", help=words)
+    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    add_model_arguments(parser)
+    add_setting(parser, "max_new_tokens")
+    add_passages(parser)
+    add_transcripts(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(draft_model=None)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer every question greedily; show the answers and the shares. Raises InputError."""
+    file, passages = SETS.get(options.questions, (Path(options.questions), None))
+    passages = passages if options.passages is None else options.passages
+    if passages:
+        SETTINGS["passages"].check(passages)
+    spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
+    lines = read_prompts(file)
+    if not all("question" in line for line in lines):
+        raise InputError(f'{file} has lines without a question; give lines of {{"question": ...}}.')
+    if options.save_transcripts is not None:
+        check_destination(options.save_transcripts)
+    workbench = open_workbench(options)
+    out, found = console(), list[Answer]()
+    out.quiet = options.json
+    for line in lines:
+        found.append(answer(workbench, line["id"], line["question"], spec, passages))
+        _show(out, found[-1])
+    if options.save_transcripts is not None:
+        rows = ((each.id, each.prompt, each.output) for each in found)
+        write_transcripts(options.save_transcripts, rows, file.stem)
+    about = {name: workbench.target.describe()[name] for name in ("model", "dtype", "device", "versions")}
+    shares = summarise(found)
+    out.print(_summary(file.stem, shares), style="bold")
+    if options.json:
+        print_json(about | {"questions": file.name, **shares, "answers": [each.as_json() for each in found]})
+    return 0
+
+
+def answer(workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None) -> Answer:
+    """The greedy answer. In float32 the trie decodes it, whose text is vanilla's; in 16 bits vanilla, for near ties."""
+    target = workbench.target
+    hits = [] if passages == 0 else workbench.retrieve(question, passages)
+    prompt, hits = workbench.fitting_prompt(question, hits, spec)
+    lane = "trie" if target.describe()["dtype"] == "float32" else "vanilla"
+    steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
+    output = tuple(token for step in steps for token in step.emitted)
+    text = target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
+    texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
+    grounded = groundedness(text, question, texts) if hits else None
+    return Answer(name, question, prompt.tokens, output, steps[-1].end, grounded, text)
+
+
+def summarise(found: Sequence[Answer]) -> dict[str, Any]:
+    """Shares (0 to 1) and means over the answers; `grounded` is null without passages."""
+    grounded = [each.grounded >= GROUNDED for each in found if each.grounded is not None]
+    return {
+        "count": len(found),
+        "loops": fmean(loop_tokens(each.output) > 0 for each in found),
+        "repeats": fmean(each.repeats for each in found),
+        "stops": fmean(each.end == "eos" for each in found),
+        "grounded": fmean(grounded) if grounded else None,
+        "mean_tokens": fmean(len(each.output) for each in found),
+        "mean_prompt_tokens": fmean(len(each.prompt) for each in found),
+    }
+
+
+def _show(out: Any, found: Answer) -> None:
+    facts = [f"{len(found.output)} tokens" + ("" if found.end == "eos" else ", cut at the limit")]
+    facts += ["loops"] if loop_tokens(found.output) else ["repeats a sentence"] if found.repeats else []
+    facts += [] if found.grounded is None else [f"grounded {found.grounded:.0%}"]
+    out.print(f"{found.id}. {clean(found.question)}", style="bold")
+    out.print(clean(found.text))
+    out.print("; ".join(facts), style="dim")
+
+
+def _summary(name: str, shares: dict[str, Any]) -> str:
+    facts = [
+        f"{shares[key]:.0%} {words}"
+        for key, words in (("loops", "loop"), ("repeats", "repeat a sentence"), ("stops", "stop by themselves"))
+    ]
+    facts += [] if shares["grounded"] is None else [f"{shares['grounded']:.0%} are grounded"]
+    sizes = f"{shares['mean_tokens']:.0f} tokens after {shares['mean_prompt_tokens']:.0f} on average"
+    return f"{clean(name)}, {shares['count']} answers: {', '.join(facts)}; {sizes}."

@@ -1,0 +1,75 @@
+"""`answers` on the bundled model: figures that follow from the answers, and transcripts that `score` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specrace.cli.answers import Answer, summarise
+from specrace.core.bundled import QUESTIONS
+from specrace.lab.logs import TranscriptFile
+from specrace.retrieval.grounding import GROUNDED
+
+
+def answered(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
+    return Answer("1", "q", (5, 6, 7), output, end, grounded, text)
+
+
+def test_shares_are_of_all_answers() -> None:
+    found = [answered("a", "eos", 1.0), answered("b", "length", 0.79, (3,) * 40), answered("c", "eos", 0.8)]
+    shares = summarise(found)
+    assert shares["loops"] == pytest.approx(1 / 3) and shares["stops"] == shares["grounded"] == pytest.approx(2 / 3)
+    assert (shares["count"], shares["mean_tokens"], shares["mean_prompt_tokens"]) == (3, pytest.approx(44 / 3), 3)
+    assert summarise([answered("a", "eos", None)])["grounded"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ("It rises slowly here. It falls. It rises slowly here.", True),
+        ("Yes. Yes. It rises slowly here.", False),
+        ("", False),
+    ],
+)
+def test_a_sentence_that_stands_there_twice(text: str, repeats: bool) -> None:
+    assert answered(text, "eos", 1.0).repeats is repeats
+
+
+def test_answers_from_documents_and_without(main_here, tmp_path: Path) -> None:
+    two, saved = tmp_path / "two.jsonl", tmp_path / "saved.jsonl"
+    two.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
+    done = main_here("answers", "--questions", two, "--json", "--save-transcripts", saved)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert (found["stops"], found["loops"], found["model"]) == (1.0, 0.0, "tiny")
+    grounded = [each["grounded"] >= GROUNDED for each in found["answers"]]
+    assert found["grounded"] == sum(grounded) / 2
+    assert [each["end"] for each in found["answers"]] == ["eos", "eos"]
+    assert [len(each.output) for each in TranscriptFile(saved)] == [each["tokens"] for each in found["answers"]]
+    done = main_here("answers", "--questions", two, "--passages", "0", "--max-new-tokens", "3")
+    assert done.returncode == 0 and "3 tokens, cut at the limit" in done.stdout
+    assert "two, 2 answers: 0% loop, 0% repeat a sentence, 0% stop by themselves; 3 tokens" in " ".join(
+        done.stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--questions", "no-such-set"], "no-such-set"),
+        (["--passages", "13"], "Passages: 13"),
+        (["--max-new-tokens", "0"], "New tokens: 0"),
+        (["--save-transcripts", "/no/such/folder/t.jsonl"], "/no/such/folder"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(main_here, arguments: list[str], named: str) -> None:
+    done = main_here("answers", *arguments)
+    assert done.returncode == 2 and named in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_prompt_that_is_no_question_is_refused(main_here, tmp_path: Path) -> None:
+    (tmp_path / "ids.jsonl").write_text('{"question": "Why?"}\n{"prompt_ids": [1]}\n')
+    done = main_here("answers", "--questions", tmp_path / "ids.jsonl")
+    assert done.returncode == 2 and "without a question" in done.stderr
