@@ -100,11 +100,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer(workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None) -> Answer:
-    """The greedy answer. In float32 the trie decodes it, whose text is vanilla's; in 16 bits vanilla, for near ties."""
+    """The greedy answer. In 32 bits the trie decodes it, as its text is vanilla's; in 16 bits vanilla, for near ties."""
     target = workbench.target
     hits = [] if passages == 0 else workbench.retrieve(question, passages)
     prompt, hits = workbench.fitting_prompt(question, hits, spec)
-    lane = "trie" if target.describe()["dtype"] == "float32" else "vanilla"
+    lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
     steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
     output = tuple(token for step in steps for token in step.emitted)
     text = target.tokenizer.decode(list(output), skip_special_tokens=True).strip()

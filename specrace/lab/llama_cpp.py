@@ -123,8 +123,9 @@ class LlamaCppPeer:
 class GgufWeights:
     """The file that the peers load: `wanted`, a GGUF file, or the target's own weights written as one of `TYPES`.
 
-    The default is the target's dtype, for int8 q8_0. Vocabulary and settings of a written file are those of the GGUF in the model's
-    folder. It is deleted with this object. Raises InputError for what is missing or of another model.
+    The default is the target's dtype, and q8_0 for int8. Vocabulary and settings of a written file are those of the
+    GGUF in the model's folder. It is deleted with this object. Raises InputError for what is missing or of another
+    model.
     """
 
     def __init__(self, target: Target, wanted: str | None = None) -> None:
