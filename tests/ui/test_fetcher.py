@@ -67,7 +67,7 @@ def test_what_cannot_be_fetched_is_a_sentence() -> None:
     fetcher = Fetcher(NAME, offline="1")
     fetcher.start()
     assert fetcher.wait(LONG_S) and not fetcher.ready
-    assert fetcher.text.startswith(f"{NAME} cannot be fetched: the hub") and "goes on where it was" in fetcher.text
+    assert fetcher.text.startswith(f"{NAME} cannot be fetched: the hub") and "it resumes" in fetcher.text
 
 
 SERVER = """
