@@ -140,8 +140,8 @@ class Job:
 class Worker:
     """Loads the workbench behind the page, then takes jobs one at a time, first come, first served.
 
-    `load` gets a function that sets `status`: its progress and, at the end, what it has loaded. Then the `fetcher`, if
-    there is one, starts. A job that still prepares after its turn goes to the end of the line.
+    `load` gets a function that sets `status`: its progress and, at the end, what it has loaded. The `fetcher`, if there
+    is one, starts meanwhile. A job that still prepares after its turn goes to the end of the line.
     """
 
     def __init__(self, load: Load, max_waiting: int = MAX_WAITING, fetcher: Fetcher | None = None) -> None:
@@ -251,9 +251,9 @@ class Worker:
                 job.skip(reason)
 
     def _work(self) -> None:
-        self._open()
-        if self.fetcher is not None and not self.closing:
+        if self.fetcher is not None:
             self.fetcher.start()
+        self._open()
         while job := self._next():
             if self.bench is None:
                 job.skip(self.failure)

@@ -70,4 +70,4 @@ def test_its_progress_is_shown_and_one_click_races_with_it(open_page: OpenPage, 
     expect(page.locator(".stage")).to_contain_text("tiny-draft")
     expect(button).to_have_count(0)
     page.locator("#settings-button").click()
-    expect(page.get_by_label("Model")).to_have_value(NAME)
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value(NAME)
