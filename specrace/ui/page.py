@@ -15,7 +15,7 @@ from specrace.core.events import Event
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.spec import DEFAULT_LANES
-from specrace.ui import asking, settings, uploads
+from specrace.ui import asking, fetch_line, settings, uploads
 from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import Page, upload_routes
@@ -64,12 +64,18 @@ def build_page(
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
+            fetching = fetch_line.build_line()
         stage = _stage(gallery or Gallery())
         start, inputs = _starter(worker, benches, models, visitors), [question, *panel.inputs]
         gr.on([buttons["race"].click, question.submit], start, inputs, stage, **FREE)
         for chip, text in zip(chips, examples, strict=False):
             fill = chip.click(lambda text=text: text, None, question, queue=False, **QUIET)
             fill.then(start, inputs, stage, **FREE)
+        if worker.fetcher is not None:
+            fetch_line.keep_current(page, worker.fetcher, models, [*fetching, panel.model])
+            choose = fetch_line.choose(worker.fetcher, next(iter(examples), ""))
+            chosen = fetching[1].click(choose, question, [question, panel.model, *fetching], queue=False, **QUIET)
+            chosen.then(start, inputs, stage, **FREE)
         # The race ends by itself once its flag is set, so that its last frame, with the figures so far, still arrives.
         buttons["stop"].click(_stopper(worker), None, None, queue=False, **QUIET)
         buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
@@ -241,7 +247,10 @@ def _racing(
     upload: uploads.Upload | None = None,
 ) -> Run:
     def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
-        own = models.bench((yield from benches.open(session, bench, upload)), asked.model, asked.dtype)
+        own = yield from benches.open(session, bench, upload)
+        if asked.model:
+            yield f"Loading {asked.model} …"
+        own = models.bench(own, asked.model, asked.dtype)
         yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
 
     return run

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrace.core.bundled import ASSETS, CORPUS, QUESTIONS, RECORDINGS
+from specrace.core.errors import InputError
+from specrace.model.names import must_fetch
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 # A race that is told to stop ends within a step of its slowest lane.
 JOIN_LIMIT_S = 3.0
+FETCH_LOOK_S = 0.5
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
@@ -66,6 +69,7 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
+    from specrace.ui.fetcher import Fetcher
     from specrace.ui.gallery import Gallery
     from specrace.ui.guard import Guard
     from specrace.ui.models import Models
@@ -80,8 +84,9 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]))
     else:
-        worker = Worker(loader(options), limits.queue)
         models = Models(options.model, offered_models(options), DTYPES)
+        fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
+        worker = Worker(loader(options), limits.queue, fetcher)
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
     gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
@@ -108,6 +113,9 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
     """What the worker runs first. It brings torch, so it is not imported before the page is up."""
 
     def load(report: Callable[[str], None]) -> Workbench:
+        for name in (options.model, options.draft_model):
+            if name is not None and must_fetch(name):
+                fetch(name, options.offline, report)
         report("Loading the model")
         import transformers.utils.logging
 
@@ -131,6 +139,21 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         return bench
 
     return load
+
+
+def fetch(name: str, offline: str, report: Callable[[str], None]) -> None:
+    """Fetch the model that was asked for before anything is loaded. Raises InputError."""
+    from specrace.ui.fetcher import Fetcher
+
+    fetcher = Fetcher(name, offline=offline)
+    fetcher.start()
+    try:
+        while not fetcher.wait(FETCH_LOOK_S):
+            report(fetcher.text)
+        if not fetcher.ready:
+            raise InputError(fetcher.text)
+    finally:
+        fetcher.close()
 
 
 def describe(bench: Workbench) -> str:

@@ -161,13 +161,20 @@ def _setting(setting: Setting) -> gr.components.Component:
 
 
 def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, gr.Dropdown]:
-    choices = [("as started", ""), *((name, name) for name in models)]
     model = gr.Dropdown(
-        choices, value="", label="Model", info="Those that this server offers. The first race with one loads it."
+        model_choices(models),
+        value="",
+        label="Model",
+        info="Those that this server offers. The first race with one loads it.",
     )
     precisions = [("as started", ""), *((name, name) for name in dtypes)]
     info = "Only float32 promises vanilla's very text; 16 bits may trade near ties."
     return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
+
+
+def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
+    """The names that may be chosen, and the server's own model."""
+    return [("as started", ""), *((name, name) for name in models)]
 
 
 def _files() -> gr.File:

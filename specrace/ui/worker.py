@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started
+from specrace.ui.fetcher import Fetcher
 from specrace.ui.file_reader import OUR_FAULT, FileReader
 from specrace.views.reel import reel_json
 
@@ -28,6 +29,7 @@ TURN_S = 2.0
 # A race that no page watches by then is dropped.
 CLAIM_LIMIT_S = 10.0
 OTHER_WORK = "The server also read other visitors' files during this race."
+FETCHED = "The server also fetched a model during this race."
 CLOSING = "The server is shutting down."
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
@@ -93,10 +95,10 @@ class Job:
         self.error = error
         self._done.set()
 
-    def work(self, bench: Workbench, others_wait: Callable[[], bool], worked_since: Callable[[float], bool]) -> None:
+    def work(self, bench: Workbench, others_wait: Callable[[], bool], other_work: Callable[[float], str]) -> None:
         """Run the race to its end on the worker's thread, or prepare it until others should have their turn.
 
-        Raises nothing; `error` says what went wrong. `worked_since` reports other work of this server.
+        Raises nothing; `error` says what went wrong. `other_work` names what else this server did since a moment.
         """
         began = time.monotonic()
         until = began + self._left_s
@@ -104,7 +106,7 @@ class Job:
             self._coming = self._coming or self._run(bench, lambda: self.stopped or time.monotonic() > until)
             for item in self._coming:
                 if not isinstance(item, str):
-                    self._take(item, worked_since)
+                    self._take(item, other_work)
                     continue
                 self.message = item
                 if time.monotonic() > until:
@@ -122,11 +124,11 @@ class Job:
             self.error = OUR_FAULT
         self._done.set()
 
-    def _take(self, event: Event, worked_since: Callable[[float], bool]) -> None:
+    def _take(self, event: Event, other_work: Callable[[float], str]) -> None:
         if isinstance(event, Started):
             self._raced_from = time.monotonic()
-        elif isinstance(event, Finished) and event.pace is not None and worked_since(self._raced_from):
-            event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {OTHER_WORK}"))
+        elif isinstance(event, Finished) and event.pace is not None and (work := other_work(self._raced_from)):
+            event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {work}"))
         self.events.append(event)
 
     def _make_reel(self) -> None:
@@ -138,12 +140,12 @@ class Job:
 class Worker:
     """Loads the workbench behind the page, then takes jobs one at a time, first come, first served.
 
-    `load` gets a function that sets `status`: its progress and, at the end, what it has loaded. A job that still
-    prepares after its turn goes to the end of the line.
+    `load` gets a function that sets `status`: its progress and, at the end, what it has loaded. The `fetcher`, if there
+    is one, starts meanwhile. A job that still prepares after its turn goes to the end of the line.
     """
 
-    def __init__(self, load: Load, max_waiting: int = MAX_WAITING) -> None:
-        self._load = load
+    def __init__(self, load: Load, max_waiting: int = MAX_WAITING, fetcher: Fetcher | None = None) -> None:
+        self._load, self.fetcher = load, fetcher
         self._max_waiting = max_waiting
         self._thread = threading.Thread(target=self._work, name="race", daemon=True)
         self.closing = False
@@ -168,6 +170,8 @@ class Worker:
             self.closing = True
             self._drop(lambda _: True, CLOSING)
             self._change.notify()
+        if self.fetcher is not None:
+            self.fetcher.close()
 
     def join(self, timeout: float) -> bool:
         """Wait until it has ended; False after `timeout` seconds, for a model that loads does not stop."""
@@ -247,12 +251,14 @@ class Worker:
                 job.skip(reason)
 
     def _work(self) -> None:
+        if self.fetcher is not None:
+            self.fetcher.start()
         self._open()
         while job := self._next():
             if self.bench is None:
                 job.skip(self.failure)
             else:
-                job.work(self.bench, lambda: bool(self._line), self.helper.worked_since)
+                job.work(self.bench, lambda: bool(self._line), self._other_work)
             with self._change:
                 self._current = None
                 if not job.done:
@@ -266,6 +272,11 @@ class Worker:
                 self._change.wait()
             self._current = None if self.closing else self._line.pop(0)
             return self._current
+
+    def _other_work(self, moment: float) -> str:
+        """What this server did since then beside its races, in sentences; "" for nothing."""
+        found = ((OTHER_WORK, self.helper), (FETCHED, self.fetcher))
+        return " ".join(words for words, each in found if each is not None and each.worked_since(moment))
 
     def _open(self) -> None:
         try:

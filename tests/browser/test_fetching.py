@@ -1,0 +1,73 @@
+"""A model that is fetched beside the page: how far that is, and one click that races with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from specrace.core.bundled import BUNDLED_DRAFT_MODEL
+from specrace.model import names
+from specrace.ui.fetcher import Fetcher
+from specrace.ui.worker import Worker
+from tests.browser.apps import open_front_door, wait_until
+from tests.browser.conftest import OpenPage
+from tests.browser.parts import question_field, reels, wait_for_reel
+
+pytestmark = pytest.mark.browser
+NAME = "other"
+
+
+@pytest.fixture(scope="module")
+def fetching() -> Iterator[tuple[str, Fetcher]]:
+    """The address of a page beside which a model is fetched, as a test tells it."""
+    fetchers, workers, start = list[Fetcher](), list[Worker](), Worker.start
+
+    def start_and_keep(worker: Worker) -> None:
+        workers.append(worker)
+        start(worker)
+
+    def begin(fetcher: Fetcher) -> None:
+        fetchers.append(fetcher)
+        fetcher.text = "Fetching Other: 43 of 93 MB"
+
+    with pytest.MonkeyPatch.context() as patch:
+        model = names.NamedModel(NAME, "maker/Other", 1)
+        patch.setitem(names.NAMES, NAME, model)
+        patch.setattr(
+            names.NamedModel, "find", lambda each: BUNDLED_DRAFT_MODEL if fetchers and each is model else None
+        )
+        patch.setattr("specrace.cli.app.PREFERRED", NAME)
+        patch.setattr("specrace.cli.app.resolve", lambda name: names.BUNDLED_MODEL if name == "tiny" else name)
+        patch.setattr("specrace.cli.app.must_fetch", lambda name: name == NAME)
+        patch.setattr(Fetcher, "start", begin)
+        patch.setattr(Worker, "start", start_and_keep)
+        url = open_front_door(fetch=True)
+        wait_until(lambda: fetchers)
+        yield url, fetchers[0]
+        wait_until(lambda: workers[0].settled)
+
+
+def test_its_progress_is_shown_and_one_click_races_with_it(open_page: OpenPage, fetching: tuple[str, Fetcher]) -> None:
+    url, fetcher = fetching
+    page = open_page(url + "?tokens=24")
+    line, button = page.locator("#fetch-host"), page.locator("#race-fetched")
+    expect(line).to_contain_text("Fetching Other: 43 of 93 MB")
+    expect(page.locator(".status")).to_contain_text("Ready: tiny")
+    assert button.count() == 0
+    fetcher.text = "other cannot be fetched: <b>no</b> hub"
+    expect(line).to_contain_text("<b>no</b> hub")
+    fetcher.ready, fetcher.text = True, "Other is ready"
+    fetcher._offer(NAME)
+    fetcher._done.set()
+    expect(button).to_have_text("Race with Other")
+    expect(line).to_contain_text("Other is ready")
+    question_field(page).fill("What is the n-gram trie built from?")
+    number = reels(page)
+    button.click()
+    wait_for_reel(page, number)
+    expect(page.locator(".stage")).to_contain_text("tiny-draft")
+    expect(button).to_have_count(0)
+    page.locator("#settings-button").click()
+    expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value(NAME)

