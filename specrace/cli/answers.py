@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer(workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None) -> Answer:
-    """The greedy answer. In 32 bits the trie decodes it, as its text is vanilla's; in 16 bits vanilla, for near ties."""
+    """The greedy answer. In 32 bits the trie decodes it, with vanilla's text; in 16 bits vanilla, for near ties."""
     target = workbench.target
     hits = [] if passages == 0 else workbench.retrieve(question, passages)
     prompt, hits = workbench.fitting_prompt(question, hits, spec)

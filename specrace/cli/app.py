@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kept = f"default: {PREFERRED}, and until it is fetched, beside the page, the bundled model"
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {kept}")
     parser.add_argument("--no-fetch", action="store_true", help="start with what is on this machine, and fetch nothing")
-    parser.set_defaults(beside=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
+    parser.set_defaults(by_default=False, beside=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument(
@@ -133,7 +133,7 @@ def choose_model(options: argparse.Namespace) -> None:
     if options.model is not None:
         return
     here = options.draft_model is None and not must_fetch(PREFERRED)
-    options.model = PREFERRED if here else "tiny"
+    options.model, options.by_default = PREFERRED if here else "tiny", True
     if not here and options.draft_model is None and not options.no_fetch:
         options.beside = PREFERRED
 

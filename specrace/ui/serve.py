@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specrace.core.bundled import ASSETS, CORPUS, QUESTIONS, RECORDINGS
+from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECORDINGS
 from specrace.core.errors import InputError
 from specrace.model.names import must_fetch
 
@@ -126,16 +126,22 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         transformers.utils.logging.disable_progress_bar()
         # One processor is for the page, and for a browser on this machine.
         use_processors(options.threads, spare=1)
-        bench = Workbench.open(
-            model=options.model,
-            documents=[options.corpus],
-            device=options.device,
-            dtype=options.dtype,
-            draft_model=options.draft_model,
-            keep_outputs=options.keep_outputs,
-            report=report,
-        )
-        report(describe(bench))
+        settings = {
+            "documents": [options.corpus],
+            "device": options.device,
+            "dtype": options.dtype,
+            "draft_model": options.draft_model,
+            "keep_outputs": options.keep_outputs,
+            "report": report,
+        }
+        try:
+            bench, problem = Workbench.open(model=options.model, **settings), ""
+        except InputError as error:
+            # Nobody asked for this model, so the bundled one may stand in.
+            if not options.by_default or Path(options.model) == BUNDLED_MODEL:
+                raise
+            bench, problem = Workbench.open(**settings), f". {error}"
+        report(describe(bench) + problem)
         return bench
 
     return load

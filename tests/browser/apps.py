@@ -125,7 +125,7 @@ def wait_until(condition: Callable[[], Any]) -> None:
 def open_front_door(*arguments: str, fetch: bool = False) -> str:
     """`python app.py` with these arguments in a thread of this process, until it ends; the address."""
     port = free_port()
-    arguments = arguments if fetch else ("--no-fetch", *arguments)
+    arguments = arguments if fetch else ("--model", "tiny", *arguments)
     options = front_door.parse([*arguments, "--port", str(port), "--races-per-minute", "10000"])
     thread = threading.Thread(target=front_door.run, args=[options], name="front door", daemon=True)
     thread.start()

@@ -157,7 +157,7 @@ def component_value(config: Any, number: int, files: list[str] | None, changes: 
 def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
     """The app in a thread of this process."""
     bench = bench or Bench()
-    options = front_door.parse(["--no-fetch", *arguments])
+    options = front_door.parse(["--model", "tiny", *arguments])
     front_door.check(options)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setenv("GRADIO_TEMP_DIR", folder)
@@ -181,7 +181,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
 def main() -> int:
     """`python app.py` with such a bench, which fetches nothing."""
     serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
-    return front_door.main(["--no-fetch", *sys.argv[1:]])
+    return front_door.main(["--model", "tiny", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
 from specrace.cli import app
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.errors import InputError
+from specrace.model.names import PREFERRED
 from specrace.ui import serve
 
 
@@ -90,3 +94,24 @@ def test_the_page_is_not_for_several_processes(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "without torchrun" in refusal([], capsys)
+
+
+def test_a_kept_model_that_does_not_load_gives_way_to_the_bundled_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asked for it by name, so the page says what is wrong with it and races with the bundled model."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "specrace" / "models" / PREFERRED
+    shutil.copytree(BUNDLED_MODEL, folder)
+    (folder / "model.safetensors").write_bytes(b"cut")
+    for given, loads in (([], True), (["--model", PREFERRED], False)):
+        options = app.parse(["--no-fetch", *given])
+        app.check(options)
+        assert Path(options.model) == folder
+        if not loads:
+            with pytest.raises(InputError, match="could not be loaded"):
+                serve.loader(options)(str)
+            continue
+        status: list[str] = []
+        bench = serve.loader(options)(status.append)
+        assert bench.target.name == "tiny" and status[-1].startswith("Ready: tiny") and "could not be" in status[-1]
