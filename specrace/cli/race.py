@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Ask, race, show, save."""
     spec = race_spec(options)
     if not options.question.strip():
-        raise InputError("There is no question; type one in quotes after 'race'.")
+        raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
     workbench = open_workbench(options)

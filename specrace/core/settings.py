@@ -89,13 +89,21 @@ def _shown(value: Any) -> str:
 
 
 _ALL = (
-    Setting("max_new_tokens", 160, "New tokens", "The longest answer.", 1, 4096, shared_high=512, link="tokens"),
-    Setting("passages", None, "Passages", "In the prompt; auto is 4, or 2 for a small model.", 1, 12, link="passages"),
+    Setting("max_new_tokens", 160, "New tokens", "Maximum answer length.", 1, 4096, shared_high=512, link="tokens"),
+    Setting(
+        "passages",
+        None,
+        "Passages",
+        "Passages in the prompt; auto is 4, or 2 for a small model.",
+        1,
+        12,
+        link="passages",
+    ),
     Setting(
         "num_draft",
         None,
         "Draft tokens",
-        "The most in a step; auto is what pays on this machine.",
+        "The most in a step; auto: the best size for this machine, once calibrated.",
         0,
         1024,
         None,

@@ -85,7 +85,7 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
     plain = Plain(tokenizer)
     question = plain(question).strip()
     if not question:
-        raise InputError("There is no question; type one.")
+        raise InputError("Type a question first.")
     template = tokenizer.chat_template or ""
     if _takes_sentences(template):
         pieces = list[Piece]()

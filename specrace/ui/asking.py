@@ -68,7 +68,7 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
 
 def _question(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError("There is no question; type one.")
+        raise InputError("Type a question first.")
     if len(value) > MAX_QUESTION_CHARACTERS:
         raise InputError(f"The question has {len(value)} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
     return value

@@ -41,7 +41,7 @@ PRESETS = (
     ),
     Preset(
         "Paper",
-        "As the n-gram trie paper has it: a static trie of depth 13, prefix 3, against lookahead with 5, 15, 15.",
+        "Settings from the n-gram trie paper: a static trie of depth 13, prefix 3, against lookahead with 5, 15, 15.",
         # Draft tokens stay on auto: one number for all lanes would leave lookahead no room for its window of 119.
         {"lanes": ["vanilla", "lookahead", "trie"]},
         {"trie": {"n": 13, "prefix": 3, "static": True}, "lookahead": {"n": 5, "window": 15, "guesses": 15}},
@@ -168,7 +168,7 @@ def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, g
         info="Those that this server offers. The first race with one loads it.",
     )
     precisions = [("as started", ""), *((name, name) for name in dtypes)]
-    info = "Only float32 promises vanilla's very text; 16 bits may trade near ties."
+    info = "Exact in float32 and int8: same text as vanilla; in 16-bit, near-ties may flip."
     return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
 
 
@@ -181,7 +181,7 @@ def _files() -> gr.File:
     return gr.File(
         file_count="multiple",
         file_types=[".txt", ".md"],
-        label=f"Your own documents: .txt, .md, at most {uploads.MAX_FILES} and 2 MB",
+        label=f"Your own documents: .txt, .md, up to {uploads.MAX_FILES} files, 2 MB",
         height=200,
         elem_id="files",
     )

@@ -162,7 +162,7 @@ def waiting_for(worker: Worker, job: Job) -> str:
         return f"{worker.status} … The race starts when the model is ready."
     ahead = worker.ahead(job)
     if ahead:
-        return f"Another race is running: yours is number {ahead} in line."
+        return "You're next." if ahead == 1 else f"{ahead} races are before yours."
     return job.message or "Reading the documents and the question …"
 
 

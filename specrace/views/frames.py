@@ -284,7 +284,7 @@ def headline(started: Started, finished: Finished) -> str:
     fastest = max(finished.lanes, key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    by = f", with {fastest.tau:.1f} tokens for each run of the model" if fastest.tau > 1 else ""
+    by = f", with {fastest.tau:.1f} tokens per model call" if fastest.tau > 1 else ""
     won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla{by}."
     if fastest.lane == "vanilla":
         won = "No lane was faster than vanilla."
@@ -305,7 +305,7 @@ def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
     elif len(own) < len(finished.lanes) - 1:
         sentences.append(f"Every {'other ' if own else ''}lane printed the same text.")
     if own:
-        sentences.insert(0, f"{' and '.join(own)} drew {'their' if len(own) > 1 else 'its'} own text by vanilla's law.")
+        sentences.insert(0, f"{' and '.join(own)} sampled from vanilla's distribution.")
     return " ".join(sentences)
 
 

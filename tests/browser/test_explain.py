@@ -60,7 +60,7 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
         assert captions(page)[-1][1::2] == ["start", "live"]
     wait_for_reel(page, number)
     about, words = captions(page)[-1][1:3]
-    assert about == "why" and re.search(r" wins: [\d.]+ tokens per forward pass", words)
+    assert about == "why" and re.search(r" wins: [\d.]+ tokens per model call", words)
 
 
 def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:

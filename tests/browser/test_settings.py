@@ -112,7 +112,7 @@ def test_what_cannot_be_raced_is_a_toast_in_which_words_stay_words(page: Page) -
     number, seen, toast = reels(page), modes(page), page.locator(".toast-wrap")
     draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
     enter(page, "   ")
-    expect(toast).to_contain_text("There is no question; type one.")
+    expect(toast).to_contain_text("Type a question first.")
     draft.fill("<img src=x onerror=window.__pwn=1>")
     enter(page)
     expect(toast).to_contain_text("Draft tokens: '<img src=x")

@@ -25,7 +25,7 @@ def racing_and_in_line(app: Any, first: Page, second: Page) -> None:
     wait_for(first, phase="running")
     assert (app.hold.running, app.hold.begun) == (1, begun + 1)
     ask(second)
-    expect(second.locator(".announcer")).to_have_text("Another race is running: yours is number 1 in line.")
+    expect(second.locator(".announcer")).to_have_text("You're next.")
 
 
 def stop(page: Page) -> None:

@@ -144,7 +144,7 @@ def test_the_badge_says_what_is_the_same(events: list[Event]) -> None:
     view.add(events[-1])
     frame = view.keyframe()
     assert [row["badge"] for row in frame["results"]][1] == ("law", NOTE)
-    assert "Bigram and Trigram drew their own text" in frame["headline"]
+    assert "Bigram and Trigram sampled from vanilla's distribution" in frame["headline"]
     assert "Every other lane printed the same text." in frame["headline"]
     finished = events[-1]
     assert isinstance(finished, Finished)

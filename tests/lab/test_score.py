@@ -288,7 +288,8 @@ LOOP = [5, 6, 7] * 13
         ([8] * 35, 0),
         ([*range(24)] * 2, 0),
         ([*range(24)] * 3, 72),
-        ([*range(25)] * 4, 0),  # a period too long to be one
+        ([*range(48)] * 3, 144),
+        ([*range(49)] * 4, 0),  # a period too long to be one
         ([4], 0),
         ([*range(200)], 0),
     ],

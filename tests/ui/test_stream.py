@@ -185,7 +185,7 @@ def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
     first, second = worker.submit("a", endless), worker.submit("b", short)
     seen = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
     assert first.done
-    assert (seen[0]["phase"], seen[0]["message"]) == ("waiting", "Another race is running: yours is number 1 in line.")
+    assert (seen[0]["phase"], seen[0]["message"]) == ("waiting", "You're next.")
     assert seen[-1]["phase"] == "finished"
 
 

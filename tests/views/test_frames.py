@@ -318,7 +318,7 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     race = started(("vanilla", "trie"))
     won = Finished((result("vanilla"), result("trie", speedup=2.13)))
     assert headline(race, won) == (
-        "Trie is fastest: 2.13× vanilla, with 2.0 tokens for each run of the model. Every lane printed the same text."
+        "Trie is fastest: 2.13× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
     )
     lost = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
     assert headline(race, lost) == "No lane was faster than vanilla. Trie differs from vanilla."

@@ -82,7 +82,7 @@ const CAPTIONS = [
       name !== "vanilla" &&
       meters.steps > 8 &&
       meters.speedup > 1.2 &&
-      `${title} prints ${meters.tau.toFixed(1)} tokens per forward pass and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`,
+      `${title} prints ${meters.tau.toFixed(1)} tokens per model call and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`,
   ],
   ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
@@ -156,7 +156,7 @@ export class Explainer {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens per forward pass, and a step took ${cost} times as long as vanilla's.`;
+    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens per model call, and a step took ${cost} times as long as vanilla's.`;
     this.say("why", this.why);
   }
 

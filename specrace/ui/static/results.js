@@ -22,12 +22,12 @@ export function findBest(rows) {
   return rows.length > 1 && best.drafted ? best : undefined;
 }
 
-// The fastest lane and why: its tokens per forward pass.
+// The fastest lane and why: its tokens per model call.
 export function tellWhy(rows) {
   const best = findBest(rows);
   if (!best) return "";
   const share = Math.round((100 * best.accepted) / best.drafted);
-  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per forward pass, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
+  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per model call, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }
 
 export function showResults(host, rows, why) {

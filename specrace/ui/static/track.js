@@ -37,12 +37,12 @@ export class Track {
     this.rows = methods.map((method) => this.lane(method));
     this.ticks = make("span", "ticks");
     const axis = make("div", "track-row axis");
-    const words = `a mark every ${this.every} tokens`;
+    const words = `one tick = ${this.every} tokens`;
     axis.append(
       make("span", "name", "race time"),
       this.ticks,
       make("b"),
-      make("span", "tokens", words, "The closer the marks of a lane are, the faster it writes."),
+      make("span", "tokens", words, "The closer the ticks of a lane are, the faster it writes."),
     );
     this.host.replaceChildren(...this.rows.map((each) => each.row), axis);
     this.draw();

@@ -9,6 +9,6 @@ export const cases = {
   ],
   "why it won": () => [
     tellWhy(ROWS),
-    "Why Trie is fastest: it prints 5.0 tokens per forward pass, vanilla 1. The model accepted 75 % of its drafts, and a step took 2.00 times as long as one of vanilla's.",
+    "Why Trie is fastest: it prints 5.0 tokens per model call, vanilla 1. The model accepted 75 % of its drafts, and a step took 2.00 times as long as one of vanilla's.",
   ],
 };
