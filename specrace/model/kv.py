@@ -7,6 +7,7 @@ several devices there is one storage for each run of layers on one device.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -157,7 +158,8 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, store: KVStore, number: int) -> None:
         super().__init__()
-        self.store, self.number = store, number
+        # Weakly, or a store and its cache would wait for the garbage collector, with all their memory.
+        self.store, self.number = weakref.proxy(store), number
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:

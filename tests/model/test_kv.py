@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import pytest
 import torch
@@ -79,6 +81,20 @@ def test_clones_are_apart() -> None:
     assert torch.equal(target.logits(other, tree), expected)
     assert before is not None and prefix.data is not None and torch.equal(prefix.data, before)
     assert one.data is not None and other.data is not None and one.data.data_ptr() != other.data.data_ptr()
+
+
+def test_a_dropped_store_is_freed_at_once() -> None:
+    """Not by the garbage collector, which comes late to a few objects that hold much memory."""
+    target = tiny_target("llama")
+    gc.disable()
+    try:
+        store = target.prefill([3, 4, 5]).store
+        target.logits(copy := store.clone(9), TokenTree.chain(5, [6]))
+        kept = weakref.ref(store), weakref.ref(copy)
+        del store, copy
+        assert [each() for each in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_store_that_is_full_says_so() -> None:
