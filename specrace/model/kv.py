@@ -159,7 +159,8 @@ class _Layer(CacheLayerMixin):
     def __init__(self, store: KVStore, number: int) -> None:
         super().__init__()
         # Weakly, or a store and its cache would wait for the garbage collector, with all their memory.
-        self.store, self.number = weakref.proxy(store), number
+        self.store: KVStore = weakref.proxy(store)
+        self.number = number
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
