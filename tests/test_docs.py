@@ -160,6 +160,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("my-model").symlink_to(BUNDLED_MODEL)
     logs = [{"prompt_ids": [5, 6, 7, 5, 6], "output_ids": [7, 5, 6, 7, 5], "category": kind} for kind in ("qa", "rag")]
     Path("logs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in logs))
+    Path("saved.jsonl").write_bytes(Path("logs.jsonl").read_bytes())
     Path("logs.jsonl.gz").write_bytes(gzip.compress(Path("logs.jsonl").read_bytes()))
     Path("texts.jsonl").write_text('{"prompt": "The moon pulls ", "output": "the sea."}\nnot JSON\n')
     Path("prompts.jsonl").write_text('{"question": "What does the moon pull?"}\n')

@@ -18,12 +18,15 @@ def convert(folder: Path) -> None:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    named = {"gguf_file": GGUF, "local_files_only": True, "trust_remote_code": False}
     # The bars of reading and writing have no switch.
     with contextlib.redirect_stderr(io.StringIO()):
         try:
-            read = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **named)
-            tokenizer = AutoTokenizer.from_pretrained(folder, **named)
+            read = AutoModelForCausalLM.from_pretrained(
+                folder, gguf_file=GGUF, dtype=torch.float32, local_files_only=True, trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, gguf_file=GGUF, local_files_only=True, trust_remote_code=False
+            )
         except ImportError as error:
             raise InputError("The package gguf is missing; run: pip install -r requirements.txt.") from error
         config = read.config

@@ -7,14 +7,17 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
 
 from specrace.cli import score
 from specrace.lab.logs import Transcript
-from specrace.model.target import Target
+
+if TYPE_CHECKING:
+    # It brings torch, which `score` does without.
+    from specrace.model.target import Target
 
 # Ends in 1 2 3, which stood at its start: copying pays from the first step on.
 COPYING = {

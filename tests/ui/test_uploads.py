@@ -79,7 +79,8 @@ def shared() -> Workbench:
     documents = [Document("bread.md", "Bread", "Yeast makes bread rise.")]
     passages = split_passages(documents[0])
     index = PassageIndex(passages, embedder.embed([each.text for each in passages]))
-    target: Any = SimpleNamespace(name="stands aside: nothing here is decoded")
+    untold = SimpleNamespace(chat_template="")
+    target: Any = SimpleNamespace(name="stands aside: nothing here is decoded", tokenizer=untold, config=None)
     return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
