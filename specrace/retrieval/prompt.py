@@ -20,17 +20,24 @@ MAX_PROMPT_CHARACTERS = 1_000_000
 _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
 
+# In place of evidence. A small model repeats what it is told more reliably than it notices what is missing.
+NO_EVIDENCE = "The documents do not answer this question."
+
+
 @dataclass(frozen=True)
 class PromptStyle:
     """How a chat model is asked: the most passages unless the user chooses, and the message.
 
-    `request` is a format string with {documents} and {question}. Below the passages their evidence stands again, best
-    first, after the line `evidence`; without such a line the passages are numbered instead.
+    `request` is a format string with {documents} and {question}. Below the passages the best `most_evidence` sentences
+    stand again, after the line `evidence`; without such a line the passages are numbered. With `cites` passages and
+    evidence are numbered, and where there is no evidence the prompt says so.
     """
 
     passages: int
     request: str
     evidence: str = ""
+    cites: bool = False
+    most_evidence: int = 3
 
 
 DETAILED = PromptStyle(
@@ -43,12 +50,25 @@ DETAILED = PromptStyle(
 BRIEF = PromptStyle(
     2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
 )
+# What the grounded adapter is trained on.
+GROUNDED = PromptStyle(
+    2,
+    "Answer the question from the documents in one to three sentences and cite them, as in [1].\n\n"
+    "{documents}\n\nQuestion: {question}",
+    "Most relevant sentences:",
+    cites=True,
+    most_evidence=1,
+)
 # Hidden size; models of 1 billion parameters and more are at least so wide.
 LEAST_WIDTH = 1536
 
 
-def choose_style(tokenizer: Any, config: Any) -> PromptStyle:
-    """BRIEF for a small chat model without a template for passages, DETAILED for any other."""
+def choose_style(tokenizer: Any, config: Any, trained: str = "") -> PromptStyle:
+    """The style that the model's adapter was `trained` on; without, BRIEF for a small chat model without a template for
+    passages, and DETAILED for any other.
+    """
+    if trained == "grounded":
+        return GROUNDED
     template = tokenizer.chat_template or ""
     brief = template and not _takes_sentences(template) and config.hidden_size < LEAST_WIDTH
     return BRIEF if brief else DETAILED
@@ -134,16 +154,20 @@ class Plain:
 def _documents(hits: Sequence[Hit], plain: Plain, style: PromptStyle) -> tuple[str, list[Piece]]:
     """The passages, and the evidence again if the style asks for it; and what stands there, in order."""
     texts, pieces = [], list[Piece]()
+    numbered = style.cites or not style.evidence
     for number, hit in enumerate(hits):
         title, text = plain(hit.passage.title), plain(hit.passage.text)
-        texts.append(f"{title}\n{text}" if style.evidence else f"[{number + 1}] {title}\n{text}")
+        texts.append(f"[{number + 1}] {title}\n{text}" if numbered else f"{title}\n{text}")
         pieces += [(title, None), (text, Origin(number, 0, len(text)))]
     marked = [(number, each) for number, hit in enumerate(hits) for each in hit.sentences if each.evidence]
-    marked.sort(key=lambda pair: pair[1].evidence)
+    marked = sorted(marked, key=lambda pair: pair[1].evidence)[: style.most_evidence]
     if style.evidence and marked:
         evidence = [(plain(each.text), Origin(number, each.start, each.end)) for number, each in marked]
-        texts.append(f"{style.evidence}\n{' '.join(text for text, _ in evidence)}")
+        quoted = [f"[{place.passage + 1}] {text}\n" if style.cites else f"{text} " for text, place in evidence]
+        texts.append(f"{style.evidence}\n{''.join(quoted)[:-1]}")
         pieces += evidence
+    elif style.cites and hits:
+        texts.append(f"{style.evidence}\n{NO_EVIDENCE}")
     return "\n\n".join(texts), pieces
 
 

@@ -1,4 +1,4 @@
-"""`python -m specrace.tiny prepare|train|evaluate|export|characters`."""
+"""`python -m specrace.tiny prepare|train|evaluate|export|characters|adapter`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 
 from specrace.core.errors import InputError
 from specrace.tiny import characters, evaluate
+from specrace.tiny.adapter_data import read_passages
+from specrace.tiny.adapter_train import AdapterRecipe, AdapterRun
 from specrace.tiny.quoting import read_sources, split_titles
 from specrace.tiny.train import PRESETS, export, train
 from specrace.tiny.vocabulary import tokenizer_text, train_tokenizer
@@ -25,9 +27,9 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, run: Callable[[argparse.Namespace], object], words: str) -> Callable[..., argparse.Action]:
         command = commands.add_parser(name, help=words)
         command.set_defaults(run=run)
-        if name != "characters":
+        if name not in ("characters", "adapter"):
             command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder")
-        if name in ("prepare", "train", "evaluate"):
+        if name in ("prepare", "train", "evaluate", "adapter"):
             command.add_argument("--text", type=Path, required=True, help="a .jsonl[.gz] of {title, text}, or a folder")
         return command.add_argument
 
@@ -49,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
     argument("--out", type=Path, required=True)
     argument("--minutes", type=float, default=3.0)
     argument("--seed", type=int, default=0)
+    argument = add("adapter", _adapter, "train a LoRA adapter that answers from passages, or resume")
+    argument("--base", type=Path, required=True, help="the folder of the chat model to adapt")
+    argument("--out", type=Path, default=Path("build/adapter"), help="gets the adapter and a checkpoint")
+    argument("--minutes", type=float, default=AdapterRecipe.minutes)
+    argument("--seed", type=int, default=0)
+    argument("--threads", type=int, default=torch.get_num_threads())
     return root
 
 
@@ -76,6 +84,13 @@ def _train(options: argparse.Namespace) -> None:
     recipe = replace(recipe, minutes=options.minutes or recipe.minutes)
     learned, _ = split_titles(read_sources(options.text))
     train(learned, options.work, recipe, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _adapter(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.threads)
+    learned, held_out = split_titles(read_passages(options.text))
+    recipe = AdapterRecipe(options.minutes, seed=options.seed)
+    AdapterRun(options.base, options.out, recipe).train(learned, held_out)
 
 
 if __name__ == "__main__":

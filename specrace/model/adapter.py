@@ -1,0 +1,123 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021): read from a folder in PEFT's format, checked, and merged into a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specrace.core.bundled import SHIPPED_ADAPTER
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import read_text
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+AUTO, NONE = "auto", "none"
+# The sizes that identify the model which an adapter was trained for.
+SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+_HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
+_MOST_CONFIG = 1_000_000
+_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """(alpha / rank) B A for some weights of a model, by module name: A is [rank, in], B is [out, rank].
+
+    `style` names the prompt style that it was trained on; empty if it states none.
+    """
+
+    label: str
+    style: str
+    scale: float
+    matrices: dict[str, tuple[Tensor, Tensor]]
+
+
+def adapt(model: Any, tokenizer: Any, label: str, wanted: str | Path) -> tuple[str, str]:
+    """Merge the adapter that is wanted, if any. Returns the model's label with the adapter's, and its prompt style."""
+    folder = find_adapter(wanted, model.config, tokenizer)
+    if folder is None:
+        return label, ""
+    adapter = read_adapter(folder)
+    merge(model, adapter, label)
+    return f"{label} + {adapter.label}", adapter.style
+
+
+def find_adapter(wanted: str | Path, config: Any, tokenizer: Any) -> Path | None:
+    """The folder of the adapter to merge: the one given, or for "auto" the shipped one if it fits the model."""
+    if str(wanted) == NONE:
+        return None
+    if str(wanted) != AUTO:
+        return Path(wanted)
+    trained_for = _read_config(SHIPPED_ADAPTER).get("trained_for", {})
+    same = all(getattr(config, size, None) == trained_for.get(size) for size in SIZES)
+    # A base model of the same sizes has no chat template, or another one.
+    return SHIPPED_ADAPTER if same and "SmolLM" in (tokenizer.chat_template or "") else None
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Raises InputError for files that are missing, damaged, or no plain LoRA adapter."""
+    config = _read_config(folder)
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    plain = config.get("peft_type") == "LORA" and not (config.get("use_dora") or config.get("rank_pattern"))
+    if not (plain and isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
+        raise InputError(f"{shorten(folder)} is no plain LoRA adapter (peft_type, r, lora_alpha); {_HINT}.")
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{shorten(folder / WEIGHTS)} cannot be read ({shorten(error)}); {_HINT}.") from error
+    halves = {match.groups(): tensor.float() for name, tensor in tensors.items() if (match := _NAME.fullmatch(name))}
+    modules = sorted({module for module, _ in halves})
+    if not modules or len(halves) != len(tensors) or len(halves) != 2 * len(modules):
+        raise InputError(f"{shorten(folder / WEIGHTS)} has tensors other than pairs of lora_A and lora_B; {_HINT}.")
+    matrices = {module: (halves[module, "A"], halves[module, "B"]) for module in modules}
+    for module, (a, b) in matrices.items():
+        if a.ndim != 2 or b.ndim != 2 or a.shape[0] != rank or b.shape[1] != rank:
+            raise InputError(
+                f"{shorten(folder)} has matrices for {shorten(module)} that are not of rank {rank}; {_HINT}."
+            )
+        if not (a.isfinite().all() and b.isfinite().all()):
+            raise InputError(f"{shorten(folder)} has numbers for {shorten(module)} that are not finite; {_HINT}.")
+    return Adapter(str(config.get("label") or folder.name), str(config.get("style", "")), alpha / rank, matrices)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    text = read_text(folder / CONFIG, _MOST_CONFIG, _HINT)
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{shorten(folder / CONFIG)} is not JSON ({error}); {_HINT}.") from error
+    return config if isinstance(config, dict) else {}
+
+
+@torch.no_grad()
+def merge(model: Any, adapter: Adapter, name: str) -> None:
+    """W += scale B A for every weight of the adapter, computed in float32. Raises InputError where one does not fit.
+
+    All are checked before the first is changed.
+    """
+    weights = {}
+    for module, (a, b) in adapter.matrices.items():
+        try:
+            weight = model.get_submodule(module).weight
+        except AttributeError as error:
+            raise InputError(
+                f"The adapter {shorten(adapter.label)} is for {shorten(module)}, which {name} lacks; {_HINT}."
+            ) from error
+        if weight.shape != (b.shape[0], a.shape[1]):
+            found, needed = "x".join(map(str, weight.shape)), f"{b.shape[0]}x{a.shape[1]}"
+            raise InputError(
+                f"The adapter {shorten(adapter.label)} is for {shorten(module)} of {needed}, which in {name} is "
+                f"{found}; {_HINT}."
+            )
+        weights[module] = weight
+    for module, (a, b) in adapter.matrices.items():
+        weight = weights[module]
+        delta = adapter.scale * (b.to(weight.device) @ a.to(weight.device))
+        weight.copy_(weight.float() + delta)

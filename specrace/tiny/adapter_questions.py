@@ -1,0 +1,330 @@
+"""Questions made from a sentence by rules: find subject and verb, then ask for one of the other parts.
+
+The rules need no tagger. They give up on most sentences rather than ask nonsense.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+from specrace.retrieval.sentences import word_set
+
+_BE, _DO = word_set("is are was were"), {"s": "does", "ed": "did", "": "do"}
+_MODAL = word_set("can could may might must should will would cannot")
+_NO_SUBJECT = word_set(
+    "it they this these those that he she we you i there here one such what our your their its his her let let’s if "
+    "no another other now then thus also but so yet once sometimes often finally how similarly again instead as while "
+    "however therefore perhaps maybe nothing everything something me us them still both either"
+)
+_CLAUSE = word_set("that which who whom whose when while where because since although if than as and or but not")
+_PREPOSITIONS = word_set(
+    "about across after against among around as at before between by during for from in inside into of on onto over "
+    "through to toward under until upon using via with within without"
+)
+_LEAD_WORDS = word_set(
+    "in on at by during for from after before with within among throughout under over until since through despite "
+    "unlike like according"
+)
+_DETERMINERS = word_set("a an the one any some all both each every no many most several two three four")
+# Base forms; an irregular one with its past, and with its participle where that differs.
+_VERBS = (
+    "accept act add affect allow appear apply argue assume attach avoid base begin:began:begun behave believe belong "
+    "borrow break:broke:broken bring:brought build:built call carry cause challenge change check choose:chose:chosen "
+    "claim collect combine communicate compile conclude conduct connect consider consist construct contain continue "
+    "contribute convert copy cover create cross decide declare define demonstrate depend derive describe design "
+    "determine develop differ discover divide document eat:ate:eaten emerge emphasize enable encourage end engage "
+    "ensure establish evaluate evolve examine execute exist expect experience explain explore express extend face "
+    "fail feed:fed find:found focus follow form gain gather generate get:got give:gave:given grow:grew:grown "
+    "guarantee handle happen have:had help hold:held hunt identify illustrate implement import improve include "
+    "increase indicate influence inherit introduce invent involve keep:kept know:knew:known lack lead:led learn "
+    "leave:left limit link live lose:lost maintain make:made marry match mean:meant migrate move need note occur "
+    "offer open operate own panic participate pass pay:paid perform permit play point practice prefer prevent print "
+    "produce promote propose protect prove provide publish raise receive recognize record reduce refer reflect reject "
+    "relate rely remain remove replace represent require resemble resolve respond return reveal rise:rose:risen "
+    "run:ran:run see:saw:seen seek:sought seem separate serve settle shape share show:showed:shown signal simplify "
+    "solve span speak:spoke:spoken specify spend:spent spread:spread start stop store study suggest support survive "
+    "take:took:taken teach:taught tend think:thought trade transform travel treat try turn understand:understood use "
+    "vary view want wear:wore:worn work write:wrote:written yield"
+)
+_DOUBLED = word_set("permit stop occur refer prefer commit")
+
+
+def _forms() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
+    """(form -> (base, "s" | "ed" | ""), past participles)."""
+    forms: dict[str, tuple[str, str]] = {}
+    participles = set()
+    for entry in _VERBS.split():
+        base, *irregular = entry.split(":")
+        stem = base[:-1] + "i" if re.search(r"[^aeiou]y$", base) else base
+        forms[base] = (base, "")
+        forms["has" if base == "have" else stem + ("es" if re.search(r"(s|sh|ch|x|o|i)$", stem) else "s")] = (base, "s")
+        past = base + base[-1] + "ed" if base in _DOUBLED else stem + ("d" if stem.endswith("e") else "ed")
+        past, participle = (irregular[0], irregular[-1]) if irregular else (past, past)
+        forms.setdefault(past, (base, "ed"))
+        participles.add(participle)
+    return forms, frozenset(participles)
+
+
+_FORMS, _PARTICIPLES = _forms()
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A sentence's parts. `auxiliary` is a form of "be", a modal, or do/does/did; `verb` a base form or empty."""
+
+    lead: str
+    subject: str
+    auxiliary: str
+    verb: str
+    spelled: str  # the verb as the sentence has it
+    rest: str
+
+    @property
+    def words(self) -> list[str]:
+        """The words after the verb."""
+        return self.rest.split()
+
+
+def parse(sentence: str) -> Clause | None:
+    """The main clause, where a short subject and its verb can be told."""
+    text = re.sub(r"\s*\([^()]*\)", "", sentence).rstrip(".!? ")
+    lead = ""
+    opened = re.match(r"([A-Z][a-z]+)( [^,]{2,60}), (?=\S)", text)
+    if opened and opened[1].lower() in _LEAD_WORDS:
+        lead, text = opened[0][:-2], text[opened.end() :]
+    words = text.split()
+    if not words or words[0].lower() in _CLAUSE or not re.match(r"[A-Za-z]", words[0]) or ":" in " ".join(words[:8]):
+        return None
+    for place in range(1, min(10, len(words) - 1)):
+        word = words[place]
+        before, after = words[place - 1].lower(), words[place + 1].lower()
+        if word.endswith(",") or word.lower() in _CLAUSE:
+            return None
+        found = _verb_at(word, before, after)
+        if found is None:
+            continue
+        if before in _DETERMINERS | _PREPOSITIONS or any(w.lower() in _NO_SUBJECT for w in words[:place]):
+            return None
+        subject = " ".join(words[:place])
+        subject = subject if lead else _lower_first(subject)
+        auxiliary, verb = found
+        return Clause(lead, subject, auxiliary, verb, word, " ".join(words[place + 1 :]))
+    return None
+
+
+def _verb_at(word: str, before: str, after: str) -> tuple[str, str] | None:
+    """(auxiliary, base form) if the word seems to be the main verb."""
+    if word in _BE or word in _MODAL:
+        return word, ""
+    base, ending = _FORMS.get(word, ("", ""))
+    if (
+        not base
+        or after in _BE | _MODAL
+        or (base == "have" and (after in _PARTICIPLES or after.endswith(("ed", "en"))))
+    ):
+        return None
+    plural = (before.endswith("s") and not before.endswith("ss")) or before in ("people", "children", "men", "women")
+    if ending == "ed":
+        return None if after in _PREPOSITIONS else ("did", base)
+    if (ending == "") != plural:
+        return None
+    return _DO[ending], base
+
+
+def _lower_first(text: str) -> str:
+    """Without the capital of a sentence's first word, unless that seems to be a name."""
+    first = text.split()[0]
+    common = first.lower() in _DETERMINERS | _LEAD_WORDS or (first.istitle() and first.lower().endswith(("s", "ing")))
+    if common or (first.istitle() and len(text.split()) > 1 and text.split()[1].islower()):
+        return text[0].lower() + text[1:]
+    return text
+
+
+def questions(sentence: str, chance: random.Random) -> list[str]:
+    """Questions that the sentence answers, in random order; empty if no rule fits."""
+    clause, phrases = parse(sentence), _phrases(sentence)
+    found = [chance.choice(PHRASE_FORMS).format(chance.choice(phrases)) for _ in range(2) if phrases]
+    if clause is None:
+        # Most sentences are not parsed, and questions that are only a phrase shall not outnumber the rest.
+        return [_tidy(each) for each in found] if chance.random() < 0.4 else []
+    found += _reasons(clause) + _times(clause) + _numbers(clause)
+    if clause.auxiliary in _BE:
+        found += _about_being(clause)
+    elif clause.verb:
+        found += _about_doing(clause)
+    else:
+        found += _about_modal(clause)
+    plural = clause.subject.endswith("s")
+    found += [chance.choice(OPEN_FORMS[: 8 if plural else None]).format(clause.subject)]
+    chance.shuffle(found)
+    return [_tidy(each) for each in found if 3 <= len(each.split()) <= 18 and "," not in each[:-1]]
+
+
+OPEN_FORMS = (
+    "What do the documents say about {}?", "What is known about {}?", "Tell me about {}.", "Explain {}.",
+    "Describe {}.", "What should I know about {}?", "Can you explain {}?", "What about {}?", "What role does {} play?",
+    "Why does {} matter?", "How does {} work?", "What does {} do?", "What does {} mean?",
+)  # fmt: skip
+
+
+PHRASE_FORMS = (
+    "What do the documents say about {}?", "What is said about {}?", "Tell me about {}.", "What about {}?",
+    "What has to do with {}?", "What is known about {}?", "Where does {} come in?", "What concerns {}?",
+    "Is there anything on {}?", "What involves {}?", "What is the point of {}?", "Who or what is concerned with {}?",
+)  # fmt: skip
+
+
+def _phrases(sentence: str) -> list[str]:
+    """Noun phrases from the sentence's later part: what follows an article, up to a word that begins another phrase."""
+    words = re.sub(r"\s*\([^()]*\)", "", sentence).rstrip(".!? ").split()
+    found = []
+    for place, word in enumerate(words[3:], 3):
+        if word not in ("the", "a", "an"):
+            continue
+        phrase = [word]
+        for follower in words[place + 1 : place + 5]:
+            if follower.lower() in _PREPOSITIONS | _CLAUSE | _BE | _MODAL or follower in _FORMS:
+                break
+            phrase.append(follower.rstrip(",;:"))
+            if follower[-1] in ",;:":
+                break
+        if len(phrase) > 2 or len(phrase[-1]) > 7:
+            found.append(" ".join(phrase))
+    return found
+
+
+def _tidy(question: str) -> str:
+    question = re.sub(r"\s+", " ", question).replace("cannot ", "can ").replace("_", "")
+    return question[0].upper() + question[1:]
+
+
+def _head(words: list[str], most: int) -> str:
+    """The first words, up to a comma, a clause or about `most`; not ending inside a phrase where that can be told."""
+    if len(words) > most:
+        phrases = [place for place in range(2, most + 1) if words[place].lower() in _PREPOSITIONS]
+        most = phrases[-1] if phrases else most
+    kept: list[str] = []
+    for word in words[:most]:
+        if word.lower() in _CLAUSE - {"as"} and kept:
+            break
+        kept.append(word.rstrip(",;:"))
+        if word[-1] in ",;:":
+            break
+    while kept and kept[-1].lower() in _PREPOSITIONS | _DETERMINERS | _CLAUSE:
+        kept.pop()
+    return " ".join(kept)
+
+
+def _predicate(clause: Clause, most: int) -> str:
+    return f"{clause.verb} {_head(clause.words, most)}".strip()
+
+
+def _reasons(clause: Clause) -> list[str]:
+    cut = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.rest)
+    if cut is None:
+        return []
+    said = f"{clause.verb} {_head(clause.rest[: cut.start()].split(), 8)}".strip()
+    why = f"{clause.auxiliary} {clause.subject} {said}?"
+    return [f"Why {why}", f"Why {why}", f"For what reason {why}", f"Explain why {clause.subject} {clause.spelled} "
+            f"{_head(clause.rest[: cut.start()].split(), 8)}."]  # fmt: skip
+
+
+def _times(clause: Clause) -> list[str]:
+    if not re.search(r"\b(1[0-9]|20)\d\d\b", f"{clause.lead} {clause.rest}") or clause.auxiliary in _MODAL:
+        return []
+    words = re.sub(r"\b(in|since|by|around|from|until) (1[0-9]|20)\d\d.*", "", clause.rest).split()
+    said = f"{clause.auxiliary} {clause.subject} {clause.verb} {_head(words, 6)}".strip()
+    return [f"When {said}?", f"When {said}?", f"In which year {said}?"]
+
+
+_NUMBER = re.compile(
+    r"(?:(?:about|around|nearly|almost|only|roughly|approximately|over|up to|more than|less than|at least|between) )?"
+    r"(?:\d[\d,.]*|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty|several) "
+    r"(?:to \S+ |and \S+ )?"
+    r"(?:hundred |thousand |million |billion )?(percent|[a-z]+s|people)\b"
+)
+_MEASURES = {
+    "long": word_set("seconds minutes hours days weeks months years decades centuries"),
+    "far": word_set("kilometers kilometres miles meters metres km"),
+}
+
+
+def _numbers(clause: Clause) -> list[str]:
+    found = _NUMBER.match(clause.rest)
+    if found is None:
+        return []
+    noun, after = found[1], _head(clause.rest[found.end() :].split(), 5)
+    tail = f"{clause.auxiliary} {clause.subject} {clause.verb} {after}".strip()
+    how = next((how for how, units in _MEASURES.items() if noun in units), "")
+    return [f"How {how} {tail}?"] * 3 if how else [f"How many {noun} {tail}?"] * 3 if noun != "percent" else []
+
+
+_SYNONYM_PAIRS = (
+    "build:construct begin:start create:make show:demonstrate help:assist require:need allow:let "
+    "important:significant people:humans often:frequently use:employ used:employed large:big small:little "
+    "main:principal usually:normally change:alter keep:maintain kept:maintained called:named describe:characterize "
+    "made:created first:originally provide:offer improve:enhance reduce:lower increase:raise produce:generate "
+    "different:distinct difficult:hard common:widespread purpose:goal happen:occur became:turned developed:created "
+    "studied:examined method:approach problem:issue children:kids food:nutrition home:house entire:whole quick:fast "
+    "begins:starts contain:include depend:rely remain:stay rapidly:quickly ancient:old early:initial "
+    "specific:particular believe:think gather:collect argue:claim suggest:propose explain:clarify needed:required "
+    "stored:kept"
+)
+_SYNONYMS = dict(pair.split(":") for pair in _SYNONYM_PAIRS.split())
+
+
+def reword(question: str, chance: random.Random) -> str:
+    """The question with some words replaced by synonyms, so that words alone do not find the answer."""
+    words = (_SYNONYMS.get(word, word) if chance.random() < 0.6 else word for word in question.split(" "))
+    return " ".join(words)
+
+
+def _about_being(clause: Clause) -> list[str]:
+    be, subject, words = clause.auxiliary, clause.subject, clause.words
+    first = words[0].lower() if words else ""
+    found = [f"{be} {subject} {_head(words, 6)}?"]
+    if first in _DETERMINERS:
+        found += [f"What {be} {subject}?"] * 3 + [f"What exactly {be} {subject}?", f"Explain what {subject} {be}."]
+        if first in ("the", "one"):
+            found += [f"What {be} {_head(words, 9)}?", f"Which {be} {_head(words, 9)}?"] * 2
+    elif first in _PARTICIPLES or first.endswith("ed"):
+        found += [f"How {be} {subject} {first}?"]
+        if len(words) > 2 and words[1] in _PREPOSITIONS:
+            found += [f"What {be} {subject} {first} {words[1]}?"] * 2
+            found += [f"Where {be} {subject} {first}?"] if words[1] in ("in", "on", "at", "inside", "within") else []
+            found += [f"Who or what {first} {subject}?"] if words[1] == "by" else []
+    else:
+        found += [f"Why {be} {subject} {_head(words, 4)}?"]
+    return found
+
+
+def _about_modal(clause: Clause) -> list[str]:
+    words = clause.words
+    modal, subject = clause.auxiliary, clause.subject
+    if not words or words[0] in ("not", "be", "have", "also", "only"):
+        return [f"{modal} {subject} {_head([w for w in words if w != 'not'], 6)}?"]
+    found = [
+        f"What {modal} {subject} {words[0]}?",
+        f"What {modal} {subject} do?",
+        f"{modal} {subject} {_head(words, 7)}?",
+    ]
+    if " by " in clause.rest or " through " in clause.rest or " with " in clause.rest or " using " in clause.rest:
+        found += [f"How {modal} {subject} {_head(words, 5)}?"] * 2
+    return found
+
+
+def _about_doing(clause: Clause) -> list[str]:
+    do, subject, verb, words = clause.auxiliary, clause.subject, clause.verb, clause.words
+    found = [f"{do} {subject} {_predicate(clause, 6)}?", f"How {do} {subject} {_predicate(clause, 4)}?"]
+    found += [f"Explain how {subject} {clause.spelled} {_head(words, 5)}."] if words else []
+    first = words[0].lower() if words else ""
+    if first in _PREPOSITIONS:
+        found += [f"What {do} {subject} {verb} {first}?"] * 2
+        found += [f"Where {do} {subject} {verb}?"] if first in ("in", "on", "at") else []
+    else:
+        found += [f"What {do} {subject} {verb}?"] * 2
+    found += [f"{'Who' if do == 'did' else 'What'} {clause.spelled} {_head(words, 7)}?"] * 4
+    found += [f"Which {subject.split()[-1]} {clause.spelled} {_head(words, 6)}?"] if len(subject.split()) > 2 else []
+    return found

@@ -1,0 +1,250 @@
+"""Training of a low-rank adapter (LoRA, Hu et al. 2021) for a chat model, on grounded samples; on one CPU in an hour.
+
+Three things save most of the work. The questions of a sample share the forward over its passages: each is a branch of
+one tree, told apart by mask and positions. Logits are computed for answer tokens only. The lowest layers have no
+adapter, so gradients stop above them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specrace.model.adapter import CONFIG, SIZES, WEIGHTS
+from specrace.retrieval.prompt import GROUNDED, build_prompt
+from specrace.tiny.adapter_data import Grounded, GroundedTask
+from specrace.tiny.quoting import Source
+from specrace.tiny.train import Progress
+
+CHECKPOINT = "checkpoint.pt"
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+HELD_OUT_SAMPLES = 6
+SAVE_SECONDS = 480
+# The checkpoints whose mean is exported.
+AVERAGED = 3
+
+
+@dataclass(frozen=True)
+class AdapterRecipe:
+    """A training run of updates over `samples` samples of at most `questions` questions each."""
+
+    minutes: float = 37.0
+    samples: int = 2
+    questions: int = 6
+    rank: int = 8
+    alpha: int = 16
+    rate: float = 1e-3
+    warmup_steps: int = 8
+    seed: int = 0
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer plus (alpha / rank) B A: A is [rank, in], B is [out, rank] and starts at zero."""
+
+    def __init__(self, layer: nn.Linear, rank: int, alpha: int) -> None:
+        super().__init__()
+        self.layer, self.scale = layer, alpha / rank
+        self.lora_A = nn.Parameter(torch.empty(rank, layer.in_features))
+        self.lora_B = nn.Parameter(torch.zeros(layer.out_features, rank))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        low = functional.linear(hidden, self.lora_A) * self.scale
+        adapted: Tensor = self.layer(hidden) + functional.linear(low, self.lora_B)
+        return adapted
+
+
+def _first_layer(config: Any) -> int:
+    """The lowest layer with an adapter: about a quarter of them have none."""
+    return int(config.num_hidden_layers + 2) // 4
+
+
+def attach(model: Any, recipe: AdapterRecipe) -> dict[str, nn.Parameter]:
+    """Freeze the model and give its layers adapters; returns their matrices under the names that PEFT gives them."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    found = {}
+    for name, module in list(model.named_modules()):
+        parent, _, leaf = name.rpartition(".")
+        if leaf in TARGETS and int(name.split("layers.")[1].split(".")[0]) >= _first_layer(model.config):
+            adapted = LowRank(module, recipe.rank, recipe.alpha)
+            setattr(model.get_submodule(parent), leaf, adapted)
+            found[f"base_model.model.{name}.lora_A.weight"] = adapted.lora_A
+            found[f"base_model.model.{name}.lora_B.weight"] = adapted.lora_B
+    return found
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sample's tokens: the shared prompt, then each question with its answer. `answers` marks what is predicted."""
+
+    ids: Tensor  # [T]
+    positions: Tensor  # [T]
+    mask: Tensor  # [T, T], true where a row sees a column
+    answers: Tensor  # [T], true for answer tokens
+
+
+def encode(sample: Grounded, tokenizer: Any) -> Tree:
+    """The sample as one tree, tokenised as the app tokenises each prompt."""
+    prompts = [build_prompt(tokenizer, each.question, sample.hits(each), GROUNDED).tokens for each in sample.asked]
+    shared = min(_common(prompts[0], prompt) for prompt in prompts)
+    ids, positions, answers = list(prompts[0][:shared]), list(range(shared)), [False] * shared
+    spans = []
+    for prompt, asked in zip(prompts, sample.asked, strict=True):
+        reply = [*tokenizer(asked.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        spans.append((len(ids), len(ids) + len(prompt) - shared + len(reply)))
+        positions += range(shared, len(prompt) + len(reply))
+        answers += [False] * (len(prompt) - shared) + [True] * len(reply)
+        ids += [*prompt[shared:], *reply]
+    mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+    for start, end in spans:
+        mask[start:end, shared:start] = False
+    return Tree(torch.tensor(ids), torch.tensor(positions), mask, torch.tensor(answers))
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two prompts share, less than all of either."""
+    most = min(len(one), len(other)) - 1
+    return next((place for place in range(most) if one[place] != other[place]), most)
+
+
+def losses(model: Any, tree: Tree) -> Tensor:
+    """The cross-entropy of each answer token in nats."""
+    mask = torch.zeros(tree.mask.shape).masked_fill_(~tree.mask, torch.finfo(torch.float32).min)
+    hidden = model.model(
+        input_ids=tree.ids[None], position_ids=tree.positions[None], attention_mask=mask[None, None], use_cache=False
+    ).last_hidden_state[0]
+    # An answer's first token follows its own prompt's last, which stands just before it in the tree too.
+    predicted = model.lm_head(hidden[:-1][tree.answers[1:]])
+    return functional.cross_entropy(predicted, tree.ids[1:][tree.answers[1:]], reduction="none")
+
+
+def rate_at(step: int, done: float, recipe: AdapterRecipe) -> float:
+    """Linear warm-up, then a cosine to zero at the end; `done` is the share of the time that has passed."""
+    warm = min(1.0, (step + 1) / recipe.warmup_steps)
+    return recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+class AdapterRun:
+    """A base model with the adapter in training; continues from the checkpoint in `out`, if there is one."""
+
+    def __init__(self, base: Path, out: Path, recipe: AdapterRecipe) -> None:
+        torch.manual_seed(recipe.seed)
+        self.base, self.out, self.recipe = base, out, recipe
+        self.tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+        self.model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
+        self.matrices = attach(self.model, recipe)
+        self.optimizer = torch.optim.AdamW(self.matrices.values(), betas=(0.9, 0.98), weight_decay=0.0)
+        self.recent: list[dict[str, Tensor]] = []
+        self.progress = self._resume()
+
+    def train(self, learned: list[Source], held_out: list[Source]) -> None:
+        """Train to the end of the recipe, and save."""
+        task, check = GroundedTask(learned, self.recipe.seed + self.progress.step), GroundedTask(held_out, 1)
+        checked = [encode(check.sample(self.recipe.questions), self.tokenizer) for _ in range(HELD_OUT_SAMPLES)]
+        progress, limit, recent = self.progress, self.recipe.minutes * 60, list[float]()
+        saved = progress.seconds
+        while progress.seconds < limit:
+            began = time.perf_counter()
+            trees = [encode(task.sample(self.recipe.questions), self.tokenizer) for _ in range(self.recipe.samples)]
+            rate = rate_at(progress.step, progress.seconds / limit, self.recipe)
+            recent = [*recent[-9:], update(self.model, self.matrices, self.optimizer, trees, rate)]
+            progress.step += 1
+            progress.tokens += sum(len(tree.ids) for tree in trees)
+            progress.seconds += time.perf_counter() - began
+            if progress.seconds >= limit or progress.seconds - saved > SAVE_SECONDS:
+                saved = progress.seconds
+                self._report(loss=sum(recent) / len(recent), held_out=evaluate(self.model, checked))
+                self.save_checkpoint()
+            elif progress.step % 5 == 0:
+                self._report(loss=sum(recent) / len(recent))
+        self.export()
+
+    def _report(self, **figures: float) -> None:
+        row = {**asdict(self.progress), "seconds": round(self.progress.seconds)}
+        row |= {name: round(figure, 4) for name, figure in figures.items()}
+        with (self.out / "losses.jsonl").open("a") as log:
+            log.write(json.dumps(row) + "\n")
+        print(row, flush=True)
+
+    def save_checkpoint(self) -> None:
+        """Write the checkpoint atomically, with the matrices of the ones before it that `export` averages."""
+        now = {name: each.data.clone() for name, each in self.matrices.items()}
+        self.recent = [*self.recent[1 - AVERAGED :], now]
+        state = {
+            "recent": self.recent,
+            "progress": asdict(self.progress),
+            "matrices": {name: each.data for name, each in self.matrices.items()},
+            "optimizer": self.optimizer.state_dict(),
+        }
+        torch.save(state, self.out / "checkpoint.new")
+        (self.out / "checkpoint.new").replace(self.out / CHECKPOINT)
+
+    def _resume(self) -> Progress:
+        self.out.mkdir(parents=True, exist_ok=True)
+        path = self.out / CHECKPOINT
+        if not path.exists():
+            return Progress()
+        state = torch.load(path, weights_only=True, map_location="cpu")
+        for name, values in state["matrices"].items():
+            self.matrices[name].data.copy_(values)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.recent = state["recent"]
+        return Progress(**state["progress"])
+
+    def export(self) -> None:
+        """Write the mean of the last checkpoints in PEFT's format, bfloat16; its config's last four keys are ours."""
+        halves = {
+            name: torch.stack([each[name] for each in self.recent]).mean(0).to(torch.bfloat16) for name in self.matrices
+        }
+        save_file(halves, self.out / WEIGHTS)
+        config = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": self.base.name,
+            "r": self.recipe.rank,
+            "lora_alpha": self.recipe.alpha,
+            "target_modules": list(TARGETS),
+            "layers_to_transform": list(range(_first_layer(self.model.config), self.model.config.num_hidden_layers)),
+            "lora_dropout": 0.0,
+            "bias": "none",
+            "label": "grounded adapter",
+            "style": "grounded",
+            "trained_for": {size: getattr(self.model.config, size) for size in SIZES},
+            "recipe": asdict(self.recipe),
+        }
+        (self.out / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
+
+
+def update(
+    model: Any, matrices: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, trees: Sequence[Tree], rate: float
+) -> float:
+    """One optimiser step over the trees' answer tokens; returns their mean loss."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    count, total = sum(int(tree.answers.sum()) for tree in trees), 0.0
+    for tree in trees:
+        loss = losses(model, tree).sum() / count
+        loss.backward()
+        total += loss.item()
+    nn.utils.clip_grad_norm_(matrices.values(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return total
+
+
+@torch.inference_mode()
+def evaluate(model: Any, trees: Iterable[Tree]) -> float:
+    """The mean loss of answer tokens."""
+    return float(torch.cat([losses(model, tree) for tree in trees]).mean())

@@ -1,0 +1,234 @@
+"""The adapter's samples hold what they promise, and a few steps of training lower the loss."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specrace.core.errors import InputError
+from specrace.model.adapter import merge, read_adapter
+from specrace.retrieval.prompt import GROUNDED, NO_EVIDENCE, build_prompt
+from specrace.retrieval.sentences import split_sentences
+from specrace.tiny.__main__ import main
+from specrace.tiny.adapter_data import Grounded, GroundedTask, cite
+from specrace.tiny.adapter_questions import questions
+from specrace.tiny.adapter_train import AdapterRecipe, Tree, attach, encode, losses, update
+from specrace.tiny.quoting import Source
+
+ANIMALS = ("otter", "heron", "badger", "lynx", "falcon", "beaver", "raven", "marten", "viper", "tortoise", "bison")
+PLACES = ("river", "marsh", "forest", "mountain", "cliff", "lake", "tower", "cave", "stream", "desert", "steppe")
+
+
+def _sources() -> list[Source]:
+    return [
+        Source(
+            f"The {animal} of the {place}",
+            (
+                f"The {animal} is a patient hunter of the {place} and its borders.",
+                "It rests for most of the day under the old trees.",
+                f"Most {animal}s build winter shelters from {place} grass and mud.",
+                f"In 1{number + 10}4, the {animal} was counted in the {place} by two sisters.",
+                f"Young {animal}s can cross the {place} after a month.",
+            ),
+        )
+        for number, (animal, place) in enumerate(product(ANIMALS, PLACES[:6]))
+    ] + [
+        Source(f"Norland: Number of {animal}s", (f"{number} thousand (2020 est.)",))
+        for number, animal in enumerate(ANIMALS)
+    ]
+
+
+def _samples(count: int) -> list[Grounded]:
+    task = GroundedTask(_sources(), 0)
+    return [task.sample(6) for _ in range(count)]
+
+
+def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
+    prose = facts = 0
+    for sample in _samples(60):
+        for asked in sample.asked:
+            if asked.answer == NO_EVIDENCE:
+                continue
+            assert re.search(r"\[\d\]\.$", asked.answer)
+            for body, number in re.findall(r"(.+?) \[(\d)\]\.(?: |$)", asked.answer):
+                source, text = sample.passages[int(number) - 1], sample.texts[int(number) - 1]
+                facts += ": " in source.title
+                prose += ": " not in source.title
+                assert source.sentences[0] in body if ": " in source.title else body.casefold() in text.casefold()
+    assert prose > 100
+    assert facts > 5
+
+
+def test_the_sentence_that_answers_is_evidence_and_mostly_the_first() -> None:
+    first = answered = 0
+    for sample in _samples(60):
+        for asked in sample.asked:
+            marked = [sample.passages[number].sentences[index] for number, index in asked.evidence]
+            assert len(marked) == len(set(asked.evidence)) <= 3
+            assert marked or asked.answer == NO_EVIDENCE
+            if asked.answer != NO_EVIDENCE:
+                held = [index for index, text in enumerate(marked) if text.rstrip(".") in asked.answer]
+                assert held
+                answered, first = answered + 1, first + (held[0] == 0)
+    assert 0.6 < first / answered < 0.95
+
+
+def test_the_prompt_is_the_one_that_the_app_builds(tokenizer: Any) -> None:
+    sample = next(each for each in _samples(20) if each.asked[0].evidence and len(each.passages) == 2)
+    asked = sample.asked[0]
+    text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
+    number, index = asked.evidence[0]
+    quoted = f"Most relevant sentences:\n[{number + 1}] {sample.passages[number].sentences[index]}"
+    assert f"[2] {sample.passages[1].title}\n{sample.texts[1]}\n\n{quoted}" in text
+    # Only the best piece of evidence stands there.
+    assert f"{quoted}\n\nQuestion: {asked.question}" in text
+
+
+def test_the_prompt_says_where_there_is_no_evidence(tokenizer: Any) -> None:
+    sample = _samples(1)[0]
+    asked = replace(sample.asked[0], evidence=())
+    text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
+    assert f"Most relevant sentences:\n{NO_EVIDENCE}\n\nQuestion:" in text
+
+
+def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() -> None:
+    answers = [asked.answer for sample in _samples(60) for asked in sample.asked]
+    lengths = {len(list(split_sentences(answer))) for answer in answers}
+    assert lengths == {1, 2, 3}
+    assert 0.05 < answers.count(NO_EVIDENCE) / len(answers) < 0.25
+
+
+def test_no_question_repeats_the_whole_answer_and_none_leans_on_another_sentence() -> None:
+    for sample in _samples(60):
+        for asked in sample.asked:
+            assert asked.question[:-1].casefold() not in asked.answer.casefold()
+            assert not asked.answer.startswith("It ")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "question"),
+    [
+        ("The fennec fox is the smallest fox in the world.", "What is the fennec fox?"),
+        ("Slavery was abolished in 1834.", "When was Slavery abolished?"),
+        ("Signed numbers are stored using two's complement.", "What are signed numbers stored using?"),
+        ("The bridge was closed because the river rose.", "Why was the bridge closed?"),
+        ("Honey is sticky, and bees are fond of the waggle dance.", "What about the waggle dance?"),
+        ("The human heart has four chambers.", "How many chambers does the human heart have?"),
+        ("It rests by day.", ""),
+        ("While this is rare, it is dangerous.", ""),
+    ],
+)
+def test_a_question_is_made_where_subject_and_verb_are_plain(sentence: str, question: str) -> None:
+    made = {each for seed in range(200) for each in questions(sentence, random.Random(seed))}
+    assert question in made if question else not made
+
+
+def test_a_citation_goes_before_the_last_mark() -> None:
+    assert cite("Is it so?", 1) == "Is it so [1]?"
+    assert cite("about 2.5 km", 2) == "about 2.5 km [2]."
+
+
+TEMPLATE = (
+    "{% for message in messages %}<s> {{ message['content'] }} </s>{% endfor %}"
+    "{% if add_generation_prompt %} <a> {% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    words = {
+        word
+        for sample in _samples(40)
+        for asked in sample.asked
+        for word in re.findall(r"\w+|[^\w\s]", f"{sample.texts} {asked.question} {asked.answer}")
+    }
+    vocabulary = {word: number for number, word in enumerate(["<s>", "</s>", "<a>", "?", *sorted(words - {"?"})])}
+    plain = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.add_special_tokens(["<s>", "</s>", "<a>"])
+    return PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="</s>", pad_token="</s>", chat_template=TEMPLATE)
+
+
+def _model(tokenizer: Any) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "initializer_range": 0.1,
+    }
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).eval()
+
+
+def _alone(sample: Grounded, number: int) -> Grounded:
+    return replace(sample, asked=(sample.asked[number],))
+
+
+def test_questions_that_share_a_forward_do_not_see_one_another(tokenizer: Any) -> None:
+    model, sample = _model(tokenizer), _samples(1)[0]
+    together = losses(model, encode(sample, tokenizer))
+    apart = [losses(model, encode(_alone(sample, number), tokenizer)) for number in range(len(sample.asked))]
+    assert len(apart) > 2
+    torch.testing.assert_close(together, torch.cat(apart))
+
+
+def test_a_few_updates_lower_the_loss(tokenizer: Any) -> None:
+    model, trees = _model(tokenizer), [encode(sample, tokenizer) for sample in _samples(4)]
+    matrices = attach(model, AdapterRecipe())
+    optimizer, before = torch.optim.AdamW(matrices.values()), _loss(model, trees)
+    for _ in range(8):
+        update(model, matrices, optimizer, trees, 0.03)
+    assert _loss(model, trees) < before - 0.2
+
+
+def test_what_is_saved_merges_to_the_trained_model_and_training_resumes(tokenizer: Any, tmp_path: Path) -> None:
+    base, out = tmp_path / "base", tmp_path / "adapter"
+    _model(tokenizer).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    text = tmp_path / "text.jsonl"
+    rows = [{"title": each.title, "text": " ".join(each.sentences)} for each in _sources()]
+    text.write_text("\n".join(map(json.dumps, rows)))
+    command = ["adapter", "--base", str(base), "--text", str(text), "--out", str(out), "--minutes"]
+    # Time for one step, and then for no more.
+    assert main([*command, "1e-9"]) == main([*command, "1e-9"]) == 0
+    assert [json.loads(line)["step"] for line in (out / "losses.jsonl").read_text().splitlines()] == [1]
+    state = torch.load(out / "checkpoint.pt", weights_only=True)
+    adapter = read_adapter(out)
+    for module, (a, b) in adapter.matrices.items():
+        for half, found in (("A", a), ("B", b)):
+            trained = state["matrices"][f"base_model.model.{module}.lora_{half}.weight"]
+            assert torch.equal(found, trained.to(torch.bfloat16).float())
+    merge(_model(tokenizer), adapter, "the model")
+
+
+@torch.inference_mode()
+def _loss(model: LlamaForCausalLM, trees: list[Tree]) -> float:
+    return float(torch.cat([losses(model, tree) for tree in trees]).mean())
+
+
+def test_a_new_adapter_leaves_the_model_as_it_is_and_only_the_adapter_is_trained(tokenizer: Any) -> None:
+    model, tree = _model(tokenizer), encode(_samples(1)[0], tokenizer)
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    expected = losses(model, tree)
+    matrices = attach(model, AdapterRecipe())
+    torch.testing.assert_close(losses(model, tree), expected)
+    update(model, matrices, torch.optim.AdamW(matrices.values()), [tree], 0.01)
+    after = {name.replace(".layer.", "."): each for name, each in model.state_dict().items() if "lora" not in name}
+    assert all(torch.equal(after[name], each) for name, each in before.items())
+    assert any(each.abs().sum() > 0 for name, each in matrices.items() if "lora_B" in name)
+
+
+def test_text_without_plain_prose_is_refused() -> None:
+    with pytest.raises(InputError, match="none with three plain sentences"):
+        GroundedTask([Source("Codes", ("a = 1", "b = 2", "c = 3"))], 0)
