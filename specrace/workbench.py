@@ -18,6 +18,7 @@ from specrace.core.settings import SETTINGS
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lane
 from specrace.lab.calibrate import load_cached
+from specrace.model.adapter import AUTO
 from specrace.model.loading import load_target
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
@@ -50,6 +51,7 @@ class Workbench:
     outputs: PastOutputs = field(default_factory=PastOutputs)
     # As requested: "auto" may place another model differently.
     device: str = "cpu"
+    adapter: str | Path = AUTO
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +66,7 @@ class Workbench:
         device: str = "cpu",
         dtype: str | None = None,
         draft_model: str | Path | None = None,
+        adapter: str | Path = AUTO,
         keep_outputs: bool = False,
         cache_dir: Path | None = None,
         followers: Followers | None = None,
@@ -76,14 +79,16 @@ class Workbench:
         report("Reading the documents")
         texts = read_documents(documents)
         report("Loading the model")
-        target = load_target(model, device=device, dtype=dtype, draft_model=draft_model, followers=followers)
+        target = load_target(
+            model, device=device, dtype=dtype, draft_model=draft_model, followers=followers, adapter=adapter
+        )
         report("Loading the embedder")
         embedder = load_embedder()
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
         retriever, curve = Retriever(index, embedder), load_cached(target.describe())
         _freeze_garbage()
-        return cls(target, texts, retriever, embedder, curve, keep_outputs, device=device)
+        return cls(target, texts, retriever, embedder, curve, keep_outputs, device=device, adapter=adapter)
 
     def on(self, documents: list[Document], index: PassageIndex) -> Workbench:
         """A workbench with the same models and embedder on other documents, without earlier answers."""
@@ -91,7 +96,7 @@ class Workbench:
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents with another model, on the same device. Raises InputError."""
-        return self.with_target(load_target(model, device=self.device, dtype=dtype))
+        return self.with_target(load_target(model, device=self.device, dtype=dtype, adapter=self.adapter))
 
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, possibly of another tokenizer."""
@@ -107,7 +112,7 @@ class Workbench:
     @property
     def style(self) -> PromptStyle:
         """How this model is asked."""
-        return choose_style(self.target.tokenizer, self.target.config)
+        return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, top: int | None = None) -> list[Hit]:
         """The passages for a question, as many as suit the model, or `top`.

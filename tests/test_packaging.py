@@ -76,7 +76,7 @@ def test_generate_of_transformers_takes_a_method_from_the_wheel(installed: Path,
 def test_the_wheel_holds_what_ships_and_no_more(installed: Path) -> None:
     package = installed / "specrace"
     assert (package / "py.typed").exists() and (package / "ui" / "static" / "stage.html").exists()
-    for name in ("assets/tiny", "assets/tiny-draft", "assets/recordings", "corpus"):
+    for name in ("assets/tiny", "assets/tiny-draft", "assets/adapters/smollm2-135m", "assets/recordings", "corpus"):
         shipped = {file.name for file in (ROOT / name).iterdir()}
         assert {file.name for file in (package / name).iterdir()} == shipped
     metadata = next(installed.glob("*.dist-info"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import DEVICES, DEVICES_HELP, MODEL_HELP, Parser, under_torchrun
+from specrace.cli.arguments import ADAPTER_HELP, DEVICES, DEVICES_HELP, MODEL_HELP, Parser, under_torchrun
 from specrace.cli.terminal import complain
 from specrace.core.bundled import CORPUS
 from specrace.core.errors import InputError
@@ -89,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
+    parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
     for name, (flag, _, meaning) in LIMITS.items():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LaneOptions = dict[str, dict[str, str]]
 MODEL_HELP = f"a folder, a hub id, or one of {', '.join(NAMES)}; default: tiny, the bundled model"
+ADAPTER_HELP = "a LoRA adapter to merge, a folder in PEFT's format; default: the shipped one, where it fits the model"
 DEVICES = ("cpu", "cuda", "auto")
 DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
 
@@ -67,6 +68,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument("--dtype", help="float32, bfloat16, float16, or int8 on a CPU")
+    parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
 
 
 def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
@@ -116,6 +118,7 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         device=options.device,
         dtype=options.dtype,
         draft_model=fetched(options.draft_model, quiet=options.json),
+        adapter=options.adapter,
         followers=options.followers,
         report=lambda message: notes.print(f"{message} ...", style="dim"),
     )

@@ -42,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
     from specrace.model.loading import load_target
 
     model = fetched(options.model, quiet=options.json) or BUNDLED_MODEL
-    target = load_target(model, device=options.device, dtype=options.dtype, followers=options.followers)
+    target = load_target(
+        model, device=options.device, dtype=options.dtype, followers=options.followers, adapter=options.adapter
+    )
 
     def show_progress(message: str) -> None:
         notes.print(f"{message} ...", style="dim")

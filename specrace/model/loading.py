@@ -16,6 +16,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import InputError, shorten
 from specrace.core.tree import TokenTree, TreeBuilder
+from specrace.model.adapter import AUTO, NONE, adapt
 from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.model.draft_model import DraftModel, check_vocabulary
@@ -37,6 +38,7 @@ def load_target(
     graphs: bool = True,
     device_map: DeviceMap | None = None,
     followers: Followers | None = None,
+    adapter: str | Path = AUTO,
 ) -> Target:
     """A Hugging Face model by short name, path or hub id, checked to score trees exactly as it decodes.
 
@@ -47,6 +49,7 @@ def load_target(
     one for the lane draft-model; the bundled model has one of its own. Forwards are recorded and replayed where the
     model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
     `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
+    `adapter` is the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, where it fits.
     Raises InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with
     another vocabulary, and when it cannot be spread or split as was asked for.
     """
@@ -54,11 +57,14 @@ def load_target(
     name = resolve(name)
     if followers is not None:
         check_places(device, followers.size)
+        if str(adapter) not in (AUTO, NONE):
+            raise InputError("A model that several processes hold together takes no adapter; use --adapter none.")
+        adapter = NONE
     device, device_map = one_device(device), None if followers else device_map or spread(device)
     if device_map is not None:
         check_map(device_map)
     dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
-    target = _load(name, device, dtype, attention, device_map, followers)
+    target = _load(name, device, dtype, attention, device_map, followers, adapter)
     check_trees(target)
     if draft_model is not None:
         target.drafting = load_draft_model(draft_model, target)
@@ -78,6 +84,7 @@ def _load(
     attention: str,
     device_map: DeviceMap | None,
     followers: Followers | None,
+    adapter: str | Path,
 ) -> Target:
     """The target where it is to run, neither checked nor recorded. Raises InputError."""
     path, shown = Path(name), shorten(name)
@@ -87,6 +94,7 @@ def _load(
     label = path.name if there else shown
     try:
         model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
+        label, style = adapt(model, tokenizer, label, adapter)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
@@ -103,7 +111,7 @@ def _load(
         model.to(device)
     else:
         settle_map(model, label)
-    return Target(model, tokenizer, label, int8=dtype == INT8)
+    return Target(model, tokenizer, label, style, int8=dtype == INT8)
 
 
 def load_draft_model(name: str | Path, target: Target) -> DraftModel:
@@ -111,7 +119,7 @@ def load_draft_model(name: str | Path, target: Target) -> DraftModel:
 
     Raises InputError when it cannot be loaded or has another vocabulary.
     """
-    model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."))
+    model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."), adapter=NONE)
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)
 

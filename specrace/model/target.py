@@ -25,12 +25,15 @@ from specrace.model.scorer import INT8, Scorer
 class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps a draft model.
 
-    `drafting` is the draft model, or loads it at its first use. `int8` says that the model's weights were rounded to 8
-    bits; forwards keep them so.
+    `drafting` is the draft model, or loads it at its first use. `prompt_style` names the style that the model's adapter
+    was trained on, if it has one. `int8` says that the model's weights were rounded to 8 bits; forwards keep them so.
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None, name: str = "", *, int8: bool = False) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any = None, name: str = "", prompt_style: str = "", *, int8: bool = False
+    ) -> None:
         super().__init__(model, tokenizer, name)
+        self.prompt_style = prompt_style
         self.int8 = int8
         self.eos_ids = eos_ids(model, tokenizer)
         self.drafting: DraftModel | Callable[[Target], DraftModel] | None = None

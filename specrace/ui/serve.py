@@ -130,6 +130,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             "documents": [options.corpus],
             "device": options.device,
             "dtype": options.dtype,
+            "adapter": options.adapter,
             "draft_model": options.draft_model,
             "keep_outputs": options.keep_outputs,
             "report": report,
