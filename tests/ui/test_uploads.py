@@ -80,7 +80,8 @@ def shared() -> Workbench:
     passages = split_passages(documents[0])
     index = PassageIndex(passages, embedder.embed([each.text for each in passages]))
     untold = SimpleNamespace(chat_template="")
-    target: Any = SimpleNamespace(name="stands aside: nothing here is decoded", tokenizer=untold, config=None)
+    name = "stands aside: nothing here is decoded"
+    target: Any = SimpleNamespace(name=name, tokenizer=untold, config=None, prompt_style="")
     return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
