@@ -68,7 +68,7 @@ def test_lanes_lists_options_with_bounds(run) -> None:
 
 
 BAD = [
-    (("",), "no question"),
+    (("",), "Type a question first"),
     (("Why?", "--docs", "{empty}"), "{empty}"),
     (("Why?", "--docs", "nowhere/at/all"), "nowhere"),
     (("Why?", "--lanes", "vanilla,warp"), "warp"),

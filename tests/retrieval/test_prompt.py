@@ -293,7 +293,7 @@ def test_without_passages_there_is_the_question(name: str) -> None:
 
 @pytest.mark.parametrize("question", ["", "  \n\t", "\x00", "\u2028", "\x00 \x00"])
 def test_a_blank_question_is_refused(question: str) -> None:
-    with pytest.raises(InputError, match="no question"):
+    with pytest.raises(InputError, match="Type a question first"):
         build_prompt(BUNDLED, question, HITS)
 
 

@@ -28,9 +28,9 @@ def test_draft_tokens_are_a_number_or_auto(given: Any, expected: int | None) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"question": "  "}, "no question"),
-        ({"question": None}, "no question"),
-        ({"question": ["x"]}, "no question"),
+        ({"question": "  "}, "Type a question first"),
+        ({"question": None}, "Type a question first"),
+        ({"question": ["x"]}, "Type a question first"),
         ({"question": "x" * 2001}, "2001 characters"),
         ({"lanes": []}, "0 lanes"),
         ({"lanes": "trie"}, "list of names"),
@@ -87,7 +87,7 @@ def test_a_link_sets_what_it_names_and_nothing_else() -> None:
         ({"tokens": "1e9"}, "New tokens"),
         ({"seed": "nan"}, "Seed"),
         ({"temperature": "-1"}, "Temperature"),
-        ({"q": " "}, "no question"),
+        ({"q": " "}, "Type a question first"),
         ({"q": "x" * 3000}, "question"),
         ({"draft": "${x}"}, "Draft tokens"),
         ({"verifier": "wish"}, "Verifier"),
