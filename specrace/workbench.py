@@ -115,14 +115,15 @@ class Workbench:
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, top: int | None = None) -> list[Hit]:
-        """The passages for a question, as many as suit the model, or `top`.
+        """The passages for a question, as many as suit the model, or `top`; 0: none.
 
         Raises InputError for a blank or overlong question, and for a `top` out of bounds.
         """
         if len(question) > MAX_QUESTION_CHARACTERS:
             size = len(question)
             raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
-        return self.retriever.retrieve(question, top=SETTINGS["passages"].check(top) or self.style.passages)
+        chosen = SETTINGS["passages"].check(top)
+        return [] if chosen == 0 else self.retriever.retrieve(question, top=chosen or self.style.passages)
 
     def ask(
         self, question: str, spec: RaceSpec, *, top: int | None = None, stop: Callable[[], bool] = lambda: False

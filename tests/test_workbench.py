@@ -9,7 +9,11 @@ import pytest
 
 from specrace import workbench
 from specrace.core.errors import InputError
+from specrace.core.events import Finished, Started
+from specrace.engine.spec import RaceSpec
 from specrace.retrieval.documents import Document
+from specrace.views.audit import check
+from specrace.workbench import Workbench
 from tests.parts import tiny_target
 
 
@@ -32,3 +36,15 @@ def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypat
     bench = bench.with_model("third")
     bench = bench.with_model("fourth")
     assert second() is None
+
+
+def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:
+    """Also in the recording, which opens as any other."""
+    spec = RaceSpec(("trie",), max_new_tokens=8)
+    events = list(bundled.ask("What is a trie?", spec, top=0))
+    started, finished = events[0], events[-1]
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert started.about["passages"] == [] and finished.lanes[1].identical
+    with_passages = bundled.fitting_prompt("What is a trie?", bundled.retrieve("What is a trie?"), spec)[0]
+    assert started.prompt_tokens < len(with_passages.tokens) / 4
+    assert check(events)[-1] == finished

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specrace.cli.arguments import add_model_arguments, add_passages, add_setting, open_workbench
+from specrace.cli.arguments import add_model_arguments, add_setting, open_workbench
 from specrace.cli.bench import add_transcripts, read_prompts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
@@ -64,7 +64,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
     add_model_arguments(parser)
     add_setting(parser, "max_new_tokens")
-    add_passages(parser)
+    add_setting(parser, "passages")
     add_transcripts(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(draft_model=None)
@@ -74,8 +74,7 @@ def run(options: argparse.Namespace) -> int:
     """Answer every question greedily; show the answers and the shares. Raises InputError."""
     file, passages = SETS.get(options.questions, (Path(options.questions), None))
     passages = passages if options.passages is None else options.passages
-    if passages:
-        SETTINGS["passages"].check(passages)
+    SETTINGS["passages"].check(passages)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
     lines = read_prompts(file)
     if not all("question" in line for line in lines):
@@ -102,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 def answer(workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None) -> Answer:
     """The greedy answer. In 32 bits the trie decodes it, with vanilla's text; in 16 bits vanilla, for near ties."""
     target = workbench.target
-    hits = [] if passages == 0 else workbench.retrieve(question, passages)
+    hits = workbench.retrieve(question, passages)
     prompt, hits = workbench.fitting_prompt(question, hits, spec)
     lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
     steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))

@@ -93,12 +93,6 @@ def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(f"--{name.replace('_', '-')}", default=setting.default, help=words)
 
 
-def add_passages(parser: argparse.ArgumentParser) -> None:
-    """`--passages`, which may be 0 where the questions are a file's."""
-    words = "passages in a question's prompt; 0: no documents; default: auto"
-    parser.add_argument("--passages", type=int, help=words)
-
-
 def race_spec(options: argparse.Namespace) -> RaceSpec:
     """The spec of a command's arguments. Raises InputError."""
     given = {name: getattr(options, name) for name in SPEC_SETTINGS}

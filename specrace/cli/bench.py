@@ -18,7 +18,7 @@ from typing import Any
 from rich.progress import Progress
 
 import specrace
-from specrace.cli.arguments import add_passages, add_race_arguments, open_workbench, race_spec
+from specrace.cli.arguments import add_race_arguments, add_setting, open_workbench, race_spec
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
@@ -52,7 +52,7 @@ def add_parser(commands: Any) -> None:
         help="llama.cpp's: a file, or f32, bf16, f16 or q8_0; default: --dtype",
     )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
-    add_passages(parser)
+    add_setting(parser, "passages")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
     parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="a random model follows transcripts")
     parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
@@ -99,8 +99,7 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not 1 <= value <= (most or value):
             raise InputError(f"--{name} is {value}; give 1 {f'to {most}' if most else 'or more'}.")
-    if options.passages:
-        SETTINGS["passages"].check(options.passages)
+    SETTINGS["passages"].check(options.passages)
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)
     if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):
@@ -212,7 +211,7 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: i
     if "prompt" in line:
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
-    hits = [] if passages == 0 else workbench.retrieve(line["question"], passages)
+    hits = workbench.retrieve(line["question"], passages)
     prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 

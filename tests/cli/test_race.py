@@ -84,7 +84,7 @@ BAD = [
     (("Why?", "--option", "trie.n"), "trie.n"),
     (("Why?", "--option", "trie.n=1"), "trie.n"),
     (("Why?", "--option", "trie.m=1"), "'m'"),
-    (("Why?", "--passages", "0"), "0"),
+    (("Why?", "--passages", "13"), "13"),
     (("Why?", "--save", "{empty}/no/race.jsonl"), "no folder"),
     (("Why? " * 600,), "characters"),
 ]

@@ -56,7 +56,7 @@ def test_draft_tokens_are_a_number_or_auto(given: Any, expected: int | None) -> 
         ({"num_draft": -1}, "Draft tokens"),
         ({"num_draft": "inf"}, "Draft tokens"),
         ({"num_draft": 129}, "Draft tokens"),
-        ({"passages": 0}, "Passages"),
+        ({"passages": -1}, "Passages"),
         ({"passages": 13}, "Passages"),
     ],
 )
