@@ -94,5 +94,6 @@ def test_generate_takes_past_outputs(method: str) -> None:
 
 def test_the_page_keeps_them_if_it_is_told_to() -> None:
     assert not app.parse([]).keep_outputs
-    options = app.parse(["--keep-outputs"])
+    options = app.parse(["--keep-outputs", "--model", "tiny"])
+    app.check(options)
     assert options.draft_model is None and loader(options)(str).keep_outputs

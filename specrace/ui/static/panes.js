@@ -25,7 +25,9 @@ export function judgeDraft({ drafted, accepted }) {
 
 // Why an answer ends where the model did not end it.
 export function describeEnd({ end, loops, meters }) {
-  return end === "length" ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.` : "";
+  return end === "length"
+    ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.`
+    : "";
 }
 
 export class Pane {

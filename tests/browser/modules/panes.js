@@ -23,7 +23,9 @@ export const cases = {
     ["identical", "differs at token 57", "the reference", ""],
   ],
   "an answer that ends by itself, at the limit, and at the limit in a loop": () => [
-    ["eos", "length", "length", ""].map((end, index) => describeEnd({ end, loops: index === 2, meters: { tokens: 160 } })),
+    ["eos", "length", "length", ""].map((end, index) =>
+      describeEnd({ end, loops: index === 2, meters: { tokens: 160 } }),
+    ),
     ["", "Stopped at the limit of 160 tokens.", "Stopped at the limit of 160 tokens; the text repeats itself.", ""],
   ],
   "the limit stands below the text, and goes when the race is shown anew": () => {
