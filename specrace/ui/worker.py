@@ -7,16 +7,17 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started
+from specrace.core.events import Event, Finished, Started, Step
 from specrace.ui.fetcher import Fetcher
 from specrace.ui.file_reader import OUR_FAULT, FileReader
-from specrace.views.reel import reel_json
+from specrace.views.reel import ReelParts, part_json
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -40,9 +41,10 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race in line or under way. Its worker appends to `events`; at the end `reel` is the whole race as JSON.
+    """A race in line or under way. Its worker appends to `events`.
 
-    Its `key` is what claims it. `followed` is the lane whose latest steps are shown whole.
+    A page's race has `parts` too: those of its reel, each with its kind ("head", "step", "end") and as JSON, until they
+    are taken. Its `key` is what claims it.
     """
 
     def __init__(self, number: int, session: str, run: Run, *, for_page: bool = True) -> None:
@@ -50,12 +52,11 @@ class Job:
         self.number = number
         self.session = session
         self.events: list[Event] = []
-        self.reel = b""
+        self.parts: deque[tuple[str, str]] = deque()
         self.error = ""
         self.message = ""
-        self.followed = ""
         self.claim_until = inf
-        self._for_page = for_page
+        self._reel = ReelParts(number) if for_page else None
         self._run = run
         self._coming: Iterator[Event | str] | None = None
         self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
@@ -66,6 +67,11 @@ class Job:
     def done(self) -> bool:
         """Whether no more events will come."""
         return self._done.is_set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the race has run to its end, or was stopped."""
+        return any(isinstance(event, Finished) for event in self.events[-2:])
 
     @property
     def abandoned(self) -> bool:
@@ -82,8 +88,8 @@ class Job:
         self._stop.set()
 
     def leave(self) -> None:
-        """Nobody watches any longer: stop, and make no reel."""
-        self._for_page = False
+        """Nobody watches any longer: stop, and make no more parts."""
+        self._reel = None
         self.stop()
 
     def wait(self, timeout: float) -> bool:
@@ -116,7 +122,6 @@ class Job:
                 if time.monotonic() > began + TURN_S and others_wait():
                     self._left_s = until - time.monotonic()
                     return
-            self._make_reel()
         except InputError as error:
             self.error = str(error)
         except Exception:  # a race that breaks must not take the worker, and every later race, with it
@@ -130,11 +135,10 @@ class Job:
         elif isinstance(event, Finished) and event.pace is not None and (work := other_work(self._raced_from)):
             event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {work}"))
         self.events.append(event)
-
-    def _make_reel(self) -> None:
-        """On the worker's thread, so that no other race runs meanwhile."""
-        if self._for_page and self.events and isinstance(self.events[-1], Finished):
-            self.reel = reel_json(self.events, self.number).encode()
+        # Between two steps, on the worker's thread: nowhere else would it be off every lane's clock.
+        if (reel := self._reel) is not None:
+            kind = "head" if isinstance(event, Started) else "step" if isinstance(event, Step) else "end"
+            self.parts.append((kind, part_json(reel.add(event))))
 
 
 class Worker:

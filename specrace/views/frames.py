@@ -1,11 +1,9 @@
 """What a page or a terminal shows of a race: events in, small JSON frames out.
 
-A frame is a keyframe (`kind` "key": everything) or a delta (`kind` "delta": the lanes that moved). A lane's text is a
-list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is the target's own tokens, "accepted"
-accepted draft tokens, with the places in the passages, `[passage, start, end]` in characters, that they were drafted
-from. `base` counts the lane's tokens before the frame's first run: a reader with another count has lost a frame, and
-waits for the next keyframe. `sources` counts the lane's tokens by origin: the target's own, drafted from no known
-place, from the output, from the rest of the prompt, and from each passage.
+A lane's text is a list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is the target's own
+tokens, "accepted" accepted draft tokens, with the places in the passages, `[passage, start, end]` in characters, that
+they were drafted from. `sources` counts the lane's tokens by origin: the target's own, drafted from no known place,
+from the output, from the rest of the prompt, and from each passage.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ OWN, ACCEPTED = "own", "accepted"
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
 # What a keyframe repeats of a race's description.
 ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
-KEYFRAME_S = 1.0
 # What a pane has room for.
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
@@ -42,19 +39,17 @@ Origins = Sequence[Span | None]
 
 @dataclass
 class _LaneView:
-    """One lane so far. `sent` runs with `sent_tokens` tokens were in a frame; `shown` is its state in the last one."""
+    """One lane so far. `sent` runs were in a lane's frame already."""
 
     info: LaneInfo
     metrics: LaneMetrics
     tokens: list[int] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     sent: int = 0
-    sent_tokens: int = 0
     agreed: int = 0
     sources: list[int] = field(default_factory=list)
     draft: Frame | None = None
     end: str = ""
-    shown: Frame = field(default_factory=dict)
     result: LaneResult | None = None
 
     def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
@@ -78,11 +73,11 @@ class _LaneView:
         else:
             self.runs.append([kind, "".join(texts), count, *([spans] if spans else [])])
 
-    def fresh(self) -> tuple[int, list[Run]]:
-        """The number of tokens sent so far, and the runs that were not, which count as sent from now on."""
-        base, runs = self.sent_tokens, self.runs[self.sent :]
-        self.sent, self.sent_tokens = len(self.runs), len(self.tokens)
-        return base, runs
+    def fresh(self) -> list[Run]:
+        """The runs that were not sent, which count as sent from now on."""
+        runs = self.runs[self.sent :]
+        self.sent = len(self.runs)
+        return runs
 
 
 class RaceView:
@@ -91,50 +86,36 @@ class RaceView:
     >>> view = RaceView()
     >>> for event in events:  # doctest: +SKIP
     ...     view.add(event)
-    ...     send(view.frame(time.monotonic()))
+    ...     show(view.keyframe())
     """
 
     def __init__(self, race: int = 0) -> None:
         self.race = race
-        self.seq = -1
         self.phase = "waiting"
         self.clock_ms = 0.0
         self.started: Started | None = None
         self.finished: Finished | None = None
         self._lanes: dict[str, _LaneView] = {}
         self._origins: Origins = ()
-        self._next_keyframe = 0.0
-        self._key_is_due = False
 
     def add(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Started):
-            self.started, self.phase, self._key_is_due = event, "running", True
+            self.started, self.phase = event, "running"
             self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
             self._origins = read_origins(event.about)
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
             self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
         else:
-            self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
+            self.finished, self.phase = event, "stopped" if event.stopped else "finished"
             for result in event.lanes:
                 self._lanes[result.lane].result = result
 
-    def frame(self, now: float) -> Frame | None:
-        """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
-        # A step of vanilla moves every lane's speedup and badge.
-        states = [self._state(lane) for lane in self._all()]
-        moved = [number for number, lane in enumerate(self._all()) if states[number] != lane.shown]
-        if self._key_is_due or (moved and now >= self._next_keyframe):
-            self._next_keyframe = now + KEYFRAME_S
-            return self.keyframe()
-        return self._frame("delta", [self.lane_frame(number, states[number]) for number in moved]) if moved else None
-
     def keyframe(self) -> Frame:
-        """Everything: what a reader that has lost a frame needs."""
-        self._key_is_due = False
-        lanes = [self.lane_frame(number) | {"base": 0, "runs": lane.runs} for number, lane in enumerate(self._all())]
-        frame = self._frame("key", lanes)
+        """The whole race so far."""
+        frame: Frame = {"race": self.race, "phase": self.phase, "clock": round(self.clock_ms, 1)}
+        frame["lanes"] = [self.lane_frame(number) | {"runs": lane.runs} for number, lane in enumerate(self._all())]
         frame["head"] = describe_race(self.started) if self.started else None
         if self.started and self.finished:
             frame["headline"] = headline(self.started, self.finished)
@@ -145,17 +126,10 @@ class RaceView:
     def _all(self) -> list[_LaneView]:
         return list(self._lanes.values())
 
-    def _frame(self, kind: str, lanes: list[Frame]) -> Frame:
-        self.seq += 1
-        clock = round(self.clock_ms, 1)
-        return {"race": self.race, "seq": self.seq, "kind": kind, "phase": self.phase, "clock": clock, "lanes": lanes}
-
-    def lane_frame(self, number: int, state: Frame | None = None) -> Frame:
-        """A frame's part about one lane: its new text since the last frame, and its state."""
+    def lane_frame(self, number: int) -> Frame:
+        """A lane's state, and its text since the last frame of it."""
         lane = self._all()[number]
-        base, runs = lane.fresh()
-        lane.shown = state or self._state(lane)
-        return {"lane": number, "base": base, "runs": runs, **lane.shown}
+        return {"lane": number, "runs": lane.fresh(), **self._state(lane)}
 
     def _state(self, lane: _LaneView) -> Frame:
         return {

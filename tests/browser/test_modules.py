@@ -102,7 +102,7 @@ def test_the_scripts_add_one_global_name(page: Page) -> None:
         }""",
         [f"/{(STATIC / 'main.js').relative_to(ROOT)}", html, reel_json(read_recording(SIX_LANES))],
     )
-    page.wait_for_selector(".inspector[data-live=false]", state="attached")
+    page.wait_for_selector(".inspector[data-step]", state="attached")
     for key in ["t", "e", "d", "p", "1", "ArrowLeft", " ", "Escape"]:
         page.keyboard.press(key)
     added = page.evaluate("Object.getOwnPropertyNames(window).filter((name) => !names.includes(name))")

@@ -14,7 +14,7 @@ function listKeys(stage, tools) {
     [" ", "pause and play the replay", () => player.toggle()],
     ["ArrowLeft", "one step back", () => player.move(-1)],
     ["ArrowRight", "one step on", () => player.move(1)],
-    ["1", "one lane alone, and back", (key) => stage.panes[Number(key) - 1] && stage.setSolo(Number(key) - 1)],
+    ["1", "guess who wins; later one lane alone, and back", (key) => pickLane(stage, Number(key) - 1)],
     ["p", "present: only the race, for a projector", present],
     ["f", "full screen", fullScreen],
     ["t", "draft tree of the step", () => tools.toggleInspector()],
@@ -53,10 +53,13 @@ function copyLink(stage) {
   );
 }
 
+function pickLane(stage, index) {
+  if (!stage.guess.choose(index) && stage.panes[index]) stage.setSolo(index);
+}
+
 function stop(stage) {
-  stage.stay();
-  if (stage.node.dataset.mode === "replay") stage.player.result();
   pressStop();
+  stage.player.result();
 }
 
 function present() {
@@ -84,6 +87,7 @@ export function nameOf(key) {
 }
 
 export function bindKeys(stage, tools) {
+  const { player } = stage;
   const keys = listKeys(stage, tools);
   const deeds = listDeeds(stage, tools);
   document.addEventListener("keydown", (event) => {
@@ -95,6 +99,7 @@ export function bindKeys(stage, tools) {
     found[2](key);
   });
   document.addEventListener("click", ({ target }) => {
+    if (target.closest?.("#stop")) player.result();
     const button = target.closest?.(".stage [data-do], .menu [data-do]");
     const deed = deeds[button?.dataset.do];
     if (deed && !(button.closest(".player") && !stage.reel)) deed();

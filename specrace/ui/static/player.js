@@ -1,37 +1,71 @@
-// The replay of a reel in race time. The screen draws; the player knows which steps are on it.
+// Shows a race in race time: one that still runs, as far as its steps have come, or one that is whole, again and again.
+// The screen draws; the player knows which steps are on it.
 import { seconds } from "./format.js";
+import { describeSpeed, showSpeed } from "./show.js";
+
+// While a race runs, each picture costs its lanes time on the same machine; a whole one may move more smoothly.
+const LIVE_PICTURE_MS = 95;
+const PICTURE_MS = 30;
+const SHOW = "show";
 
 export class Player {
   constructor(host, screen) {
     this.host = host;
     this.screen = screen;
     this.scrubber = host.querySelector(".scrubber");
-    this.speed = 1;
+    this.choice = host.querySelector(".speed");
     this.unload();
     this.scrubber.addEventListener("input", () => this.seek(Number(this.scrubber.value)));
-    host.querySelector(".speed").addEventListener("change", (event) => (this.speed = Number(event.target.value)));
+    this.choice.addEventListener("change", () => this.draw());
     // A hidden tab gets no animation frames: its clock stands still until it is seen again.
     document.addEventListener("visibilitychange", () => (this.last = performance.now()));
   }
 
   unload() {
-    this.pause();
     this.steps = [];
-    this.length = this.time = this.next = 0;
+    this.pause();
+    this.length = this.time = this.next = this.shown = 0;
+    this.live = false;
+    this.forecast = undefined;
     this.solo = undefined;
     this.enable(false);
     this.draw();
   }
 
-  // A reel that is on the screen already, whole.
+  // A race that runs. `forecast` is what it will come to.
+  open(forecast) {
+    this.unload();
+    this.live = true;
+    this.forecast = forecast;
+    this.choice.value = SHOW;
+  }
+
+  add(steps) {
+    this.steps.push(...steps);
+    this.length = this.steps.at(-1).at;
+  }
+
+  // The race that ran is over.
+  close() {
+    this.live = false;
+    this.enable(this.loaded);
+    this.draw();
+  }
+
+  // A whole race, none of it on the screen.
   load(reel) {
-    this.pause();
+    this.unload();
     this.steps = reel.steps;
     this.length = Math.max(0, ...reel.steps.map((step) => step.at));
-    this.scrubber.max = this.length;
+    this.enable(this.loaded);
+    this.draw();
+  }
+
+  // All of it is on the screen.
+  complete() {
+    this.pause();
     this.time = this.length;
     this.next = this.steps.length;
-    this.enable(this.steps.length > 0);
     this.draw();
   }
 
@@ -43,18 +77,36 @@ export class Player {
     return this.steps.length > 0;
   }
 
+  // Race time per time on the screen.
+  get speed() {
+    if (this.choice.value !== SHOW) return Number(this.choice.value);
+    const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
+    return this.first ? showSpeed(length, this.shown, this.time) : showSpeed(length);
+  }
+
+  get speedWords() {
+    return this.loaded && !(this.live && this.time >= this.length) ? describeSpeed(this.speed) : "";
+  }
+
   play() {
     if (!this.loaded || this.playing) return;
-    if (this.next >= this.steps.length) this.rewind();
+    if (!this.live && this.next >= this.steps.length) this.rewind();
+    this.first = this.next === 0;
+    this.shown = 0;
     this.screen.begin();
     this.last = performance.now();
-    this.playing = requestAnimationFrame(() => this.tick());
+    this.run();
     this.draw();
+  }
+
+  run() {
+    this.playing = requestAnimationFrame(() => this.tick());
   }
 
   pause() {
     if (this.playing) cancelAnimationFrame(this.playing);
     this.playing = 0;
+    this.first = false;
     this.draw();
   }
 
@@ -65,12 +117,15 @@ export class Player {
 
   tick() {
     const now = performance.now();
-    this.time = Math.min(this.length, this.time + (now - this.last) * this.speed);
+    const passed = now - this.last;
+    if (passed < (this.live ? LIVE_PICTURE_MS : PICTURE_MS)) return this.run();
     this.last = now;
+    this.time = Math.min(this.length, this.time + passed * this.speed);
+    this.shown += passed;
     this.showUntil(this.time, false);
     this.draw();
-    if (this.next < this.steps.length) this.playing = requestAnimationFrame(() => this.tick());
-    else this.result();
+    if (this.live || this.next < this.steps.length) return this.run();
+    return this.result();
   }
 
   rewind() {
@@ -88,9 +143,16 @@ export class Player {
     if (shown) this.screen.cursor(shown);
   }
 
-  // What the screen shows at a time: steps are only ever added, so a way back starts anew.
+  // All that has come of a race that runs, at once.
+  catchUp() {
+    this.time = this.length;
+    this.showUntil(this.time, true);
+    this.draw();
+  }
+
+  // What the screen shows at a time: steps are only ever added, so a way back starts over.
   seek(time) {
-    if (!this.loaded) return;
+    if (!this.loaded || this.live) return;
     this.pause();
     this.screen.begin();
     if (time < this.time || this.next >= this.steps.length) this.rewind();
@@ -101,7 +163,7 @@ export class Player {
 
   // To where step `index` has just been shown; -1 is the start.
   goTo(index) {
-    if (!this.loaded) return;
+    if (!this.loaded || this.live) return;
     this.pause();
     this.screen.begin();
     if (index + 1 < this.next || this.next >= this.steps.length) this.rewind();
@@ -125,7 +187,7 @@ export class Player {
   }
 
   result() {
-    if (!this.loaded) return;
+    if (!this.loaded || this.live) return;
     this.pause();
     while (this.next < this.steps.length) this.screen.show(this.steps[this.next++], true);
     this.time = this.length;
@@ -138,8 +200,10 @@ export class Player {
     const button = this.host.querySelector("[data-do=play]");
     button.textContent = playing ? "❚❚" : "▶";
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.scrubber.max = this.length;
     this.scrubber.value = this.time;
     this.scrubber.setAttribute("aria-valuetext", seconds(this.time));
     this.host.querySelector(".time").textContent = `${(this.time / 1000).toFixed(2)} / ${seconds(this.length)}`;
+    this.screen.pace(this.speedWords);
   }
 }

@@ -1,5 +1,6 @@
 // The three fastest lanes, once the race is over.
 import { make } from "./dom.js";
+import { times } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { MEANS } from "./tooltips.js";
 
@@ -16,7 +17,7 @@ export function showPodium(host, rows) {
       item.dataset.place = index + 1;
       item.dataset.hue = hueOf(row);
       item.append(
-        make("b", "", `${row.speedup.toFixed(2)}×`, MEANS.speedup),
+        make("b", "", times(row.speedup), MEANS.speedup),
         make("span", "", row.title),
         make("i", "", String(index + 1)),
       );

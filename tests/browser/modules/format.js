@@ -1,4 +1,12 @@
-import { countOf, describeRecording, figure, percent, seconds, shorten } from "../../../specrace/ui/static/format.js";
+import {
+  countOf,
+  describeRecording,
+  figure,
+  percent,
+  seconds,
+  shorten,
+  times,
+} from "../../../specrace/ui/static/format.js";
 
 const ABOUT = { model: "tiny", parameters: 7.6e6, dtype: "float32", device: "cpu", date: "2026-01-02T03:04" };
 
@@ -6,6 +14,7 @@ export const cases = {
   "a time": () => [seconds(1234), "1.23 s"],
   "shares, the fewer digits the larger": () => [[0.5, 0.0123, 0.0001].map(percent), ["50 %", "1.2 %", "<0.1 %"]],
   figures: () => [[123.4, 0.12345, 0].map(figure), ["123", "0.123", "0"]],
+  "a speedup has one digit, rounded half up": () => [[1.25, 2.449, 12].map(times), ["1.3×", "2.4×", "12.0×"]],
   "one and several": () => [[0, 1, 2].map((count) => countOf(count, "token")), ["0 tokens", "1 token", "2 tokens"]],
   "blank tokens can be seen": () => [["\n ", "  ", "", " cat "].map((piece) => shorten(piece)), ["↵", "␣", "·", "cat"]],
   "a long token is cut between characters": () => [shorten("🦉".repeat(20), 5), "🦉🦉🦉🦉…"],
