@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step
+from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.ui.fetcher import Fetcher
 from specrace.ui.file_reader import OUR_FAULT, FileReader
 from specrace.views.reel import ReelParts, part_json
@@ -33,6 +33,9 @@ OTHER_WORK = "The server also read other visitors' files during this race."
 FETCHED = "The server also fetched a model during this race."
 CLOSING = "The server is shutting down."
 
+# Kinds of parts of a reel.
+PARTS: dict[type, str] = {Started: "head", Step: "step", Finished: "end", Repeated: "again"}
+
 Load = Callable[[Callable[[str], None]], "Workbench"]
 # Yields a race's events; before them, while it prepares, a message at each point where others may go first.
 Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
@@ -43,8 +46,8 @@ log = logging.getLogger(__name__)
 class Job:
     """A race in line or under way. Its worker appends to `events`.
 
-    A page's race has `parts` too: those of its reel, each with its kind ("head", "step", "end") and as JSON, until they
-    are taken. Its `key` is what claims it.
+    A page's race has `parts` too: those of its reel, each with its kind ("head", "step", "end", "again") and as JSON,
+    until they are taken. `finished`: the race is over, though it may be repeated. Its `key` is what claims it.
     """
 
     def __init__(self, number: int, session: str, run: Run, *, for_page: bool = True) -> None:
@@ -55,6 +58,7 @@ class Job:
         self.parts: deque[tuple[str, str]] = deque()
         self.error = ""
         self.message = ""
+        self.finished = False
         self.claim_until = inf
         self._reel = ReelParts(number) if for_page else None
         self._run = run
@@ -67,11 +71,6 @@ class Job:
     def done(self) -> bool:
         """Whether no more events will come."""
         return self._done.is_set()
-
-    @property
-    def finished(self) -> bool:
-        """Whether the race has run to its end, or was stopped."""
-        return any(isinstance(event, Finished) for event in self.events[-2:])
 
     @property
     def abandoned(self) -> bool:
@@ -132,13 +131,15 @@ class Job:
     def _take(self, event: Event, other_work: Callable[[float], str]) -> None:
         if isinstance(event, Started):
             self._raced_from = time.monotonic()
+        elif isinstance(event, Repeated):
+            event = replace(event, note=" ".join([event.note, *filter(None, [other_work(self._raced_from)])]))
         elif isinstance(event, Finished) and event.pace is not None and (work := other_work(self._raced_from)):
             event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {work}"))
         self.events.append(event)
         # Between two steps, on the worker's thread: nowhere else would it be off every lane's clock.
         if (reel := self._reel) is not None:
-            kind = "head" if isinstance(event, Started) else "step" if isinstance(event, Step) else "end"
-            self.parts.append((kind, part_json(reel.add(event))))
+            self.parts.append((PARTS[type(event)], part_json(reel.add(event))))
+        self.finished |= isinstance(event, Finished)
 
 
 class Worker:
@@ -236,6 +237,11 @@ class Worker:
         """Stop the races of a session; those that wait leave the line at once."""
         with self._change:
             self._drop(lambda job: job.session == session)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no race waits."""
+        return not self._line
 
     def ahead(self, job: Job) -> int:
         """How many races come before this one."""

@@ -9,14 +9,22 @@ from the output, from the rest of the prompt, and from each passage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.core.metrics import LOOP_PERIOD, LOOP_TURNS, LaneMetrics, difference_words, first_difference, loop_tokens
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Started, Step
+from specrace.core.metrics import (
+    LOOP_PERIOD,
+    LOOP_TURNS,
+    LaneMetrics,
+    difference_words,
+    first_difference,
+    loop_tokens,
+    times_words,
+)
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
 
@@ -95,6 +103,7 @@ class RaceView:
         self.clock_ms = 0.0
         self.started: Started | None = None
         self.finished: Finished | None = None
+        self.repeated: Repeated | None = None
         self._lanes: dict[str, _LaneView] = {}
         self._origins: Origins = ()
 
@@ -107,6 +116,8 @@ class RaceView:
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
             self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
+        elif isinstance(event, Repeated):
+            self.repeated = event
         else:
             self.finished, self.phase = event, "stopped" if event.stopped else "finished"
             for result in event.lanes:
@@ -118,9 +129,10 @@ class RaceView:
         frame["lanes"] = [self.lane_frame(number) | {"runs": lane.runs} for number, lane in enumerate(self._all())]
         frame["head"] = describe_race(self.started) if self.started else None
         if self.started and self.finished:
-            frame["headline"] = headline(self.started, self.finished)
+            frame["headline"] = headline(self.started, self.finished, self.repeated)
             frame["results"] = [self._row(lane) for lane in self._all()]
             frame["pace"] = describe_pace(self.finished)
+            frame["repeated"] = describe_repeated(self.repeated)
         return frame
 
     def _all(self) -> list[_LaneView]:
@@ -163,8 +175,9 @@ class RaceView:
 
     def _row(self, lane: _LaneView) -> Frame:
         """A line of the results table."""
-        result, metrics = lane.result, lane.metrics
-        assert result is not None, "the race is finished"
+        metrics = lane.metrics
+        assert lane.result is not None, "the race is finished"
+        result = with_medians(lane.result, self.repeated)
         return {
             "lane": lane.info.lane,
             "title": lane.info.title,
@@ -250,19 +263,42 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
     return "differs", difference_words(difference, dtype)
 
 
-def headline(started: Started, finished: Finished) -> str:
+def find_spread(lane: str, repeated: Repeated | None) -> LaneSpread | None:
+    """A lane's figures over several runs; None if the race was run once."""
+    return None if repeated is None else next(spread for spread in repeated.lanes if spread.lane == lane)
+
+
+def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
+    """The result with the median speedup and tokens per second of several runs, if there were."""
+    spread = find_spread(result.lane, repeated)
+    return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
+
+
+def range_words(lane: str, repeated: Repeated | None, over: str = " over ") -> str:
+    """The words " (2.2 to 2.6 over 5 runs)", where `over` is " over "; "" if the race was run once."""
+    spread = find_spread(lane, repeated)
+    if spread is None or repeated is None:
+        return ""
+    low, high = (times_words(value)[:-1] for value in (spread.low, spread.high))
+    return f" ({low} to {high}{over}{repeated.runs} run{'s' if repeated.runs > 1 else ''})"
+
+
+def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
     """The race in a sentence or two: the fastest lane, and whether the texts are equal."""
     if finished.stopped:
         return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
     titles = {info.lane: info.title for info in started.lanes}
-    fastest = max(finished.lanes, key=lambda lane: lane.speedup)
+    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     by = f", with {fastest.tau:.1f} tokens per model call" if fastest.tau > 1 else ""
-    won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla{by}."
-    if fastest.lane == "vanilla":
+    times = times_words(fastest.speedup)
+    won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated)}{by}."
+    if fastest.lane == "vanilla" or times == times_words(1):
         won = "No lane was faster than vanilla."
-    if finished.pace is not None and finished.pace.disturbed:
+    if repeated is not None and repeated.disturbed:
+        won = repeated.note
+    elif repeated is None and finished.pace is not None and finished.pace.disturbed:
         won = f"{finished.pace.note} Race again."
     words = f"{won} {_comparison(finished, titles)}"
     looping = any(lane.loop_tokens for lane in finished.lanes)
@@ -313,6 +349,14 @@ def describe_pace(finished: Finished) -> Frame | None:
     return None if pace is None else {"disturbed": pace.disturbed, "note": pace.note}
 
 
+def describe_repeated(repeated: Repeated | None) -> Frame | None:
+    """The figures over several runs, the lanes' as [median, minimum, maximum]; None if the race was run once."""
+    if repeated is None:
+        return None
+    lanes = [[round(value, 3) for value in (each.speedup, each.low, each.high)] for each in repeated.lanes]
+    return {"runs": repeated.runs, "disturbed": repeated.disturbed, "note": repeated.note, "lanes": lanes}
+
+
 def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
     """The machine's recorded cost curve for this prompt; None where that is no curve."""
     try:
@@ -335,20 +379,28 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
     }
 
 
-def report(started: Started, finished: Finished) -> Frame:
-    """A finished race as one JSON object: its description, and every lane's figures."""
+def report(started: Started, finished: Finished, repeated: Repeated | None = None) -> Frame:
+    """A finished race as one JSON object: its description, and every lane's figures.
+
+    If it was `repeated`, speedup and tokens per second are medians; the other figures are the first run's.
+    """
     about = {name: value for name, value in started.about.items() if name != "origins"}
     infos = {info.lane: info for info in started.lanes}
     lanes = []
     for lane in finished.lanes:
         info = infos[lane.lane]
         options = dict(info.options) | {"num_draft": info.num_draft}
-        lanes.append(asdict(lane) | {"options": options, "draft_prefill_ms": info.prefill_ms})
+        spread = find_spread(lane.lane, repeated)
+        bounds = {"speedup_low": spread and spread.low, "speedup_high": spread and spread.high}
+        figures = asdict(with_medians(lane, repeated)) | bounds
+        lanes.append(figures | {"options": options, "draft_prefill_ms": info.prefill_ms})
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": started.prefill_ms,
         "stopped": finished.stopped,
         "pace": finished.pace and asdict(finished.pace),
+        "runs": repeated.runs if repeated else 1,
+        "repeated": repeated and {"disturbed": repeated.disturbed, "note": repeated.note},
         "lanes": lanes,
     }

@@ -11,7 +11,8 @@ A reel is one JSON object:
     headline    the race in a sentence or two
     results     the lines of the results table
     pace        whether the machine was disturbed, and what that means for the figures; null where that is not known
-    started, finished   the race's first and last event as JSON
+    repeated    the figures over several runs (`frames.describe_repeated`); null where there was one
+    started, finished, again    the events Started, Finished and, if the race was repeated, Repeated as JSON
 
 The events in it are those of the recording, so the page can save the file by itself.
 """
@@ -22,12 +23,12 @@ import json
 from collections.abc import Sequence
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step
+from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.engine.recording import to_json
 from specrace.views.frames import Frame, RaceView, describe_race
 
 METERS = ("speedup", "tokens_per_s", "tau", "ms")
-END = ("phase", "headline", "results", "pace")
+END = ("phase", "headline", "results", "pace", "repeated")
 
 
 class ReelParts:
@@ -39,7 +40,7 @@ class ReelParts:
         self._shown: dict[str, Frame] = {}
 
     def add(self, event: Event) -> Frame:
-        """What the event adds: of Started and Finished fields of the reel, of a Step an element of `steps`."""
+        """What the event adds: of a Step an element of `steps`, of the others fields of the reel."""
         self._view.add(event)
         if isinstance(event, Started):
             self._places = {info.lane: number for number, info in enumerate(event.lanes)}
@@ -49,13 +50,13 @@ class ReelParts:
             changes = _changes(frame, self._shown.get(event.lane, {}))
             self._shown[event.lane] = frame
             return {"event": to_json(event), "frame": changes}
-        last = self._view.keyframe()
-        return {**{name: last[name] for name in END}, "finished": to_json(event)}
+        last, name = self._view.keyframe(), "finished" if isinstance(event, Finished) else "again"
+        return {**{field: last[field] for field in END}, name: to_json(event)}
 
 
 def make_reel(events: Sequence[Event], race: int = 0) -> Frame:
-    """The reel of a whole race: Started, Steps in race time, Finished."""
-    assert isinstance(events[0], Started) and isinstance(events[-1], Finished), "a race begins and ends"
+    """The reel of a whole race: Started, Steps in race time, Finished, perhaps Repeated."""
+    assert isinstance(events[0], Started) and isinstance(events[-1], Finished | Repeated), "a race begins and ends"
     parts, steps = ReelParts(race), list[Frame]()
     reel: Frame = {"race": race, "steps": steps}
     for event in events:

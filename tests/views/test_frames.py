@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrace.core.events import Difference, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.core.events import (
+    Difference,
+    Finished,
+    LaneInfo,
+    LaneResult,
+    LaneSpread,
+    Pace,
+    Repeated,
+    Started,
+    Step,
+    Timing,
+)
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.views.frames import (
@@ -237,11 +248,55 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     race = started(("vanilla", "trie"))
     won = Finished((result("vanilla"), result("trie", speedup=2.13)))
     assert headline(race, won) == (
-        "Trie is fastest: 2.13× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
+        "Trie is fastest: 2.1× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
     )
+    level = Finished((result("vanilla"), result("trie", speedup=1.04)))
+    assert headline(race, level).startswith("No lane was faster than vanilla.")
     lost = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
     assert headline(race, lost) == "No lane was faster than vanilla. Trie differs from vanilla."
     assert headline(race, Finished(won.lanes, stopped=True)).startswith("Stopped")
+
+
+def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
+    """Five runs in which the trie was slower than, or as fast as, in the first."""
+    note = "The machine was busy in 3 of 5 runs." if disturbed else "Speedups are medians of 5 runs."
+    lanes = LaneSpread("vanilla", 1.0, 1.0, 1.0, 500.0), LaneSpread("trie", trie, trie - 0.2, trie + 0.25, 900.0)
+    return Repeated(5, lanes, disturbed, note)
+
+
+def test_repeated_runs_replace_the_first_runs_speedup_everywhere() -> None:
+    pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 2, True, "The machine was disturbed.")
+    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=9.9)), pace=pace)
+    view = RaceView()
+    for event in (race, step((), 0, lane="vanilla"), step((1,), 1), finished, repeated(3.1), repeated(2.4)):
+        view.add(event)
+    frame = view.frame(0.0)
+    assert frame is not None and frame["kind"] == "key"
+    assert frame["headline"].startswith("Trie is fastest: 2.4× vanilla (2.2 to 2.7 over 5 runs), with 2.0 tokens per")
+    assert [(row["speedup"], row["tokens_per_s"]) for row in frame["results"]] == [(1.0, 500.0), (2.4, 900.0)]
+    assert frame["repeated"] == {
+        "runs": 5, "disturbed": False, "note": "Speedups are medians of 5 runs.",
+        "lanes": [[1.0, 1.0, 1.0], [2.4, 2.2, 2.65]],
+    }  # fmt: skip
+    lanes = report(race, finished, repeated(2.4))["lanes"]
+    assert [lanes[1][name] for name in ("speedup", "speedup_low", "speedup_high")] == pytest.approx([2.4, 2.2, 2.65])
+
+
+def test_repeated_runs_on_a_busy_machine_name_no_winner() -> None:
+    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
+    words = headline(race, finished, repeated(2.4, disturbed=True))
+    assert words == "The machine was busy in 3 of 5 runs. Every lane printed the same text."
+    assert "fastest: 2.1×" in headline(race, finished)
+
+
+def test_a_race_that_was_run_once_has_no_range() -> None:
+    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
+    view = RaceView()
+    view.add(race)
+    view.add(finished)
+    assert view.keyframe()["repeated"] is None
+    found = report(race, finished)
+    assert (found["runs"], found["repeated"], found["lanes"][1]["speedup_low"]) == (1, None, None)
 
 
 def test_a_loop_is_said() -> None:

@@ -2,7 +2,8 @@
 const LOST = "The connection was lost, and the race with it; press Race to begin another.";
 
 export class Feed {
-  // `screen` has: wait(race), note(phase, words), takeHead(part), takeSteps(parts), takeEnd(part).
+  // `screen` has: wait(race), note(phase, words), takeHead(part), takeSteps(parts), takeEnd(part),
+  // takeAgain(part).
   constructor(screen) {
     this.screen = screen;
     this.race = 0;
@@ -38,5 +39,6 @@ export class Feed {
     else if (kind === "head") this.screen.takeHead(parts[0]);
     else if (kind === "step") this.screen.takeSteps(parts);
     else if (kind === "end") this.screen.takeEnd(parts[0]);
+    else if (kind === "again") this.screen.takeAgain(parts.at(-1));
   }
 }

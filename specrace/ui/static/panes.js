@@ -40,6 +40,7 @@ export class Pane {
     this.method = method;
     const head = make("header");
     this.speedup = make("b", "speedup", "–", MEANS.speedup);
+    this.range = make("small", "range", "", MEANS.range);
     this.rate = make("b", "", "–");
     this.tau = make("b", "", "–");
     this.badge = make("span", "badge", "", MEANS.badge);
@@ -51,7 +52,7 @@ export class Pane {
     this.solo.type = "button";
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
-    head.append(title, this.speedup);
+    head.append(title, this.speedup, this.range);
     head.append(
       this.meter("rate", this.rate, "tok/s"),
       this.meter("tau", this.tau, "tok/step"),
@@ -84,6 +85,7 @@ export class Pane {
     this.step = -1;
     this.meters = this.last = undefined;
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
+    this.range.textContent = "";
     this.label.textContent = this.counts.textContent = this.ending.textContent = "";
     this.setBadge("none", "");
     this.loops.hidden = true;
@@ -113,8 +115,10 @@ export class Pane {
     if (frame.end) this.node.dataset.done = frame.end;
   }
 
-  setSpeedup(speedup) {
+  // `range`: what the figure rests on, in words.
+  setSpeedup(speedup, range = "") {
     write(this.speedup, speedup ? times(speedup) : "–");
+    write(this.range, range);
   }
 
   setBadge(state, words) {

@@ -1,6 +1,6 @@
 // The three fastest lanes, once the race is over.
 import { make } from "./dom.js";
-import { times } from "./format.js";
+import { describeRange, times } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { MEANS } from "./tooltips.js";
 
@@ -10,7 +10,8 @@ export function findFastest(rows) {
   return [...rows].sort((a, b) => b.speedup - a.speedup).slice(0, PODIUM);
 }
 
-export function showPodium(host, rows) {
+// `repeated`: the figures over several runs; null after one.
+export function showPodium(host, rows, repeated) {
   host.replaceChildren(
     ...findFastest(rows).map((row, index) => {
       const item = make("li");
@@ -19,6 +20,7 @@ export function showPodium(host, rows) {
       item.append(
         make("b", "", times(row.speedup), MEANS.speedup),
         make("span", "", row.title),
+        make("small", "", describeRange(repeated, rows.indexOf(row)), MEANS.range),
         make("i", "", String(index + 1)),
       );
       return item;

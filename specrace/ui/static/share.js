@@ -11,7 +11,8 @@ export function nameFile(question) {
 }
 
 export function saveReel(reel) {
-  const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished];
+  const again = reel.again ? [reel.again] : [];
+  const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished, ...again];
   const blob = new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
   downloadBlob(blob, nameFile(reel.head.question));
 }

@@ -3,7 +3,7 @@
 // (those of it that have come), "reel" (it is there, whole), "begun" (it starts, live or again), "moved" (a lane has
 // gone on), "cursor" (the step that is shown: {lane, step}) and "result" (its rows, at the end; none where they do not
 // count); they may ask for a step with "seek".
-import { describeRecording } from "./format.js";
+import { describeRange, describeRecording } from "./format.js";
 import { Feed } from "./feed.js";
 import { Gallery } from "./gallery.js";
 import { canRace, focusAsked, markStop, openSettings, setQuestion } from "./gradio.js";
@@ -190,6 +190,14 @@ export class Stage {
     if (CALM.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
   }
 
+  // The figures over several runs, which go on while the race is shown.
+  takeAgain(part) {
+    Object.assign(this.reel, part);
+    if (this.node.dataset.mode !== "result") return;
+    this.showFigures(this.reel);
+    this.say(this.reel.headline);
+  }
+
   aimAtEnd() {
     this.track.aim(
       this.reel.results.map((row) => row.tokens),
@@ -222,21 +230,26 @@ export class Stage {
     openSettings(false);
   }
 
-  // One that was stopped has no winner, nor has one whose figures do not count.
-  showResult({ results: rows, phase, pace }) {
-    const stopped = phase === "stopped";
-    const disturbed = Boolean(pace?.disturbed);
-    const open = stopped || disturbed;
-    this.concludePanes(rows, open);
-    showResults(this.find(".results"), rows, open ? "" : tellWhy(rows));
-    this.find(".results .pace").textContent = pace?.note ?? "";
-    showPodium(this.find(".podium"), open ? [] : rows);
-    this.judgeGuess(open ? [] : rows);
+  showResult(reel) {
     this.setMode("result");
-    if (open) this.find(".mode").textContent = stopped ? "Stopped" : "Disturbed";
+    const counted = this.showFigures(reel);
+    this.judgeGuess(counted);
+    this.tell("result", counted);
+  }
+
+  // The rows whose figures count: none of a race that was stopped, nor of one on a disturbed machine.
+  showFigures({ results: rows, phase, pace, repeated }) {
+    const stopped = phase === "stopped";
+    const disturbed = Boolean((repeated ?? pace)?.disturbed);
+    const counted = stopped || disturbed ? [] : rows;
+    this.concludePanes(rows, repeated, counted);
+    showResults(this.find(".results"), rows, tellWhy(counted));
+    this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
+    showPodium(this.find(".podium"), counted, repeated);
+    if (!counted.length) this.find(".mode").textContent = stopped ? "Stopped" : "Disturbed";
     this.node.dataset.disturbed = String(disturbed);
     this.find(".again").hidden = !disturbed || !canRace();
-    this.tell("result", open ? [] : rows);
+    return counted;
   }
 
   judgeGuess(rows) {
@@ -246,15 +259,15 @@ export class Stage {
     line.hidden = !line.textContent;
   }
 
-  concludePanes(rows, open) {
-    const best = Math.max(...rows.map((row) => row.speedup));
+  concludePanes(rows, repeated, counted) {
+    const [winner] = findFastest(counted);
     rows.forEach((row, index) => {
       const pane = this.panes[index];
       pane.settle();
       pane.setBadge(...row.badge);
-      pane.setSpeedup(row.speedup);
+      pane.setSpeedup(row.speedup, describeRange(repeated, index));
       pane.node.dataset.done ||= row.end;
-      pane.node.classList.toggle("winner", !open && rows.length > 1 && row.speedup === best);
+      pane.node.classList.toggle("winner", rows.length > 1 && row === winner);
     });
   }
 

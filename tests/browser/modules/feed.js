@@ -9,6 +9,7 @@ function tell(...coming) {
     takeHead: (part) => told.push(`head ${part}`),
     takeSteps: (parts) => told.push(`steps ${parts}`),
     takeEnd: (part) => told.push(`end ${part}`),
+    takeAgain: (part) => told.push(`again ${part}`),
   });
   for (const each of coming) {
     if (typeof each === "function") each(feed);
@@ -24,8 +25,9 @@ export const cases = {
       { race: 1, kind: "head", parts: ["h"] },
       { race: 1, kind: "step", parts: [1, 2] },
       { race: 1, kind: "end", parts: ["e"] },
+      { race: 1, kind: "again", parts: [2, 3] },
     ),
-    ["race 1", "waiting: You're next.", "head h", "steps 1,2", "end e"],
+    ["race 1", "waiting: You're next.", "head h", "steps 1,2", "end e", "again 3"],
   ],
   "an old race is not looked at": () => [
     tell({ race: 2, kind: "head", parts: ["h"] }, { race: 1, kind: "step", parts: [1] }),
