@@ -1,7 +1,7 @@
 // Keys and buttons.
 import { make } from "./dom.js";
 import { pressRace, pressStop, toggleDark } from "./gradio.js";
-import { copyText, linkTo, saveReel } from "./share.js";
+import { copyText, linkTo, packRace, saveReel } from "./share.js";
 
 const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
 
@@ -36,6 +36,7 @@ function listDeeds(stage, tools) {
     play: () => player.toggle(),
     save: () => saveReel(stage.reel),
     link: () => copyLink(stage),
+    pack: () => copyRace(stage),
     gallery: () => stage.find(".gallery").showModal(),
     help: () => stage.find(".help").showModal(),
     dark: toggleDark,
@@ -55,6 +56,18 @@ function copyLink(stage) {
 
 function pickLane(stage, index) {
   if (!stage.guess.choose(index) && stage.panes[index]) stage.setSolo(index);
+}
+
+async function copyRace(stage) {
+  const link = await packRace(stage.reel);
+  if (!link) {
+    saveReel(stage.reel);
+    return stage.say("This race is too long for a link, so it was saved as a file, which opens here again.");
+  }
+  return copyText(link).then(
+    () => stage.say("A link that replays this race is copied."),
+    () => stage.say("The browser does not let the page copy; press Save for a file that replays this race."),
+  );
 }
 
 function stop(stage) {

@@ -5,6 +5,7 @@ import { bindKeys } from "./keys.js";
 import { learnMethods } from "./lanes.js";
 import { CALM } from "./motion.js";
 import { Stage } from "./stage.js";
+import { holdsRace, unpackRace } from "./share.js";
 import { showStatus } from "./status.js";
 import { Tools } from "./tools.js";
 
@@ -13,9 +14,17 @@ function isInvited() {
   return new URLSearchParams(location.search).get("autorun") === "1";
 }
 
+// The race that the address holds.
+async function openLinked(stage) {
+  if (!holdsRace(location.hash)) return;
+  const file = await unpackRace(location.hash);
+  if (file) stage.gallery.open(file);
+  else stage.complain("The race in this link is damaged; ask for a new link.");
+}
+
 // Until the visitor acts, a recorded race plays.
 function offerRecording(stage, cards) {
-  if (isInvited() || stage.node.dataset.mode !== "idle") return;
+  if (isInvited() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
   if (!CALM.matches) new Attract(stage, cards).play();
   else if (cards.length) stage.say("Press “Recorded races” to watch one, or ask a question.");
 }
@@ -29,6 +38,7 @@ function drawStage({ element, props, server, watch }) {
   bindKeys(stage, new Tools(stage));
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
+  openLinked(stage);
   if (props.only_replay && CALM.matches && props.gallery.length) stage.gallery.play(props.gallery[0].name, true);
   else offerRecording(stage, props.gallery);
 }

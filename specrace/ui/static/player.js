@@ -43,11 +43,13 @@ export class Player {
   add(steps) {
     this.steps.push(...steps);
     this.length = this.steps.at(-1).at;
+    this.retime();
   }
 
   // The race that ran is over.
   close() {
     this.live = false;
+    this.retime();
     this.enable(this.loaded);
     this.draw();
   }
@@ -57,6 +59,7 @@ export class Player {
     this.unload();
     this.steps = reel.steps;
     this.length = Math.max(0, ...reel.steps.map((step) => step.at));
+    this.retime();
     this.enable(this.loaded);
     this.draw();
   }
@@ -77,11 +80,15 @@ export class Player {
     return this.steps.length > 0;
   }
 
+  // What is left is shown in the time that is left.
+  retime() {
+    const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
+    this.pace = showSpeed(length, this.shown, this.time);
+  }
+
   // Race time per time on the screen.
   get speed() {
-    if (this.choice.value !== SHOW) return Number(this.choice.value);
-    const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
-    return this.first ? showSpeed(length, this.shown, this.time) : showSpeed(length);
+    return this.choice.value === SHOW ? this.pace : Number(this.choice.value);
   }
 
   get speedWords() {
@@ -91,8 +98,6 @@ export class Player {
   play() {
     if (!this.loaded || this.playing) return;
     if (!this.live && this.next >= this.steps.length) this.rewind();
-    this.first = this.next === 0;
-    this.shown = 0;
     this.screen.begin();
     this.last = performance.now();
     this.run();
@@ -106,7 +111,6 @@ export class Player {
   pause() {
     if (this.playing) cancelAnimationFrame(this.playing);
     this.playing = 0;
-    this.first = false;
     this.draw();
   }
 
@@ -130,7 +134,8 @@ export class Player {
 
   rewind() {
     this.screen.clear();
-    this.time = this.next = 0;
+    this.time = this.next = this.shown = 0;
+    this.retime();
   }
 
   showUntil(time, still) {

@@ -246,7 +246,7 @@ export class Stage {
     showResults(this.find(".results"), rows, tellWhy(counted));
     this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
     showPodium(this.find(".podium"), counted, repeated);
-    if (!counted.length) this.find(".mode").textContent = stopped ? "Stopped" : "Disturbed";
+    this.find(".mode").textContent = stopped ? "Stopped" : disturbed ? "Disturbed" : MODES.result;
     this.node.dataset.disturbed = String(disturbed);
     this.find(".again").hidden = !disturbed || !canRace();
     return counted;
