@@ -2,7 +2,7 @@
 const LOST = "The connection was lost, and the race with it; press Race to begin another.";
 
 export class Feed {
-  // `screen` has: wait(race), note(phase, words), takeHead(part), takeSteps(parts), takeEnd(part),
+  // `screen` has: wait(race, key), note(phase, words), takeHead(part), takeSteps(parts), takeEnd(part),
   // takeAgain(part).
   constructor(screen) {
     this.screen = screen;
@@ -32,7 +32,7 @@ export class Feed {
     if (race < this.race || race <= this.left) return;
     if (race > this.race) {
       this.race = race;
-      this.screen.wait(race);
+      this.screen.wait(race, key);
     }
     if (kind === "watch") this.listen(key);
     else if (kind === "note") this.screen.note(phase, message);

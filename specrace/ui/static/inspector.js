@@ -138,7 +138,7 @@ export class Inspector {
 
   // While a race plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
   follow({ lane, step }) {
-    if (!this.player.playing) return this.show(lane, step);
+    if (!this.player.playing && !this.player.live) return this.show(lane, step);
     if (!this.seen) return undefined;
     const later = this.lanes[this.at.lane].steps.findIndex((each) => each.at > this.player.time);
     return this.show(this.at.lane, later < 0 ? this.lanes[this.at.lane].steps.length - 1 : later - 1);

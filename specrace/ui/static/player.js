@@ -23,6 +23,8 @@ export class Player {
 
   unload() {
     this.steps = [];
+    clearTimeout(this.late);
+    this.late = undefined;
     this.pause();
     this.length = this.time = this.next = this.shown = 0;
     this.live = false;
@@ -148,8 +150,13 @@ export class Player {
     if (shown) this.screen.cursor(shown);
   }
 
-  // All that has come of a race that runs, at once.
+  // All that has come of a race that runs, without motion.
+  catchUpSoon() {
+    this.late ??= setTimeout(() => this.live && this.catchUp(), LIVE_PICTURE_MS);
+  }
+
   catchUp() {
+    this.late = undefined;
     this.time = this.length;
     this.showUntil(this.time, true);
     this.draw();

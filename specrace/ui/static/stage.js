@@ -125,10 +125,10 @@ export class Stage {
   }
 
   // A race was asked for. What is on the stage stays until it has begun.
-  wait(race) {
+  wait(race, key) {
     this.stay();
     if (this.player.live) this.player.pause();
-    Object.assign(this.node.dataset, { race, phase: "waiting" });
+    Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
     markStop(true);
     // From here on the space bar is the replay's, not the button's that was pressed.
     if (focusAsked()) this.node.focus({ preventScroll: true });
@@ -171,11 +171,12 @@ export class Stage {
     const steps = parts.map((part) => this.reader.read(part));
     const first = !reel.steps.length;
     reel.steps.push(...steps);
+    this.node.dataset.steps = reel.steps.length;
     steps.forEach((step) => player.forecast.add(step));
     player.add(steps);
     this.track.aim(player.forecast.tokens, player.forecast.known);
     this.tell("steps", steps);
-    if (CALM.matches) player.catchUp();
+    if (CALM.matches) player.catchUpSoon();
     else if (first) this.starts = setTimeout(() => player.play(), LEAD_MS);
   }
 
