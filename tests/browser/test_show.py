@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.parts import RECORDING, RECORDINGS, open_race, read_rows, steps_of, tell_texts, wait_for, write_rows
+from tests.browser.parts import RECORDING, RECORDINGS, open_race, read_rows, steps_of, wait_for, write_rows
 
 pytestmark = pytest.mark.browser
 
@@ -27,14 +26,15 @@ def page(replay_app: tuple[str, int], open_page: Any) -> Page:
 
 
 def differing(path: Path) -> Path:
-    """A recording whose last lane prints another token from its tenth on, and says so."""
+    """A recording whose last lane ends with another token than vanilla, and says so."""
     rows = read_rows(RECORDING)
-    lane, position = rows[-1]["lanes"][-1]["lane"], 0
-    for step in steps_of(rows, lane):
-        for index in range(len(step["emitted"])):
-            if position >= 10:
-                step["emitted"][index] += 1
-            position += 1
+    result = rows[-1]["lanes"][-1]
+    step = steps_of(rows, result["lane"])[-1]
+    step["verdict"]["bonus"] += 1
+    step["verdict"]["scores"]["targets"][step["verdict"]["path"][-1]] += 1
+    step["emitted"][-1] += 1
+    result["identical"] = False
+    result["first_difference"] = {"position": result["tokens"] - 1, "best": ["a", "b"], "gap": 0.004}
     return write_rows(path, rows)
 
 
@@ -94,3 +94,13 @@ def test_the_texts_of_all_lanes_become_one(page: Page) -> None:
     assert page.locator(".proof-token .marks i:not(.none)").count() == 4 * 129
     page.keyboard.press("v")
     expect(page.locator(".proof")).to_be_hidden()
+
+
+def test_a_race_that_differs_splits(page: Page, tmp_path: Path) -> None:
+    open_race(page, differing(tmp_path / "differs.jsonl"))
+    page.keyboard.press("v")
+    expect(page.locator(".proof-count")).to_have_text("128 of 129 tokens the same in all 4 lanes")
+    branches = page.locator(".fork p")
+    assert branches.count() == 2
+    expect(branches.last).to_contain_text("differs at token 128: near tie, gap 0.004")
+    assert page.locator(".proof-token .marks i.none").count() == 1

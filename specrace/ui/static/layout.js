@@ -38,9 +38,15 @@ export function breakLines(text, width, size, weight) {
   return lines;
 }
 
-// A token as it stands in a line; a line break is told by its sign.
+// A token as it stands in a box; a line break is told by its sign.
 export function inkOf(text) {
   return text.trim() ? shorten(text, LETTERS) : text ? shorten(text) : "";
+}
+
+// In a line a blank is a gap.
+function inkInLine({ text, whole }) {
+  if (whole) return text;
+  return text.trim() || text.includes("\n") ? inkOf(text) : "";
 }
 
 // Tokens one after the other in lines of `width`, words whole: each gets `x`, `width`, `line` and its `ink`.
@@ -48,7 +54,7 @@ export function flow(tokens, width, size = SIZE) {
   const blank = measure(" ", size);
   const words = [];
   for (const token of tokens.filter(({ text }) => text)) {
-    const ink = inkOf(token.text);
+    const ink = inkInLine(token);
     const placed = { ...token, ink, width: measure(ink, size) + (token.pad ?? 0) };
     if (!words.length || startsWord(token)) words.push([]);
     words.at(-1).push(placed);

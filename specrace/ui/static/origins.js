@@ -102,6 +102,8 @@ function excerpt({ place, nodes }, event, text) {
   let from = nodes[0].position;
   let to = nodes.at(-1).position;
   for (let left = AROUND; left && known(from - 1); left--) from--;
+  // It begins with a whole word.
+  while (from < nodes[0].position && known(from - 1) && !/^\s/.test(text.textAt(from))) from++;
   for (let left = AROUND; left && known(to + 1); left--) to++;
   const words = [];
   for (let position = from; position <= to; position++) {

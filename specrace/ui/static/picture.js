@@ -74,7 +74,7 @@ function placeSource({ name, rows }, width) {
   const words = [];
   let line = 1;
   for (const row of rows) {
-    const start = row.name ? [{ text: `${row.name}:`, nodes: [], aside: true }] : [];
+    const start = row.name ? [{ text: `${row.name}:`, nodes: [], whole: true }] : [];
     const list = row.words.map((word) => ({ ...word, nodes: word.nodes ?? [], apart: Boolean(start.length) }));
     const placed = flow([...start, ...list], width);
     for (const each of placed.tokens) words.push({ ...each, line: each.line + line });
@@ -110,8 +110,8 @@ export function drawScene(scene, places, time, theme) {
 }
 
 function drawHeading({ scene, places, theme }, phase) {
-  const what = scene.accepted ? "its longest accepted draft" : "a rejected draft";
-  const head = `${scene.title} · step ${scene.step} of ${scene.steps} · ${what}`;
+  const what = scene.accepted ? " · its longest accepted draft" : " · a rejected draft";
+  const head = `${scene.title} · step ${scene.step} of ${scene.steps}${places.width < NARROW ? "" : what}`;
   const dots = PHASES.map((_, place) =>
     svg("rect", {
       x: places.width - SIDE - (PHASES.length - place) * 34,

@@ -7,7 +7,7 @@ import { readPiece } from "./pieces.js";
 
 const SHOW_MS = 4000;
 const BRANCH_TOKENS = 8;
-const SMALL_FROM = 170;
+const SMALL_FROM = 600;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
@@ -107,7 +107,10 @@ export class Proof {
     host.append(this.node);
     this.node.addEventListener("close", () => cancelAnimationFrame(this.playing));
     this.node.addEventListener("keydown", (event) => {
-      if (event.key === "v" && !event.ctrlKey && !event.metaKey && !event.altKey) this.node.close();
+      if (event.key !== "v" || event.ctrlKey || event.metaKey || event.altKey) return;
+      // Closed, it would be opened by the page's own key.
+      event.stopPropagation();
+      this.node.close();
     });
   }
 
@@ -123,18 +126,26 @@ export class Proof {
   write() {
     const { lanes, others, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
-    this.text.dataset.size = tokens.length > SMALL_FROM ? "small" : "large";
+    const letters = tokens.reduce((sum, { text }) => sum + text.length, 0);
+    this.text.dataset.size = letters > SMALL_FROM ? "small" : "large";
     this.notes.textContent = others.length
       ? `Not compared, for rejection sampling keeps the distribution, not the text: ${others.join(", ")}.`
       : "";
     const forks = new Map(splits.map((split) => [split.at, drawSplit(split)]));
-    this.shown = tokens.flatMap((token, index) => {
-      const node = drawToken(token, lanes);
-      return forks.has(index) ? [forks.get(index), node] : [node];
-    });
-    // A lane that goes on where vanilla has ended.
-    if (forks.has(tokens.length)) this.shown.push(forks.get(tokens.length));
-    this.text.replaceChildren(...this.shown);
+    this.shown = [];
+    this.text.replaceChildren();
+    let word;
+    for (let index = 0; index <= tokens.length; index++) {
+      const fork = forks.get(index);
+      if (fork) this.text.append(fork);
+      if (fork) this.shown.push(fork);
+      // After vanilla's last token only a lane that goes on may stand.
+      if (index === tokens.length) break;
+      const token = drawToken(tokens[index], lanes);
+      if (!word || fork || /^\s/.test(tokens[index].text)) this.text.append(" ", (word = make("span", "proof-word")));
+      word.append(token);
+      this.shown.push(token);
+    }
   }
 
   play() {
@@ -176,8 +187,13 @@ function labelLane(lane) {
   return node;
 }
 
+// A lane's mark is a line below the token: what all lanes printed has all of them.
 function drawToken({ text, lanes: agreeing }, lanes) {
-  const node = make("span", "proof-token", text.replace(/\n/g, "↵"));
+  const node = make(
+    "span",
+    "proof-token",
+    text.trim() ? text.trimStart().replace(/\n/g, "↵") : text.replace(/\n/g, "↵"),
+  );
   const marks = make("span", "marks");
   lanes.forEach((lane, place) => {
     const mark = make("i", agreeing[place] ? "" : "none");

@@ -4,6 +4,7 @@ import { isControl, readPiece } from "./pieces.js";
 import { PARTS } from "./tooltips.js";
 
 const CHEAP = 0.1;
+const SEVERAL = 3;
 
 export function countAccepted({ verdict, emitted }) {
   return Math.min(verdict.path.length - 1, emitted.length);
@@ -46,22 +47,19 @@ export function chooseBest(reel, lane) {
   );
 }
 
-// A step whose draft was rejected whole: the lane's own, or else another's. One with several draft tokens, in mid-text.
+// A step whose draft was rejected whole, of the first lane that has one with several draft tokens, in mid-text.
 export function chooseFailed(reel, lanes) {
-  for (const lane of lanes) {
-    const failed = reel.steps.filter(
-      (step) =>
-        step.lane === lane && countDrafted(step.event) && !countAccepted(step.event) && step.event.emitted.length,
-    );
-    const found = most(
-      failed,
+  const found = lanes.map((lane) =>
+    most(
+      reel.steps.filter(
+        ({ lane: own, event }) => own === lane && countDrafted(event) && !countAccepted(event) && event.emitted.length,
+      ),
       ({ event }) => Number(isPlain(event)),
       ({ index }) => Number(index > 0),
       ({ event }) => countDrafted(event),
-    );
-    if (found) return found;
-  }
-  return undefined;
+    ),
+  );
+  return found.find((step) => step && countDrafted(step.event) >= SEVERAL) ?? found.find(Boolean);
 }
 
 // Vanilla's mean step in the same race.

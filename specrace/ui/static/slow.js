@@ -25,6 +25,7 @@ export class SlowMotion {
     this.playing = 0;
     this.node = make("dialog", "slow");
     this.node.setAttribute("aria-label", "A step in slow motion");
+    this.node.tabIndex = -1;
     this.canvas = make("div", "canvas");
     this.status = make("p", "slow-status");
     this.status.setAttribute("role", "status");
@@ -48,7 +49,8 @@ export class SlowMotion {
     this.node.append(head, this.canvas);
     host.append(this.node);
     this.node.addEventListener("keydown", (event) => this.press(event));
-    this.node.addEventListener("click", () => this.toggler.focus());
+    // The space bar pauses again, whatever was pressed.
+    this.node.addEventListener("click", () => this.node.focus());
     this.node.addEventListener("close", () => this.leave());
     new ResizeObserver(() => this.node.open && this.place()).observe(this.canvas);
   }
@@ -58,7 +60,7 @@ export class SlowMotion {
     this.scenes = makeScenes(reel);
     if (!this.scenes.length) return this.say(NONE);
     this.node.showModal();
-    this.toggler.focus();
+    this.node.focus();
     this.toggler.hidden = CALM.matches;
     return this.restart();
   }
@@ -147,11 +149,18 @@ export class SlowMotion {
   }
 
   press(event) {
-    const act = { ArrowLeft: () => this.move(-1), ArrowRight: () => this.move(1), m: () => this.node.close() }[
-      event.key
-    ];
+    const acts = {
+      ArrowLeft: () => this.move(-1),
+      ArrowRight: () => this.move(1),
+      " ": () => (CALM.matches ? this.move(1) : this.toggle()),
+      m: () => this.node.close(),
+    };
+    const act = acts[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " " && event.target.closest?.("button")) return;
     event.preventDefault();
+    // Closed, it would be opened by the page's own key.
+    event.stopPropagation();
     act();
   }
 
