@@ -115,7 +115,7 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
 
 def page_style() -> str:
     """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
-    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
+    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css", "show.css")))
     return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
 
 

@@ -19,6 +19,8 @@ function listKeys(stage, tools) {
     ["f", "full screen", fullScreen],
     ["t", "draft tree of the step", () => tools.toggleInspector()],
     ["e", "explain: captions that say what has just happened", () => tools.toggleExplain()],
+    ["m", "slow motion: the best step, and one that fails", () => openShow(stage, tools.slow)],
+    ["v", "proof: the texts of all lanes as one", () => openShow(stage, tools.proof)],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
     ["d", "light or dark", toggleDark],
     ["?", "these keys", () => stage.find(".help").showModal()],
@@ -42,6 +44,8 @@ function listDeeds(stage, tools) {
     dark: toggleDark,
     explain: () => tools.toggleExplain(),
     steps: () => tools.toggleInspector(),
+    slow: () => openShow(stage, tools.slow),
+    proof: () => openShow(stage, tools.proof),
     present,
   };
 }
@@ -68,6 +72,13 @@ async function copyRace(stage) {
     () => stage.say("A link that replays this race is copied."),
     () => stage.say("The browser does not let the page copy; press Save for a file that replays this race."),
   );
+}
+
+// Over the page; the replay waits.
+function openShow(stage, show) {
+  stage.stay();
+  stage.player.pause();
+  show.open(stage.reel);
 }
 
 function stop(stage) {
