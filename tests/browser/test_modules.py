@@ -29,7 +29,7 @@ pytestmark = pytest.mark.browser
 HOME = "http://specrace.test/"
 CASES = Path(__file__).parent / "modules"
 # These only put the others together; the tests of the whole page are theirs.
-WHOLE = {"main.js", "stage.js", "tools.js"}
+WHOLE = {"main.js", "stage.js", "tools.js", "tour.js"}
 SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
 
 

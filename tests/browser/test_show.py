@@ -104,3 +104,37 @@ def test_a_race_that_differs_splits(page: Page, tmp_path: Path) -> None:
     assert branches.count() == 2
     expect(branches.last).to_contain_text("differs at token 128: near tie, gap 0.004")
     assert page.locator(".proof-token .marks i.none").count() == 1
+
+
+def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(page: Page) -> None:
+    page.keyboard.press("o")
+    words, chapters = set(), list[str]()
+    expect(page.locator(".tour-words")).not_to_be_empty()
+    while "Ask a question" not in page.locator(".tour-words").inner_text():
+        words.add(page.locator(".tour-words").inner_text())
+        chapters.append(page.locator(".tour-title").inner_text())
+        page.keyboard.press("ArrowRight")
+    assert list(dict.fromkeys(title.split(":")[0] for title in chapters)) == [
+        f"{number} of 5" for number in range(1, 6)
+    ]
+    assert len(words) == len(chapters) > 12
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".tour-words").inner_text() in words
+    page.keyboard.press("Escape")
+    expect(page.locator(".tour footer")).to_be_hidden()
+    assert page.evaluate("document.body.dataset.tour") is None
+    assert page.evaluate("document.body.dataset.view") != "stage"
+    # The arrows are the replay's again.
+    page.keyboard.press("ArrowLeft")
+    wait_for(page, mode="replay")
+
+
+def test_the_tour_plays_by_itself(page: Page) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    page.keyboard.press("o")
+    expect(page.locator(".tour")).to_have_attribute("data-shot", "1")
+    page.keyboard.press(" ")
+    width = page.locator(".tour-progress i").evaluate("bar => bar.style.transform")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.locator(".tour-progress i").evaluate("bar => bar.style.transform") == width
+    page.keyboard.press("Escape")

@@ -21,6 +21,7 @@ function listKeys(stage, tools) {
     ["e", "explain: captions that say what has just happened", () => tools.toggleExplain()],
     ["m", "slow motion: the best step, and one that fails", () => openShow(stage, tools.slow)],
     ["v", "proof: the texts of all lanes as one", () => openShow(stage, tools.proof)],
+    ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
     ["d", "light or dark", toggleDark],
     ["?", "these keys", () => stage.find(".help").showModal()],
@@ -45,6 +46,7 @@ function listDeeds(stage, tools) {
     explain: () => tools.toggleExplain(),
     steps: () => tools.toggleInspector(),
     slow: () => openShow(stage, tools.slow),
+    tour: () => tools.tour.begin(),
     proof: () => openShow(stage, tools.proof),
     present,
   };

@@ -77,7 +77,8 @@ export function makeScenes(reel) {
   return [best, failed].filter(Boolean).map((step) => makeScene(reel, step));
 }
 
-function makeScene(reel, { lane, index, event }) {
+// Everything that the pictures of a step need.
+export function makeScene(reel, { lane, index, event }) {
   const { title, lane: name } = reel.head.lanes[lane];
   const text = readText(reel, lane, index);
   const path = event.verdict.path;

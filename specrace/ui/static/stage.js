@@ -272,26 +272,32 @@ export class Stage {
     });
   }
 
-  // A recorded race. One that runs is given up. `offered`: nobody asked for it.
+  // A recorded race, as it came. `offered`: nobody asked for it.
   openReel(wire, offered) {
+    const reel = readReel(wire);
+    const { head } = reel;
+    this.openRead(reel);
+    if (!offered) setQuestion(head.question);
+    this.say(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
+  }
+
+  // A whole race. One that runs is given up.
+  openRead(reel) {
     this.stay();
     this.feed.leave();
     this.node.dataset.phase = "idle";
-    this.reel = readReel(wire);
-    const { head } = this.reel;
-    this.drawHead(head, 1);
+    this.reel = reel;
+    this.drawHead(reel.head, 1);
     this.aimAtEnd();
-    this.player.load(this.reel);
-    this.tell("opened", head.lanes);
-    this.tell("steps", this.reel.steps);
-    this.tell("begun", { live: false });
-    this.tell("reel", this.reel);
-    this.find(".results").hidden = true;
+    this.player.load(reel);
     this.guess.close();
-    if (!offered) setQuestion(head.question);
+    this.find(".results").hidden = true;
+    this.tell("opened", reel.head.lanes);
+    this.tell("steps", reel.steps);
+    this.tell("begun", { live: false });
+    this.tell("reel", reel);
     if (CALM.matches) this.showWhole();
     else this.player.play();
-    this.say(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
   }
 
   beginReplay() {
