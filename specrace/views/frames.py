@@ -18,7 +18,15 @@ from typing import Any
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.core.metrics import LOOP_PERIOD, LOOP_TURNS, LaneMetrics, difference_words, first_difference, loop_tokens
+from specrace.core.metrics import (
+    LOOP_PERIOD,
+    LOOP_TURNS,
+    LaneMetrics,
+    difference_words,
+    first_difference,
+    loop_tokens,
+    times_words,
+)
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
 
@@ -195,6 +203,8 @@ class RaceView:
             "lane": lane.info.lane,
             "title": lane.info.title,
             **_figures(result, result.speedup),
+            # Unrounded: the page rounds it as the headline does.
+            "speedup": result.speedup,
             "accepted": metrics.accepted,
             "drafted": metrics.drafted,
             "drafted_per_step": round(result.drafted_per_step, 2),
@@ -285,7 +295,7 @@ def headline(started: Started, finished: Finished) -> str:
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     by = f", with {fastest.tau:.1f} tokens per model call" if fastest.tau > 1 else ""
-    won = f"{titles[fastest.lane]} is fastest: {fastest.speedup:.2f}× vanilla{by}."
+    won = f"{titles[fastest.lane]} is fastest: {times_words(fastest.speedup)} vanilla{by}."
     if fastest.lane == "vanilla":
         won = "No lane was faster than vanilla."
     if finished.pace is not None and finished.pace.disturbed:

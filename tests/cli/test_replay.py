@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from specrace.cli.terminal import CleanConsole, Terminal
+from specrace.core.metrics import times_words
 from specrace.drafters import METHODS
 from specrace.ui import page
 from specrace.views.audit import read_recording
@@ -97,7 +98,7 @@ def test_the_live_picture_is_the_page_s_frame() -> None:
     for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
         meters = lane["meters"]
         assert info["title"] in picture
-        assert f"{meters['speedup']:5.2f}x  {meters['tokens_per_s']:5.0f} tokens/s" in picture
+        assert f"{times_words(meters['speedup'], 'x'):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
         assert f"{meters['accepted']}/{meters['drafted']}" in picture
         assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.core.metrics import times_words
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.views.frames import (
@@ -318,11 +319,20 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     race = started(("vanilla", "trie"))
     won = Finished((result("vanilla"), result("trie", speedup=2.13)))
     assert headline(race, won) == (
-        "Trie is fastest: 2.13× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
+        "Trie is fastest: 2.1× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
     )
     lost = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
     assert headline(race, lost) == "No lane was faster than vanilla. Trie differs from vanilla."
     assert headline(race, Finished(won.lanes, stopped=True)).startswith("Stopped")
+
+
+def test_the_results_and_the_headline_round_the_same_figure() -> None:
+    """2.4496 is 2.45 with two decimals, and that would be 2.5."""
+    view = RaceView()
+    for event in (started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.4496)))):
+        view.add(event)
+    frame = view.keyframe()
+    assert times_words(frame["results"][1]["speedup"]) == "2.4×" and "2.4× vanilla" in frame["headline"]
 
 
 def test_a_loop_is_said() -> None:

@@ -5,6 +5,11 @@ export function seconds(ms) {
   return `${(ms / 1000).toFixed(2)} s`;
 }
 
+// A speedup with one decimal, half up; see times_words in core/metrics.py.
+export function times(speedup) {
+  return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
+}
+
 export function percent(share) {
   return share >= 0.0995
     ? `${(100 * share).toFixed(0)} %`
