@@ -26,7 +26,7 @@ from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import Embedder, load_embedder
-from specrace.retrieval.index import PassageIndex, open_index
+from specrace.retrieval.index import PassageIndex, open_index, require_faiss
 from specrace.retrieval.prompt import Prompt, PromptStyle, build_prompt, choose_style, tokenize_document
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.views.detokenize import Narrator
@@ -71,19 +71,22 @@ class Workbench:
         cache_dir: Path | None = None,
         followers: Followers | None = None,
         report: Callable[[str], object] = str,
+        skip: Callable[[str], object] = str,
     ) -> Workbench:
         """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model.
 
+        `skip` gets a sentence about each document that cannot be read and is left out.
         Raises InputError for a model, device, dtype or documents that cannot be used.
         """
         report("Reading the documents")
-        texts = read_documents(documents)
+        texts = read_documents(documents, skip=skip)
+        require_faiss()
+        report("Loading the embedder")
+        embedder = load_embedder()
         report("Loading the model")
         target = load_target(
             model, device=device, dtype=dtype, draft_model=draft_model, followers=followers, adapter=adapter
         )
-        report("Loading the embedder")
-        embedder = load_embedder()
         report("Indexing the documents")
         index = open_index(texts, embedder, cache_dir)
         retriever, curve = Retriever(index, embedder), load_cached(target.describe())

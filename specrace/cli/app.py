@@ -149,4 +149,4 @@ def check_model(name: str) -> None:
 
 def check_corpus(folder: Path) -> None:
     """Raises InputError for documents that cannot be read."""
-    read_documents([folder])
+    read_documents([folder], skip=lambda sentence: complain(f"Left out: {sentence}"))

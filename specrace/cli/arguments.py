@@ -115,4 +115,5 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         adapter=options.adapter,
         followers=options.followers,
         report=lambda message: notes.print(f"{message} ...", style="dim"),
+        skip=lambda sentence: complain(f"Left out: {sentence}"),
     )

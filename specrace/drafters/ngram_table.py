@@ -2,7 +2,7 @@
 
 The trigram row is used where its context was seen often enough, else the bigram row. A `sampled` draft is drawn from
 the smoothed row at the race's temperature, as there. Over thousands of tokens such a row is nearly uniform and the
-draft mostly noise, so the default is each row's likeliest token, its smoothed probability shown only.
+draft mostly noise, so the default is each row's most frequent token, without smoothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
 
 Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
-Smoothing = Annotated[int, Bounds(1, 1000, "added to every count, in hundredths")]
+Smoothing = Annotated[int, Bounds(1, 1000, "added to every count of a sampled draft, in hundredths")]
 # What a note has room for.
 ROWS_NOTED = 8
 CONTINUATIONS_NOTED = 6
@@ -100,7 +100,7 @@ class BigramDrafter:
             return None
         # Ties go to the token counted first, so that a draft does not depend on token ids.
         token = max(row, key=row.__getitem__)
-        return token, (row[token] + self.smoothing) / (sum(row.values()) + self.smoothing * self.vocab_size)
+        return token, row[token] / sum(row.values())
 
 
 class TrigramDrafter(BigramDrafter):

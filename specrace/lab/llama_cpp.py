@@ -151,6 +151,14 @@ def _beside(target: Target) -> Path:
     return found[0]
 
 
+def check_llama_cpp(wanted: str | None = None) -> None:
+    """Raises InputError where a package is missing, or `wanted` (see `GgufWeights`) is no GGUF file."""
+    for package in ("xllamacpp", "gguf"):
+        _import(package)
+    if wanted and wanted not in TYPES:
+        _read(Path(wanted))
+
+
 def _import(package: str) -> Any:
     try:
         return importlib.import_module(package)

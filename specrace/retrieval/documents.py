@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
+from specrace.retrieval.encoding import decode_text
 
 SUFFIXES = (".md", ".txt")
 MAX_TITLE_CHARS = 120
@@ -28,21 +29,36 @@ class Document:
     text: str
 
 
-def read_documents(paths: Sequence[Path], *, max_files: int = 2000, max_bytes: int = 20_000_000) -> list[Document]:
+def read_documents(
+    paths: Sequence[Path],
+    *,
+    skip: Callable[[str], object] = str,
+    max_files: int = 2000,
+    max_bytes: int = 20_000_000,
+) -> list[Document]:
     """Read files, and folders with all below them, in the order given; a folder's files come sorted by path.
 
-    Hidden entries of a folder, links that lead out of it, files read already and files without text are skipped.
-    Raises InputError for a missing path, a file that is not UTF-8 text, too much to read, or nothing to read.
+    Hidden entries of a folder, links that lead out of it, files read already and files without text are skipped, and
+    so are files that cannot be read or are no text: `skip` gets a sentence about each of these.
+    Raises InputError for a missing path, too much to read, or nothing to read.
     """
     files = _find_files(paths, max_files)
-    documents, size = [], 0
+    documents, problems, size = list[Document](), list[str](), 0
     for name, file in files.items():
-        content = read_bytes(file, max_bytes, "give a smaller .md or .txt file that you may read")
+        try:
+            content = read_bytes(file, max_bytes, "give a smaller .md or .txt file that you may read")
+            documents.append(_document(name, file, content))
+        except InputError as error:
+            problems.append(str(error))
+            continue
         size += len(content)
         if size > max_bytes:
             raise InputError(f"The documents hold more than {max_bytes:,} bytes: give fewer or smaller files.")
-        documents.append(_document(name, file, content))
     with_text = [document for document in documents if document.text.strip()]
+    if problems and not with_text:
+        raise InputError(" ".join(problems))
+    for sentence in problems:
+        skip(sentence)
     if not with_text:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
         raise InputError(f"No text was found in {where}: give a .md or .txt file, or a folder that holds some.")
@@ -106,12 +122,9 @@ def _printable(path: str | Path) -> str:
 
 
 def _document(name: str, file: Path, content: bytes) -> Document:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{_printable(file)} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
-    if "\0" in text:
-        raise InputError(f"{_printable(file)} holds NUL bytes, so it is not UTF-8 text: save it as UTF-8.")
+    text = decode_text(content)
+    if text is None:
+        raise InputError(f"{_printable(file)} is not UTF-8 text: save it as UTF-8.")
     title, body = _take_title(text.replace("\r\n", "\n").replace("\r", "\n"))
     return Document(name, title or Path(name).stem, body)
 

@@ -23,12 +23,17 @@ _CHECKSUM_BYTES = hashlib.sha256().digest_size
 _SAME_TEXT_COSINE = 0.99
 
 
+def require_faiss() -> None:
+    """Raises InputError without the package that searches."""
+    if importlib.util.find_spec("faiss") is None:
+        raise InputError("Retrieval needs faiss: run 'pip install faiss-cpu'.")
+
+
 class PassageIndex:
     """Passages and their unit vectors [len(passages), dim] under exact inner-product search."""
 
     def __init__(self, passages: Sequence[Passage], vectors: Vectors) -> None:
-        if importlib.util.find_spec("faiss") is None:
-            raise InputError("Retrieval needs faiss: run 'pip install faiss-cpu'.")
+        require_faiss()
         import faiss
 
         self.passages = list(passages)

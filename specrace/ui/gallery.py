@@ -59,6 +59,6 @@ def describe_card(events: Sequence[Event]) -> dict[str, Any]:
         **{name: started.about.get(name) for name in CARD_FACTS},
         "lanes": [info.title for info in started.lanes],
         "fastest": title,
-        "speedup": round(fastest.speedup, 3),
+        "speedup": fastest.speedup,
         "ms": max((event.at_ms for event in events if isinstance(event, Step)), default=0.0),
     }

@@ -9,15 +9,16 @@ from __future__ import annotations
 import codecs
 import math
 import os
+import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
 from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, too_fast
-from specrace.core.note import MAX_FACTS, MAX_ROWS
+from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
 from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
@@ -31,6 +32,7 @@ MAX_RUNS = 10_000
 # A plot's axis cannot be divided below the first, nor does a race last longer than a day.
 LEAST_MS, MOST_MS = 1e-9, 86_400_000.0
 TOLERANCE = 1e-6
+_CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,41 @@ def open_recording(data: bytes, name: str, limits: Limits = PAGE) -> list[Event]
         raise InputError(f"{name} is not text; open a race that was saved here.") from error
     events = parse(text, name)
     try:
-        return check(events, limits)
+        return hide_control_tokens(check(events, limits))
     except ValueError as error:
         raise InputError(f"{name} cannot be shown: {error}.") from error
+
+
+def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
+    """The events without the names of control tokens (<|im_end|>, </s>) that older versions recorded.
+
+    A control token is one with such a name that is never printed; a text or a longer token that contains one stays.
+    """
+    steps = [event for event in events if isinstance(event, Step)]
+    named = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
+    printed = (pair for step in steps for pair in zip(step.emitted, step.texts, strict=False))
+    named -= {token for token, text in printed if _CONTROL.search(text)}
+    if not named:
+        return list(events)
+
+    def hide(tokens: Sequence[int], pieces: Sequence[str]) -> tuple[str, ...]:
+        return tuple("" if token in named else piece for token, piece in zip(tokens, pieces, strict=False))
+
+    def hide_row(row: NoteRow) -> NoteRow:
+        return replace(row, pieces=hide(row.tokens, row.pieces), after_text=_CONTROL.sub("", row.after_text))
+
+    def shown(step: Step) -> Step:
+        note = step.note and replace(step.note, rows=tuple(map(hide_row, step.note.rows)))
+        return replace(step, pieces=hide(step.tree.tokens, step.pieces), note=note)
+
+    return [shown(event) if isinstance(event, Step) else event for event in events]
+
+
+def _pieces(step: Step) -> Iterator[tuple[int, str]]:
+    """The tokens of a step's tree and note with their texts."""
+    yield from zip(step.tree.tokens, step.pieces, strict=False)
+    for row in step.note.rows if step.note else ():
+        yield from zip(row.tokens, row.pieces, strict=False)
 
 
 def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
@@ -220,7 +254,7 @@ def check_step(step: Step, index: int, before: float) -> None:
     output = tuple(step.verdict.output(tree))[: len(step.emitted)]
     require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits what it did not accept")
     looked_at = min(len(path), tree.num_draft)
-    require(step.checks is None or len(step.checks) == looked_at, f"{where} has not one check a guess")
+    require(step.checks is None or len(step.checks) == looked_at, f"{where} has not one check a draft token")
     require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
     require(len(step.pieces) in (0, len(tree)), f"{where} has not one text a node")
     if step.note is not None:

@@ -58,8 +58,8 @@ class Narrator:
             lambda: Detokenizer(lambda tokens: tokenizer.decode(tokens, skip_special_tokens=True))
         )
         self._texts = defaultdict[str, str](str)
-        # A token by itself, special ones by name.
-        self._piece = cache(lambda token: tokenizer.decode([token]))
+        # A token by itself; a control token has no text.
+        self._piece = cache(lambda token: tokenizer.decode([token], skip_special_tokens=True))
 
     def __call__(self, event: Event) -> Event:
         """The event with its texts."""

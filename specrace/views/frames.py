@@ -182,6 +182,8 @@ class RaceView:
             "lane": lane.info.lane,
             "title": lane.info.title,
             **_figures(result, result.speedup),
+            # Unrounded: the page rounds it as the headline does.
+            "speedup": result.speedup,
             "accepted": metrics.accepted,
             "drafted": metrics.drafted,
             "drafted_per_step": round(result.drafted_per_step, 2),

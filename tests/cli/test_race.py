@@ -63,6 +63,7 @@ def test_a_race_is_repeated_and_saved_with_its_range(main_here, tmp_path: Path) 
 def test_documents_of_ones_own_and_sampling(main_here, tmp_path: Path) -> None:
     hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
     (tmp_path / "zebra finch.md").write_text(hostile)
+    (tmp_path / "noise.txt").write_bytes(b"\x00\xff\x01")
     done = main_here(
         "race", "When does the zebrafinch sing?", "--docs", tmp_path, "--lanes", "trie,jacobi", "--temperature", "0.8",
         "--seed", "7", "--max-new-tokens", "24", "--option", "trie.n=5",
@@ -70,6 +71,7 @@ def test_documents_of_ones_own_and_sampling(main_here, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert done.stdout.count("identical") == 2
+    assert "Left out:" in done.stderr and "noise.txt is not UTF-8 text" in done.stderr
 
 
 def test_lanes_lists_options_with_bounds(run) -> None:

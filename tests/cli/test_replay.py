@@ -125,7 +125,7 @@ def test_the_live_picture_is_the_page_s_frame() -> None:
     for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
         meters = lane["meters"]
         assert info["title"] in picture
-        assert f"{times_words(meters['speedup'])}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
+        assert f"{times_words(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
         assert f"{meters['accepted']}/{meters['drafted']}" in picture
         assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
 

@@ -88,9 +88,11 @@ def test_empty_files_are_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("latin.txt", b"caf\xe9", "UTF-8"),
-        ("wide.txt", "wide".encode("utf-16"), "UTF-8"),
-        ("nul.md", b"a\0b", "NUL"),
+        ("polish.txt", "pchnąć w tę łódź jeża".encode("cp1250"), "UTF-8"),
+        ("dos.txt", "gemäß der Märzordnung".encode("cp850"), "UTF-8"),
+        ("russian.txt", "съешь ещё этих булок".encode("cp1251"), "UTF-8"),
+        ("half.txt", "wide".encode("utf-16")[:-1], "UTF-8"),
+        ("nul.md", b"a\0b", "UTF-8"),
         ("page.html", b"<p>text</p>", ".md or .txt"),
         ("blank.md", b" ", "No text"),
     ],
@@ -100,6 +102,25 @@ def test_unusable_file_is_named(tmp_path: Path, name: str, content: bytes, compl
     with pytest.raises(InputError) as error:
         read_documents([file])
     assert name in str(error.value) and complaint in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_other_encodings_are_read_where_there_is_no_doubt(tmp_path: Path, encoding: str) -> None:
+    text = "Der Käse wurde am 31. März naïve café genannt. ¿Qué pasó después?\n"
+    assert read_documents([write(tmp_path / "a.md", text.encode(encoding))])[0].text == text
+
+
+def test_a_bad_file_among_good_ones_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "bad.md", b"\x00\x01\xff")
+    write(tmp_path / "good.md", "Owls see at night.")
+    write(tmp_path / "worse.md", "x" * 99)
+    skipped: list[str] = []
+    found = read_documents([tmp_path], skip=skipped.append, max_bytes=50)
+    assert [document.name for document in found] == ["good.md"]
+    assert len(skipped) == 2 and "bad.md" in skipped[0] and "worse.md" in skipped[1]
+    (tmp_path / "good.md").unlink()
+    with pytest.raises(InputError, match=r"bad\.md.*worse\.md"):
+        read_documents([tmp_path], max_bytes=50)
 
 
 def test_missing_path_is_named(tmp_path: Path) -> None:

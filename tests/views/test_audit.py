@@ -54,6 +54,34 @@ def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
     assert isinstance(first, Started) and first.about["question"] == "one\u2028two\x85three"
 
 
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_control_tokens_of_older_recordings_do_not_show(path: Path) -> None:
+    """Neither in a draft nor in a drafter's details; the printed texts are as they were."""
+    for row, event in zip(rows_of(path), read_recording(path), strict=True):
+        if isinstance(event, Step):
+            rows = event.note.rows if event.note else ()
+            shown = (*event.pieces, *(piece for each in rows for piece in (*each.pieces, each.after_text)))
+            assert not [piece for piece in shown if "<|" in piece]
+            assert list(event.texts) == row["texts"] and len(event.pieces) == len(row["pieces"])
+
+
+def test_a_text_that_looks_like_a_control_token_stays(rows: Rows) -> None:
+    """Where the token prints it, and where it is only part of a token."""
+    step = step_of(rows, "vanilla", 1)
+    old, step["texts"] = step["texts"], ["</s>"]
+    for each in rows[1:-1]:
+        places = [place for place, token in enumerate(each["tree"]["tokens"]) if token == step["emitted"][0]]
+        for place in places:
+            each["pieces"][place] = "</s>"
+    other = step_of(rows, "vanilla", 3)
+    other["pieces"] = ["a <|x|> b"]
+    lane = rows[-1]["lanes"][0]
+    lane["text"] = "".join(text for row in rows[1:-1] if row["lane"] == "vanilla" for text in row["texts"]).strip()
+    events = open_recording(text_of(rows).encode(), "x")
+    pieces = [event.pieces for event in events if isinstance(event, Step) and event.lane == "vanilla"]
+    assert pieces[2] == ("</s>",) and pieces[3] == ("a <|x|> b",) and old
+
+
 def change(path: str, value: Any) -> Callable[[Rows], None]:
     """A change at "row.key.key", the row by its number."""
 

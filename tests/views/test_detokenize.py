@@ -102,6 +102,13 @@ def test_special_tokens_print_nothing_and_hold_nothing_back() -> None:
     assert said[len(first)] == said[len(first) + 1] == ""
 
 
+def test_a_control_token_in_a_draft_has_no_text() -> None:
+    end = TOKENIZER.convert_tokens_to_ids("<|end|>")
+    tokens = [*TOKENIZER.encode("one"), end, *TOKENIZER.encode("two")]
+    pieces = [piece for step in narrate(TOKENIZER, tokens) for piece in step.pieces]
+    assert "".join(pieces).count("<|") == 0 and "" in pieces
+
+
 def test_sentencepiece_spaces_come_out_once() -> None:
     core = Tokenizer(models.BPE(byte_fallback=True))
     core.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -20,6 +20,7 @@ from specrace.core.events import (
     Step,
     Timing,
 )
+from specrace.core.metrics import times_words
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.views.frames import (

@@ -1,7 +1,7 @@
 // Explain mode: one caption that says what has just happened, in plain words. Everything is said once at first, then
 // seldom: a caption stays long enough to be read, and what was said before waits its turn.
 import { make } from "./dom.js";
-import { countOf } from "./format.js";
+import { countOf, times } from "./format.js";
 import { findBest } from "./results.js";
 
 const CAPTION_MS = 4200;
@@ -82,7 +82,7 @@ const CAPTIONS = [
       name !== "vanilla" &&
       meters.steps > 8 &&
       meters.speedup > 1.2 &&
-      `${title} prints ${meters.tau.toFixed(1)} tokens per model call and is ${meters.speedup.toFixed(1)}× as fast as vanilla.`,
+      `${title} prints ${meters.tau.toFixed(1)} tokens per model call and is ${times(meters.speedup)} as fast as vanilla.`,
   ],
   ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];

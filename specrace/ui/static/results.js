@@ -1,11 +1,11 @@
 // The table after the race, and why its winner won.
 import { make } from "./dom.js";
-import { seconds } from "./format.js";
+import { seconds, times } from "./format.js";
 import { MEANS } from "./tooltips.js";
 
 const COLUMNS = [
   ["Lane", (row) => row.title, ""],
-  ["Speedup", (row) => `${row.speedup.toFixed(2)}×`, MEANS.speedup],
+  ["Speedup", (row) => times(row.speedup), MEANS.speedup],
   ["Tokens/s", (row) => row.tokens_per_s.toFixed(1), MEANS.rate],
   ["Tokens/step", (row) => row.tau.toFixed(2), MEANS.tau],
   ["Accepted/drafted", (row) => `${row.accepted}/${row.drafted}`, MEANS.counts],

@@ -7,11 +7,11 @@ export const NODE_PX = 38;
 const DEPTHS_PX = 22;
 const ROW_PX = 44;
 export const NODE_WORDS = {
-  root: "the pending token: said already, not yet read by the model",
-  accepted: "drafted, and the model agreed",
-  rejected: "drafted, and the model said something else here",
-  unverified: "drafted, but behind a rejected token, so it did not matter",
-  cut: "drafted and agreed to, but the text had ended",
+  root: "the pending token: printed already, not yet read by the model",
+  accepted: "drafted and accepted",
+  rejected: "drafted, but the model predicted another token here",
+  unverified: "drafted after a rejected token, so never reached",
+  cut: "drafted and accepted, but the output had ended",
   bonus: "the model's own token, one a step",
 };
 
@@ -37,6 +37,15 @@ export function chooseNodes(event, most) {
   return [...chosen].sort((a, b) => a - b);
 }
 
+// How often the drafter had seen each node: as it noted, or as its table's rows for a chain have it. A node that was
+// sampled from a row has its probability instead.
+export function countNodes({ tree, note, checks }) {
+  if (note?.counts?.length) return note.counts;
+  const rows = (note?.rows ?? []).filter((row) => row.counts?.length);
+  if (!rows.length || checks?.length) return [];
+  return tree.tokens.map((token, node) => rows[node - 1]?.counts[rows[node - 1].tokens.indexOf(token)]);
+}
+
 const ruler = document.createElement("canvas").getContext("2d");
 
 function textWidth(text, font) {
@@ -49,11 +58,11 @@ export class Tree {
   constructor(event, following) {
     const kinds = judge(event);
     const { probs, parents } = event.tree;
-    const counts = event.note?.counts ?? [];
+    const counts = countNodes(event);
     const telling = probs?.some((prob, node) => node && prob !== 1);
     this.nodes = chooseNodes(event, TREE_NODES).map((node) => {
-      const prob = telling && node ? percent(probs[node]) : "";
-      const count = node && counts.length ? `${counts[node]}×` : "";
+      const count = node && counts[node] !== undefined ? `${counts[node]}×` : "";
+      const prob = telling && node && !(count && !event.note.counts.length) ? percent(probs[node]) : "";
       const piece = event.pieces[node] ?? "";
       return { node, parent: parents[node], kind: kinds[node], piece, small: count || prob, prob, count };
     });

@@ -12,6 +12,10 @@ const ABOUT = { model: "tiny", parameters: 7.6e6, dtype: "float32", device: "cpu
 
 export const cases = {
   "a time": () => [seconds(1234), "1.23 s"],
+  "a speedup has one decimal, rounded half up": () => [
+    [0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95].map(times),
+    ["0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×"],
+  ],
   "shares, the fewer digits the larger": () => [[0.5, 0.0123, 0.0001].map(percent), ["50 %", "1.2 %", "<0.1 %"]],
   figures: () => [[123.4, 0.12345, 0].map(figure), ["123", "0.123", "0"]],
   "a speedup has one digit, rounded half up": () => [[1.25, 2.449, 12].map(times), ["1.3×", "2.4×", "12.0×"]],

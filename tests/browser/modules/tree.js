@@ -1,4 +1,4 @@
-import { chooseNodes, judge, Tree } from "../../../specrace/ui/static/tree.js";
+import { chooseNodes, countNodes, judge, Tree } from "../../../specrace/ui/static/tree.js";
 import { EVENT, SHORT_EVENT } from "./given.js";
 
 export const cases = {
@@ -26,6 +26,27 @@ export const cases = {
     return [
       [bonus.node, bonus.parent, bonus.piece],
       ["bonus", 2, " on"],
+    ];
+  },
+  "a chain's counts are those of its table's rows": () => {
+    const tree = { tokens: [7, 1, 2, 3], parents: [-1, 0, 1, 2], probs: [1, 0.0006, 0.0006, 0.0006] };
+    const rows = [
+      { tokens: [5, 1], counts: [9, 2] },
+      { tokens: [2], counts: [4] },
+    ];
+    const event = { ...EVENT, tree, note: { counts: [], rows } };
+    const drawn = new Tree(event).nodes.slice(0, 4).map(({ small, prob }) => [small, prob]);
+    return [
+      [drawn, countNodes({ ...event, checks: [{}] })],
+      [
+        [
+          ["", ""],
+          ["2×", ""],
+          ["4×", ""],
+          ["<0.1 %", "<0.1 %"],
+        ],
+        [],
+      ],
     ];
   },
   "nodes that are left out are counted": () => {
