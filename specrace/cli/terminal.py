@@ -85,13 +85,15 @@ class Terminal:
 
     def play(self, events: Iterable[Event]) -> None:
         """Show every event as it comes; a frame is drawn when it is due, and only on a terminal."""
-        if not self.console.is_terminal:
-            for event in events:
-                self.add(event)
-        else:
-            self._play_live(events)
-        if self.view.finished is not None:
-            self._print_result(self.view.finished, self.view.repeated)
+        try:
+            if self.console.is_terminal:
+                self._play_live(events)
+            else:
+                for event in events:
+                    self.add(event)
+        finally:  # also where the repeated runs are interrupted
+            if self.view.finished is not None:
+                self._print_result(self.view.finished, self.view.repeated)
 
     def _play_live(self, events: Iterable[Event]) -> None:
         due = 0.0
@@ -160,15 +162,17 @@ class Terminal:
 
     def _print_result(self, event: Finished, repeated: Repeated | None) -> None:
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        runs = "" if repeated is None else f"\nruns: {repeated.runs}"
         for name in COLUMNS:
             left = name in ("lane", "badge")
-            table.add_column(name, justify="left" if left else "right", no_wrap=name == "speedup")
+            head = name + runs * (name == "speedup")
+            table.add_column(head, justify="left" if left else "right", no_wrap=name == "speedup")
         dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
         for lane in (with_medians(each, repeated) for each in event.lanes):
             _, words = final_badge(lane, event.stopped, dtype)
             table.add_row(
                 lane.lane,
-                f"{times_words(lane.speedup)}{range_words(lane.lane, repeated, ', ')}",
+                times_words(lane.speedup) + range_words(lane.lane, repeated),
                 f"{lane.tokens_per_s:.0f}",
                 f"{lane.tau:.2f}",
                 f"{lane.drafted_per_step:.1f}",

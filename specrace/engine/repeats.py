@@ -11,8 +11,8 @@ from statistics import median
 from specrace.core.events import LaneSpread, Repeated
 from specrace.core.metrics import LaneMetrics, too_fast
 
-# A range is narrow up to this share of the median. It needs LEAST_RUNS runs: the ranges of two groups of five, drawn
-# alike, miss each other once in 126 times, those of three one time in ten.
+# A range is narrow up to this share of the median. It needs LEAST_RUNS runs: on an even machine
+# two ranges of five runs each are apart once in 126 times, of three runs once in ten.
 NARROW_SHARE, LEAST_RUNS = 0.1, 5
 
 
@@ -61,15 +61,15 @@ def is_narrow(repeated: Repeated, share: float = NARROW_SHARE) -> bool:
 
 
 class Until:
-    """Asks for more runs until the ranges are narrow, `budget_s` is used up, or there are `most` runs in all."""
+    """Asks for more runs until the ranges are narrow, another would exceed `budget_s`, or there are `most` in all."""
 
-    def __init__(self, budget_s: float = math.inf, most: float = math.inf, share: float = NARROW_SHARE) -> None:
-        self._budget_s, self._most, self._share = budget_s, most, share
-        self._runs, self._until = 0, math.inf
+    def __init__(self, budget_s: float = math.inf, most: float = math.inf) -> None:
+        self._budget_s, self._most = budget_s, most
+        self._times: list[float] = []
 
     def __call__(self, latest: Repeated) -> bool:
-        """Whether to run again after `latest`; called once after each run."""
-        now = time.monotonic()
-        self._runs += 1
-        self._until = min(self._until, now + self._budget_s)
-        return self._runs < self._most and now < self._until and not is_narrow(latest, self._share)
+        """Whether to run again after `latest`; called once after each run. The first call starts the clock."""
+        self._times.append(now := time.monotonic())
+        took_s = now - self._times[-2] if len(self._times) > 1 else 0.0
+        in_time = now + took_s <= self._times[0] + self._budget_s
+        return in_time and len(self._times) < self._most and not is_narrow(latest)

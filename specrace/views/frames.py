@@ -276,13 +276,10 @@ def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
     return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
 
 
-def range_words(lane: str, repeated: Repeated | None, over: str = " over ") -> str:
-    """The words " (2.2 to 2.6 over 5 runs)", where `over` is " over "; "" if the race was run once."""
+def range_words(lane: str, repeated: Repeated | None, over: str = "") -> str:
+    """The words " (2.2 to 2.6)", `over` before the bracket; "" if the race was run once."""
     spread = find_spread(lane, repeated)
-    if spread is None or repeated is None:
-        return ""
-    low, high = (times_words(value)[:-1] for value in (spread.low, spread.high))
-    return f" ({low} to {high}{over}{repeated.runs} run{'s' if repeated.runs > 1 else ''})"
+    return f" ({times_words(spread.low)[:-1]} to {times_words(spread.high)[:-1]}{over})" if spread else ""
 
 
 def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
@@ -294,8 +291,9 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     by = f", with {fastest.tau:.1f} tokens per model call" if fastest.tau > 1 else ""
+    over = "" if repeated is None else f" over {repeated.runs} runs"
     times = times_words(fastest.speedup)
-    won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated)}{by}."
+    won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated, over)}{by}."
     if fastest.lane == "vanilla" or times == times_words(1):
         won = "No lane was faster than vanilla."
     if repeated is not None and repeated.disturbed:

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specrace.cli.terminal import CleanConsole, Terminal
+from specrace.core.events import Event
 from specrace.core.metrics import times_words
 from specrace.drafters import METHODS
 from specrace.ui import page
@@ -86,7 +87,7 @@ def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> No
     done = main_here("replay", file, "--speed", "1000")
     assert done.returncode == 0, done.stderr
     speedup = times_words(rows[-1]["lanes"][1]["speedup"])
-    assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]}, 5 runs)" in done.stdout
+    assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]})" in done.stdout and "runs: 5" in done.stdout
     assert "Medians of 5 runs." in done.stdout and not set("\x1b\x07\x9b\u202e") & set(done.stdout)
     found = json.loads(main_here("replay", file, "--json").stdout)
     assert found["runs"] == 5 and found["lanes"][1]["speedup_low"] == found["lanes"][1]["speedup"]
@@ -95,7 +96,18 @@ def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> No
 def test_the_live_picture_says_how_often_the_race_was_run(tmp_path: Path, rows: Rows) -> None:
     shown, out = terminal()
     shown.play(read_recording(write(tmp_path / "again.jsonl", repeated(rows, "Medians of 5 runs."))))
-    assert "repeated: Medians of 5 runs." in out.getvalue() and "5 runs)" in out.getvalue()
+    assert "repeated: Medians of 5 runs." in out.getvalue() and "runs: 5" in out.getvalue()
+
+
+def test_the_result_is_shown_where_the_repeated_runs_are_interrupted() -> None:
+    def events() -> Iterator[Event]:
+        yield from read_recording(RECORDING)
+        raise KeyboardInterrupt
+
+    shown, out = terminal()
+    with pytest.raises(KeyboardInterrupt):
+        shown.play(events())
+    assert out.getvalue().count("identical") >= 5, "the table has every lane's badge"
 
 
 def terminal() -> tuple[Terminal, io.StringIO]:
