@@ -108,7 +108,7 @@ class Job:
         began = time.monotonic()
         until = began + self._left_s
         try:
-            self._coming = self._coming or self._run(bench, lambda: self.stopped or time.monotonic() > until)
+            self._coming = self._coming or self._run(bench, lambda: self._ends(until, others_wait))
             for item in self._coming:
                 if not isinstance(item, str):
                     self._take(item, other_work)
@@ -127,6 +127,10 @@ class Job:
             log.exception("a race failed")
             self.error = OUR_FAULT
         self._done.set()
+
+    def _ends(self, until: float, others_wait: Callable[[], bool]) -> bool:
+        """Whether it should end now. One that is only repeated gives way to others."""
+        return self.stopped or time.monotonic() > until or (self.finished and others_wait())
 
     def _take(self, event: Event, other_work: Callable[[float], str]) -> None:
         if isinstance(event, Started):

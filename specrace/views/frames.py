@@ -194,7 +194,8 @@ class RaceView:
 
 
 def _figures(found: LaneMetrics | LaneResult, speedup: float) -> Frame:
-    rounded = {"speedup": round(speedup, 3), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
+    # Six decimals, so that rounded once more it is the headline's figure.
+    rounded = {"speedup": round(speedup, 6), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
     return {**rounded, "tokens": found.tokens, "steps": found.steps, "ms": round(found.decode_ms, 1)}
 
 
@@ -353,7 +354,7 @@ def describe_repeated(repeated: Repeated | None) -> Frame | None:
     """The figures over several runs, the lanes' as [median, minimum, maximum]; None if the race was run once."""
     if repeated is None:
         return None
-    lanes = [[round(value, 3) for value in (each.speedup, each.low, each.high)] for each in repeated.lanes]
+    lanes = [[round(value, 6) for value in (each.speedup, each.low, each.high)] for each in repeated.lanes]
     return {"runs": repeated.runs, "disturbed": repeated.disturbed, "note": repeated.note, "lanes": lanes}
 
 

@@ -14,7 +14,18 @@ import pytest
 from starlette.applications import Starlette
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step, Timing
+from specrace.core.events import (
+    Event,
+    Finished,
+    LaneInfo,
+    LaneResult,
+    LaneSpread,
+    Pace,
+    Repeated,
+    Started,
+    Step,
+    Timing,
+)
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
@@ -255,6 +266,26 @@ def preparing(released: threading.Event) -> Run:
         yield from short(bench, stop)
 
     return run
+
+
+def test_a_race_that_is_only_repeated_gives_way() -> None:
+    def repeating(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+        yield from short(_bench, stop)
+        for runs in itertools.count(2):
+            if stop():
+                return
+            time.sleep(0.002)
+            yield Repeated(runs, (LaneSpread("vanilla", 1.0, 1.0, 1.0, 1.0),), False, "Medians.")
+
+    worker = ready()
+    first = worker.submit("a", repeating)
+    while len(first.events) < 5:
+        time.sleep(0.001)
+    assert first.finished and not first.done
+    assert worker.submit("b", short).wait(LONG_S) and first.done
+    kinds = [kind for kind, _ in first.parts]
+    assert kinds[:3] == ["head", "step", "end"] and set(kinds[3:]) == {"again"}
+    assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
 
 
 def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,8 +271,7 @@ def test_repeated_runs_replace_the_first_runs_speedup_everywhere() -> None:
     view = RaceView()
     for event in (race, step((), 0, lane="vanilla"), step((1,), 1), finished, repeated(3.1), repeated(2.4)):
         view.add(event)
-    frame = view.frame(0.0)
-    assert frame is not None and frame["kind"] == "key"
+    frame = view.keyframe()
     assert frame["headline"].startswith("Trie is fastest: 2.4× vanilla (2.2 to 2.7 over 5 runs), with 2.0 tokens per")
     assert [(row["speedup"], row["tokens_per_s"]) for row in frame["results"]] == [(1.0, 500.0), (2.4, 900.0)]
     assert frame["repeated"] == {
@@ -298,6 +297,15 @@ def test_a_race_that_was_run_once_has_no_range() -> None:
     assert view.keyframe()["repeated"] is None
     found = report(race, finished)
     assert (found["runs"], found["repeated"], found["lanes"][1]["speedup_low"]) == (1, None, None)
+
+
+def test_the_results_and_the_headline_round_the_same_figure() -> None:
+    """2.4496 is 2.45 with two decimals, and that would be 2.5."""
+    view = RaceView()
+    for event in (started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.4496)))):
+        view.add(event)
+    frame = view.keyframe()
+    assert times_words(frame["results"][1]["speedup"]) == "2.4×" and "2.4× vanilla" in frame["headline"]
 
 
 def test_a_loop_is_said() -> None:
