@@ -26,8 +26,8 @@ def at(page: Page, width: int, height: int, folder: Path, name: str) -> None:
 def take(page: Page, url: str, folder: Path) -> None:
     """A race with the default lanes, in every mode."""
     page.goto(f"{url}?q={QUESTION}&autorun=1")
-    page.wait_for_selector(".stage[data-mode=replay]", timeout=60_000)
-    page.wait_for_timeout(1200)
+    page.wait_for_selector(".stage[data-phase=finished]", timeout=60_000)
+    page.wait_for_selector(".track [data-place='1']", timeout=60_000)
     page.keyboard.press("Space")
     at(page, 1280, 720, folder, "replay")
     page.locator("#inspector-toggle").scroll_into_view_if_needed()

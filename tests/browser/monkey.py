@@ -1,0 +1,171 @@
+"""Random actions on the page, and a race after them: python -m tests.browser.monkey [--actions N] [--seed S]
+
+Clicks, keys, words, lanes, files, windows, tabs that close, reloads, in the midst of races too. It ends with code 1
+where the page threw, asked anybody else for anything, or cannot race after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Error as BrowserError
+
+from tests.browser.apps import FLAGS, PATIENCE_S, find_chromium, serving
+from tests.browser.parts import RECORDING, question_field
+
+KEYS = [*"r123456pftemvogd?", "Escape", " ", "ArrowLeft", "ArrowRight", "Tab", "Enter"]
+QUESTIONS = ["What is the n-gram trie built from?", "", "  ", "<b>${x}</b>", "Why does bread rise?", "a" * 2500]
+SIZES = [(1280, 720), (1920, 1080), (390, 844), (800, 600)]
+# An action that finds nothing to do gives up soon.
+SOON_MS = 300
+
+
+class Monkey:
+    """Acts on a page by chance, the same way for the same seed."""
+
+    def __init__(self, browser: Browser, url: str, seed: int, folder: Path) -> None:
+        self.browser, self.url, self.folder = browser, url, folder
+        self.chance = random.Random(seed)
+        self.complaints: list[str] = []
+        self.done: Counter[str] = Counter()
+        self.page = self.open()
+        (folder / "owls.md").write_text("# Owls\n\nThe owl hears a mouse under the snow.", encoding="utf-8")
+        (folder / "bad.md").write_bytes(b"\xff\xfe\x00\xd8 owls")
+        (folder / "torn.jsonl").write_bytes(RECORDING.read_bytes()[:20_000])
+        (folder / "race.jsonl").write_bytes(RECORDING.read_bytes())
+
+    def open(self) -> Page:
+        """A new tab."""
+        page = self.browser.new_page(viewport={"width": 1280, "height": 720})
+        page.set_default_timeout(1000 * PATIENCE_S)
+        page.on("pageerror", lambda error: self.complaints.append(f"threw {error}"))
+        page.on("request", lambda asked: self.hear(asked.url))
+        page.goto(self.url)
+        page.wait_for_selector(".stage .pane")
+        page.set_default_timeout(SOON_MS)
+        return page
+
+    def hear(self, asked: str) -> None:
+        """Complain of requests that leave the app."""
+        if not asked.startswith((self.url, "data:", "blob:")):
+            self.complaints.append(f"asked {asked}")
+
+    def act(self, times: int) -> None:
+        """So many actions."""
+        acts: list[tuple[int, Callable[[], object]]] = [
+            (10, self.press_key),
+            (10, self.click),
+            (4, self.ask),
+            (3, self.choose_lane),
+            (2, self.resize),
+            (2, self.give_files),
+            (2, self.open_recording),
+            (1, self.reload),
+            (1, self.change_tab),
+        ]
+        for _ in range(times):
+            (act,) = self.chance.choices([each for _, each in acts], [weight for weight, _ in acts])
+            try:
+                act()
+                self.done[act.__name__] += 1
+            except BrowserError:
+                self.done["nothing to do"] += 1
+            self.page.wait_for_timeout(self.chance.choice([0, 10, 60, 300]))
+
+    def press_key(self) -> None:
+        """A key, wherever the focus is."""
+        self.page.keyboard.press(self.chance.choice(KEYS))
+
+    def click(self) -> None:
+        """Something that can be pressed and is seen."""
+        found = self.page.locator("button:visible, input[type=checkbox]:visible, select:visible, .pane [data-step]")
+        found.nth(self.chance.randrange(max(1, found.count()))).click()
+
+    def ask(self) -> None:
+        """A question, perhaps a race."""
+        question_field(self.page).fill(self.chance.choice(QUESTIONS))
+        if self.chance.random() < 0.7:
+            self.page.locator("#race").click()
+
+    def choose_lane(self) -> None:
+        """A lane more, or less."""
+        if self.page.locator("#settings").get_attribute("data-open") != "true":
+            self.page.locator("#settings-button").click()
+        boxes = self.page.locator("#settings input[type=checkbox]:visible")
+        boxes.nth(self.chance.randrange(max(1, boxes.count()))).click()
+
+    def resize(self) -> None:
+        """Another window."""
+        width, height = self.chance.choice(SIZES)
+        self.page.set_viewport_size({"width": width, "height": height})
+
+    def give_files(self) -> None:
+        """Documents, good and bad."""
+        files = [
+            str(self.folder / name) for name in self.chance.sample(["owls.md", "bad.md"], self.chance.randint(1, 2))
+        ]
+        self.page.locator("#files input[type=file]").set_input_files(files)
+
+    def open_recording(self) -> None:
+        """A recorded race, whole or torn."""
+        self.page.locator("input.file").set_input_files(
+            str(self.folder / self.chance.choice(["race.jsonl", "torn.jsonl"]))
+        )
+
+    def reload(self) -> None:
+        """The page again."""
+        self.page.reload(timeout=1000 * PATIENCE_S)
+        self.page.wait_for_selector(".stage .pane", timeout=1000 * PATIENCE_S)
+
+    def change_tab(self) -> None:
+        """Another tab; this one is closed, whatever it did."""
+        self.page.close()
+        self.page = self.open()
+
+    def race(self) -> None:
+        """A race after all that, in a new tab."""
+        self.change_tab()
+        self.page.set_default_timeout(1000 * PATIENCE_S)
+        self.page.emulate_media(reduced_motion="reduce")
+        self.page.wait_for_selector(".status[data-state=ready]", state="attached")
+        question_field(self.page).fill(QUESTIONS[0])
+        self.page.locator("#race").click()
+        self.page.wait_for_selector(".stage[data-phase=finished][data-mode=result]", state="attached")
+
+
+def run(browser: Browser, url: str, actions: int, seed: int, folder: Path) -> Monkey:
+    """Actions, then a race."""
+    monkey = Monkey(browser, url, seed, folder)
+    monkey.act(actions)
+    monkey.race()
+    monkey.page.close()
+    return monkey
+
+
+def main() -> int:
+    """Exit code 1 where the page complained."""
+    parser = argparse.ArgumentParser(description="Random actions on the page, and a race after them.")
+    parser.add_argument("--actions", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        serving(Path(scratch), "--model", "tiny") as (url, _),
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        monkey = run(browser, url, options.actions, options.seed, Path(scratch))
+    print(f"{sum(monkey.done.values())} actions: {dict(monkey.done.most_common())}")
+    print("\n".join(monkey.complaints) or "no complaint, and a race after it")
+    return 1 if monkey.complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

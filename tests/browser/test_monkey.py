@@ -1,0 +1,21 @@
+"""A few dozen random actions, in mid-race too, leave a page that still races; `monkey.py` does hundreds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser import monkey
+
+pytestmark = pytest.mark.browser
+ACTIONS = 40
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_action_breaks_the_page(app: Any, browser: Browser, tmp_path: Path, seed: int) -> None:
+    found = monkey.run(browser, app.url, ACTIONS, seed, tmp_path)
+    assert found.complaints == []
+    assert sum(found.done.values()) == ACTIONS and found.done["nothing to do"] < ACTIONS / 2
