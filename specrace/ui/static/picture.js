@@ -23,7 +23,7 @@ const LINE = 50;
 const LINES = 2;
 const BEFORE = 5;
 const NARROW = 900;
-const SOURCE_LINE = 44;
+const SOURCE_LINE = 40;
 
 export function startOf(phase) {
   return PHASES.slice(0, phase).reduce((sum, [, time]) => sum + time, 0);

@@ -75,10 +75,8 @@ function findSplits(lanes, stopped) {
 }
 
 function readOn(tokens, at) {
-  const text = tokens
-    .slice(at, at + BRANCH_TOKENS)
-    .map((token) => token.text)
-    .join("");
+  const words = tokens.slice(at, at + BRANCH_TOKENS).map((token) => token.text);
+  const text = words.join("").trim().replaceAll("\n", "↵");
   return `${text}${tokens.length > at + BRANCH_TOKENS ? " …" : ""}`;
 }
 
@@ -128,6 +126,8 @@ export class Proof {
   }
 
   write() {
+    // It takes its room from the text.
+    this.count.textContent = countWords(this.proof);
     const { lanes, others, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
     this.notes.textContent = others.length
@@ -201,11 +201,7 @@ function labelLane(lane) {
 
 // A lane's mark is a line below the token: what all lanes printed has all of them.
 function drawToken({ text, lanes: agreeing }, lanes) {
-  const node = make(
-    "span",
-    "proof-token",
-    text.trim() ? text.trimStart().replace(/\n/g, "↵") : text.replace(/\n/g, "↵"),
-  );
+  const node = make("span", "proof-token", (text.trim() ? text.trimStart() : text).replaceAll("\n", "↵"));
   const marks = make("span", "marks");
   lanes.forEach((lane, place) => {
     const mark = make("i", agreeing[place] ? "" : "none");
