@@ -59,9 +59,10 @@ function copyLink(stage) {
 
 // Over the page; the replay waits.
 function openShow(stage, show) {
+  show.open(stage.reel);
+  if (!show.node.open) return;
   stage.stay();
   stage.player.pause();
-  show.open(stage.reel);
 }
 
 function stop(stage) {
