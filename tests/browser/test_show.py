@@ -55,6 +55,19 @@ def test_every_phase_of_both_steps_is_reached(page: Page) -> None:
     expect(overlay).to_be_visible()
 
 
+@pytest.mark.parametrize("key", ["m", "v"])
+def test_no_letter_is_small_on_a_projector(page: Page, key: str) -> None:
+    page.keyboard.press(key)
+    expect(page.locator("dialog[open]")).to_be_visible()
+    small = page.evaluate(
+        """() => [...document.querySelectorAll("dialog[open] *")].filter((node) => {
+          const own = [...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim());
+          return own && parseFloat(getComputedStyle(node).fontSize) < 24;
+        }).map((node) => node.outerHTML)"""
+    )
+    assert small == []
+
+
 def test_it_plays_by_itself_and_a_pause_holds_it(page: Page) -> None:
     open_race(page, COPYING)
     page.emulate_media(reduced_motion="no-preference")

@@ -129,7 +129,7 @@ def fits(page: Page, width: int, height: int) -> None:
 
 
 def dialogs_fit(page: Page, width: int, height: int) -> None:
-    for key in ("g", "?"):
+    for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
         dialog = page.locator("dialog[open]")
         frame = dialog.bounding_box()
@@ -201,7 +201,7 @@ def test_axe_finds_nothing_serious(app: Any, open_page: Any, races: Any, dark: b
     page.keyboard.press("p")
     found["present"] = findings(page, ".arena")
     page.keyboard.press("p")
-    for key in ("g", "?"):
+    for key in ("g", "?", "m", "v"):
         page.keyboard.press(key)
         found[key] = findings(page, "dialog[open]")
         page.keyboard.press("Escape")

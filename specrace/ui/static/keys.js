@@ -78,9 +78,10 @@ async function copyRace(stage) {
 
 // Over the page; the replay waits.
 function openShow(stage, show) {
+  show.open(stage.reel);
+  if (!show.node.open) return;
   stage.stay();
   stage.player.pause();
-  show.open(stage.reel);
 }
 
 function stop(stage) {

@@ -5,8 +5,8 @@ import { readPiece } from "./pieces.js";
 // Positions that lie further apart are two places.
 const GAP = 6;
 const AROUND = 6;
-const MOST_ROWS = 4;
-const MOST_WORDS = 6;
+const MOST_ROWS = 3;
+const MOST_WORDS = 5;
 const MOST_TITLE = 44;
 const FROM_OUTPUT = "the text it has written";
 const FROM_PROMPT = "the prompt";
@@ -126,8 +126,10 @@ function drawnFromNotes(event, nodes) {
   for (const row of rows) {
     const list = row.tokens.slice(0, MOST_WORDS).map((token, index) => {
       const before = index && !row.counts.length ? row.tokens[index - 1] : row.after.at(-1);
+      // A window's first row begins with the pending token.
+      const pending = row.label === "row 0" && !index;
       const node = [...free].find(
-        (each) => tokens[each] === token && (before === undefined || tokens[parents[each]] === before),
+        (each) => !pending && tokens[each] === token && (before === undefined || tokens[parents[each]] === before),
       );
       free.delete(node);
       const count = row.counts.length ? ` ${row.counts[index]}×` : "";

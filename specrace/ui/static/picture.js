@@ -1,7 +1,7 @@
 // One moment of a scene as a picture. It depends on the scene, the place of things, the time and the colours alone, and
 // everything that it looks like is in its attributes: a file of it looks the same.
 import { svg } from "./dom.js";
-import { breakLines, flow, flowStrip, FONT, PAD_PX, placeTree, SIZE } from "./layout.js";
+import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";
 import { drawKey, drawTree, landing, lettersOf, ownLettersOf } from "./nodes.js";
 import { between, layer, ramp, TINT, write } from "./pen.js";
 import { captionsOf, compareTimes } from "./scenes.js";
@@ -23,7 +23,9 @@ const LINE = 50;
 const LINES = 2;
 const BEFORE = 5;
 const NARROW = 900;
-const SOURCE_LINE = 44;
+const BESIDE = 0.45;
+const KEY_PX = 84;
+const SOURCE_LINE = 40;
 
 export function startOf(phase) {
   return PHASES.slice(0, phase).reduce((sum, [, time]) => sum + time, 0);
@@ -53,9 +55,19 @@ export function placeScene(scene, width, height) {
   };
   strip.bottom = strip.y + strip.lines * LINE + 12;
   const source = placeSource(scene.source, inner - 24);
-  source.y = height - source.height - 14;
-  const tree = placeTree(scene, inner, source.y - strip.bottom - 24);
-  tree.y = strip.bottom + Math.max(12, (source.y - strip.bottom - tree.height) / 2);
+  // Short rows stand beside the tree, which is rather high where it is not copied from a text.
+  const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= BESIDE * inner;
+  const room = beside
+    ? { width: inner - source.width - 30, height: height - strip.bottom - KEY_PX }
+    : { width: inner, height: height - source.height - strip.bottom - 38 };
+  Object.assign(
+    source,
+    beside
+      ? { x: width - SIDE - source.width, y: strip.bottom + 14 }
+      : { x: SIDE, y: height - source.height - 14, width: inner },
+  );
+  const tree = placeTree(scene, room.width, room.height);
+  tree.y = strip.bottom + 12 + Math.max(0, (room.height - tree.height) / 2);
   for (const each of tree.nodes) {
     each.x += SIDE;
     each.y += tree.y;
@@ -80,7 +92,8 @@ function placeSource({ name, rows }, width) {
     for (const each of placed.tokens) words.push({ ...each, line: each.line + line });
     line += placed.lines;
   }
-  return { name, words, height: line * SOURCE_LINE + 16 };
+  const ends = [measure(`From ${name}`, 24), ...words.map((word) => word.x + word.width)];
+  return { name, words, width: Math.max(...ends) + 24, height: line * SOURCE_LINE + 16 };
 }
 
 export function drawScene(scene, places, time, theme) {
@@ -191,20 +204,20 @@ function drawRun(run, strip, theme, shown) {
 
 // What the draft is taken from; the words themselves are marked.
 function drawSource({ places, theme, done }) {
-  const { source, width } = places;
+  const { source } = places;
   const group = layer(1 - ramp(done[2], 0, 0.15), "source");
   if (done[2] >= 0.15) return group;
   group.append(
     svg("rect", {
-      x: SIDE,
+      x: source.x,
       y: source.y,
-      width: width - 2 * SIDE,
+      width: source.width,
       height: source.height,
       rx: 8,
       fill: theme.card,
       stroke: theme.line,
     }),
-    write(`From ${source.name}`, SIDE + 12, source.y + 34, theme.dim, { "font-size": 24 }),
+    write(`From ${source.name}`, source.x + 12, source.y + 34, theme.dim, { "font-size": 24 }),
   );
   const marked = ramp(done[0], 0.3, 0.5);
   for (const word of source.words) {
@@ -224,7 +237,7 @@ function drawSource({ places, theme, done }) {
 }
 
 function wordSpot({ x, line }, source) {
-  return { x: SIDE + 12 + x, y: source.y + 34 + line * SOURCE_LINE };
+  return { x: source.x + 12 + x, y: source.y + 34 + line * SOURCE_LINE };
 }
 
 // Tokens under way: from the source to the tree, from the tree into the text.
@@ -241,7 +254,7 @@ function drawGhosts({ tree, source }, theme, share) {
     const part = ramp(share, leaves, lands);
     if (!each.node || part <= 0 || part >= 1) return [];
     const word = source.words.find(({ nodes }) => nodes.includes(each.node));
-    const from = word ? wordSpot(word, source) : { x: SIDE + 80, y: source.y + 34 };
+    const from = word ? wordSpot(word, source) : { x: source.x + 80, y: source.y + 34 };
     const to = lettersOf(each, tree.scale);
     const y = between(from.y, to.y, part) - 24 * Math.sin(Math.PI * part);
     const look = {

@@ -7,7 +7,10 @@ import { readPiece } from "./pieces.js";
 
 const SHOW_MS = 4000;
 const BRANCH_TOKENS = 8;
-const SMALL_FROM = 600;
+// Of the width, and in pixels: the largest letters, and the smallest.
+const LARGEST = 1 / 26;
+const SMALLEST_PX = 24;
+const PHONE_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
@@ -72,10 +75,8 @@ function findSplits(lanes, stopped) {
 }
 
 function readOn(tokens, at) {
-  const text = tokens
-    .slice(at, at + BRANCH_TOKENS)
-    .map((token) => token.text)
-    .join("");
+  const words = tokens.slice(at, at + BRANCH_TOKENS).map((token) => token.text);
+  const text = words.join("").trim().replaceAll("\n", "↵");
   return `${text}${tokens.length > at + BRANCH_TOKENS ? " …" : ""}`;
 }
 
@@ -120,14 +121,15 @@ export class Proof {
     if (this.proof.lanes.length < 2) return this.say(ALONE);
     this.write();
     this.node.showModal();
+    this.fit();
     return this.play();
   }
 
   write() {
+    // It takes its room from the text.
+    this.count.textContent = countWords(this.proof);
     const { lanes, others, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
-    const letters = tokens.reduce((sum, { text }) => sum + text.length, 0);
-    this.text.dataset.size = letters > SMALL_FROM ? "small" : "large";
     this.notes.textContent = others.length
       ? `Not compared, for rejection sampling keeps the distribution, not the text: ${others.join(", ")}.`
       : "";
@@ -145,6 +147,16 @@ export class Proof {
       if (!word || fork || /^\s/.test(tokens[index].text)) this.text.append(" ", (word = make("span", "proof-word")));
       word.append(token);
       this.shown.push(token);
+    }
+  }
+
+  // As large as the whole text fits; a long one is scrolled.
+  fit() {
+    const { style, clientWidth, clientHeight } = this.text;
+    const smallest = clientWidth < 900 ? PHONE_PX : SMALLEST_PX;
+    for (let size = Math.max(smallest, Math.floor(clientWidth * LARGEST)); size >= smallest; size -= 2) {
+      style.fontSize = `${size}px`;
+      if (this.text.scrollHeight <= clientHeight) return;
     }
   }
 
@@ -189,11 +201,7 @@ function labelLane(lane) {
 
 // A lane's mark is a line below the token: what all lanes printed has all of them.
 function drawToken({ text, lanes: agreeing }, lanes) {
-  const node = make(
-    "span",
-    "proof-token",
-    text.trim() ? text.trimStart().replace(/\n/g, "↵") : text.replace(/\n/g, "↵"),
-  );
+  const node = make("span", "proof-token", (text.trim() ? text.trimStart() : text).replaceAll("\n", "↵"));
   const marks = make("span", "marks");
   lanes.forEach((lane, place) => {
     const mark = make("i", agreeing[place] ? "" : "none");

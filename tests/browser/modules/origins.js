@@ -52,4 +52,12 @@ export const cases = {
     reel.head.passages[0].title = "x".repeat(500);
     return [findSource(copied.event, readText(reel, 1, 1), "trie").name.length < 70, true];
   },
+  "a window's first token is the pending one, no draft": () => {
+    const rows = [
+      { group: "Window", label: "row 0", tokens: [11, 20, 21], pieces: ["The", " dog", " ran"], counts: [], after: [] },
+    ];
+    const event = { ...failed.event, note: { rows }, tree: { tokens: [11, 20, 11], parents: [-1, 0, 0] } };
+    const { rows: found } = findSource(event, readText(REEL, 2, 1), "lookahead");
+    return [marked(found[0].words), [[" The"], [" dog", 1], [" ran"]]];
+  },
 };

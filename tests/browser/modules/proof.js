@@ -31,8 +31,8 @@ export const cases = {
           {
             at: 2,
             branches: [
-              { titles: ["Vanilla", "Trie"], text: " sat on", words: "" },
-              { titles: ["Lookahead"], text: " ran off", words: "differs at token 2: near tie, gap 0.004" },
+              { titles: ["Vanilla", "Trie"], text: "sat on", words: "" },
+              { titles: ["Lookahead"], text: "ran off", words: "differs at token 2: near tie, gap 0.004" },
             ],
           },
         ],
