@@ -73,7 +73,8 @@ export class Tree {
 
   addBonus(event, following) {
     const { path } = event.verdict;
-    if (event.emitted.length < path.length) return;
+    // The end of a very long path is not drawn, nor what follows it.
+    if (event.emitted.length < path.length || path.length > TREE_NODES) return;
     const said = event.texts[path.length - 1] ?? "";
     const piece = following?.pieces[0] || said || (event.end === "eos" ? "end" : "·");
     this.nodes.push({

@@ -54,4 +54,14 @@ export const cases = {
     const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };
     return [new Tree({ ...EVENT, tree, pieces: [] }).left, 8];
   },
+  "a path longer than the picture": () => {
+    const size = 40;
+    const tree = { tokens: Array(size).fill(1), parents: Array.from({ length: size }, (_, node) => node - 1) };
+    const path = Array.from({ length: size }, (_, node) => node);
+    const nodes = new Tree({ ...EVENT, tree, verdict: { path }, pieces: [], emitted: path, texts: [] }).nodes;
+    return [
+      [nodes.length, nodes.some(({ kind }) => kind === "bonus")],
+      [32, false],
+    ];
+  },
 };
