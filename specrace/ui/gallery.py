@@ -24,6 +24,7 @@ class Gallery:
     """The races in some recordings; what cannot be shown is left out and logged."""
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
+        # Larger models first: they play while nobody acts.
         self.cards: list[dict[str, Any]] = []
         self._reels: dict[str, str] = {}
         for file in files:
@@ -33,6 +34,7 @@ class Gallery:
                 self.cards.append({"name": file.stem, **describe_card(events)})
             except InputError as error:
                 log.warning("left out of the gallery: %s", error)
+        self.cards.sort(key=lambda card: -(card["parameters"] or 0))
 
     @classmethod
     def in_folder(cls, folder: Path) -> Gallery:

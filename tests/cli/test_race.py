@@ -18,14 +18,14 @@ FIELDS = {
 def test_four_lanes_quote_the_passages(recorded) -> None:
     result, _ = recorded
     lanes = {lane["lane"]: lane for lane in result["lanes"]}
-    assert list(lanes) == ["vanilla", "trigram", "lookahead", "trie"]
+    assert list(lanes) == ["vanilla", "lookahead", "trie", "fusion"]
     for lane in lanes.values():
         assert set(lane) >= FIELDS
         assert lane["tokens"] >= 40
         assert lane["identical"] is True
         assert lane["text"] == lanes["vanilla"]["text"]
     assert lanes["vanilla"]["tau"] == 1.0
-    assert lanes["trie"]["tau"] > max(1.8, lanes["trigram"]["tau"])
+    assert lanes["trie"]["tau"] > max(1.8, lanes["lookahead"]["tau"])
     passages = " ".join(passage["text"] for passage in result["passages"])
     evidence = [s["text"] for p in result["passages"] for s in p["sentences"] if s["evidence"]]
     quoted = [sentence for sentence in evidence if sentence in lanes["vanilla"]["text"]]

@@ -5,6 +5,7 @@ import { hueOf } from "./lanes.js";
 import { CALM } from "./motion.js";
 import { readPiece } from "./pieces.js";
 
+const READ_MS = 4000;
 const SHOW_MS = 4000;
 const BRANCH_TOKENS = 8;
 // Of the width, and in pixels: the largest letters, and the smallest.
@@ -158,6 +159,15 @@ export class Proof {
       style.fontSize = `${size}px`;
       if (this.text.scrollHeight <= clientHeight) return;
     }
+  }
+
+  // For a moment, unless somebody takes hold of it.
+  flash(reel) {
+    if (document.querySelector("dialog[open]")) return;
+    this.open(reel);
+    const close = setTimeout(() => this.node.close(), SHOW_MS + READ_MS);
+    for (const act of ["pointerdown", "keydown", "close"])
+      this.node.addEventListener(act, () => clearTimeout(close), { once: true });
   }
 
   play() {

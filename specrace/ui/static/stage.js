@@ -2,7 +2,7 @@
 // goes through textContent only. On the .stage element it tells others "opened" (another race: its lanes), "steps"
 // (those of it that have come), "reel" (it is there, whole), "begun" (it starts, live or again), "moved" (a lane has
 // gone on), "cursor" (the step that is shown: {lane, step}) and "result" (its rows, at the end; none where they do not
-// count); they may ask for a step with "seek".
+// count) and "finish" (that of a live race was shown); they may ask for a step with "seek".
 import { describeRange, describeRecording } from "./format.js";
 import { Feed } from "./feed.js";
 import { Gallery } from "./gallery.js";
@@ -232,10 +232,12 @@ export class Stage {
   }
 
   showResult(reel) {
+    const first = this.node.dataset.mode === "live";
     this.setMode("result");
     const counted = this.showFigures(reel);
     this.judgeGuess(counted);
     this.tell("result", counted);
+    if (first && counted.length && !CALM.matches) this.tell("finish", reel);
   }
 
   // The rows whose figures count: none of a race that was stopped, nor of one on a disturbed machine.

@@ -7,6 +7,8 @@ import { Proof } from "./proof.js";
 import { SlowMotion } from "./slow.js";
 import { Tour } from "./tour.js";
 
+const FINISH_MS = 2500;
+
 export class Tools {
   constructor(stage) {
     const { node, player, passages } = stage;
@@ -22,11 +24,19 @@ export class Tools {
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));
     node.addEventListener("begun", ({ detail }) => this.explainer.begin(detail.live));
     node.addEventListener("result", ({ detail }) => this.explainer.conclude(detail));
+    // On a stage the proof follows the finish.
+    node.addEventListener("finish", ({ detail }) => {
+      if (document.body.dataset.view === "stage") setTimeout(() => this.prove(stage, detail), FINISH_MS);
+    });
     // The step that is stood on shows where its words came from.
     node.addEventListener("cursor", ({ detail: { lane, step } }) => {
       if (!player.playing) passages.pointAtRun(stage.panes[lane]?.body.querySelector(`.run[data-step="${step}"]`));
     });
     passages.watch(stage.find(".panes"));
+  }
+
+  prove(stage, reel) {
+    if (stage.reel === reel && stage.node.dataset.mode === "result") this.proof.flash(reel);
   }
 
   // On stage the inspector lies over the panes and is shut at first; on the bench it stands open.
