@@ -1,8 +1,18 @@
 // Where the page's scripts begin. It runs before Gradio's own, and gives Gradio's hooks the page's one global name.
-import { markDefaultLanes, pressRace, silenceClock, toggleSettings } from "./gradio.js";
+import {
+  fitUploads,
+  hearToasts,
+  limitLanes,
+  markDefaultLanes,
+  pressRace,
+  showLanes,
+  silenceClock,
+  toggleSettings,
+} from "./gradio.js";
 import { bindKeys } from "./keys.js";
 import { learnMethods } from "./lanes.js";
 import { CALM } from "./motion.js";
+import { beginAddress, keepAddress } from "./share.js";
 import { Stage } from "./stage.js";
 import { readStatus, showStatus } from "./status.js";
 import { Tools } from "./tools.js";
@@ -42,7 +52,18 @@ function drawStatus({ element, props, watch }) {
 // After the address was read: what was wrong with it, if something was.
 function followLink(failed) {
   if (!failed && isInvited()) pressRace();
+  beginAddress();
 }
 
 silenceClock();
-window.specrace = Object.freeze({ drawStage, drawStatus, followLink, toggleSettings });
+hearToasts();
+fitUploads();
+window.specrace = Object.freeze({
+  drawStage,
+  drawStatus,
+  followLink,
+  keepAddress,
+  limitLanes,
+  showLanes,
+  toggleSettings,
+});
