@@ -81,7 +81,9 @@ export function limitLanes(names, most) {
 // Gradio's toasts lie over the Race button for seconds; the page has a line for such words.
 export function hearToasts() {
   new MutationObserver((changes) => {
-    for (const node of changes.flatMap((change) => [...change.addedNodes])) {
+    // What a race adds to the stage is no toast.
+    const others = changes.filter(({ target }) => !target.closest?.(".stage"));
+    for (const node of others.flatMap((change) => [...change.addedNodes])) {
       const words = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
       if (words) tellStage("complain", words);
     }
