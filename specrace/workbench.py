@@ -13,7 +13,7 @@ from typing import Any
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Step
+from specrace.core.events import Event, Finished, Repeated, Step
 from specrace.core.settings import SETTINGS
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lane
@@ -129,9 +129,15 @@ class Workbench:
         return [] if chosen == 0 else self.retriever.retrieve(question, top=chosen or self.style.passages)
 
     def ask(
-        self, question: str, spec: RaceSpec, *, top: int | None = None, stop: Callable[[], bool] = lambda: False
+        self,
+        question: str,
+        spec: RaceSpec,
+        *,
+        top: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        again: Callable[[Repeated], bool] = lambda _: False,
     ) -> Iterator[Event]:
-        """Retrieve, build the prompt, race; the events have their texts."""
+        """Retrieve, build the prompt, race; the events have their texts. `stop` and `again` are as in `race`."""
         began = time.perf_counter()
         hits = self.retrieve(question, top)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
@@ -147,12 +153,18 @@ class Workbench:
         }
         narrate, output = Narrator(self.target.tokenizer), list[int]()
         sources = replace(self.sources(spec), past=past)
-        for event in race(self.target, prompt.tokens, spec, sources=sources, about=about, curve=self.curve, stop=stop):
-            if isinstance(event, Step) and event.lane == "vanilla":
-                output += event.emitted
-            yield narrate(event)
-        if self.keep_outputs and output:
-            self.outputs.add(output, prompt.tokens, question)
+        given: dict[str, Any] = {"sources": sources, "about": about, "curve": self.curve, "stop": stop, "again": again}
+        ended = False
+        try:
+            for event in race(self.target, prompt.tokens, spec, **given):
+                if isinstance(event, Step) and event.lane == "vanilla":
+                    output += event.emitted
+                ended = ended or isinstance(event, Finished)
+                yield narrate(event)
+        finally:
+            # After the repeats, which must not draft from it, also where the caller gives them up.
+            if self.keep_outputs and output and ended:
+                self.outputs.add(output, prompt.tokens, question)
 
     def sources(self, spec: RaceSpec) -> Sources:
         """Counts and suffix index of all documents, each only if a lane drafts from it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specrace.cli import app
-from specrace.core.events import Finished, LaneResult, Started, Step
+from specrace.core.events import Finished, LaneResult, Repeated, Started, Step
 from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.past import PastOutputs
@@ -46,6 +46,27 @@ def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
     assert all(lane.identical for lane in (*alone, *after))
     other = bench.on([Document("own.md", "Own", "Robins sing at dawn.")], bench.retriever.index)
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
+
+
+def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) -> None:
+    """Also where the caller gives them up; where it gives up the race itself there is no answer to keep."""
+    bench, seen = keeping(bundled), list[int]()
+
+    def again(_: Repeated) -> bool:
+        seen.append(len(bench.outputs))
+        return len(seen) < 3
+
+    *_, last = bench.ask(QUESTION, SPEC, top=1, again=again)
+    assert isinstance(last, Repeated) and seen == [0, 0, 0] and len(bench.outputs) == 1
+    events = bench.ask(OTHER, SPEC, top=1, again=lambda _: True)
+    while not isinstance(next(events), Repeated):
+        pass
+    events.close()  # type: ignore[attr-defined]
+    assert len(bench.outputs) == 2
+    events = bench.ask("Who built the first clock?", SPEC, top=1)
+    assert isinstance(next(events), Started) and isinstance(next(events), Step)
+    events.close()  # type: ignore[attr-defined]
+    assert len(bench.outputs) == 2
 
 
 def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workbench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,14 @@ from typing import Any
 from specrace.cli.arguments import add_race_arguments, add_setting, open_workbench, race_spec
 from specrace.cli.terminal import show
 from specrace.core.errors import InputError
+from specrace.core.events import Repeated
 from specrace.core.files import check_destination
+from specrace.core.settings import Setting
+from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
+
+AUTO_S = 20.0
+REPEAT = Setting("repeat", None, "--repeat", f"runs; auto: until speedups hold to 10 %, {AUTO_S:.0f} s at most", 1, 50)
 
 
 def add_parser(commands: Any) -> None:
@@ -21,25 +28,36 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("question", help="in quotes")
     add_race_arguments(parser, DEFAULT_LANES)
     add_setting(parser, "passages")
+    parser.add_argument("--repeat", default=1, metavar="N|auto", help=f"{REPEAT.help} ({REPEAT.range()}; default 1)")
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
 
 def run(options: argparse.Namespace) -> int:
     """Ask, race, show, save."""
     spec = race_spec(options)
+    again = read_repeat(options.repeat)
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
     workbench = open_workbench(options)
     stopping = threading.Event()
-    events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set)
+    events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set, again=again)
     seen = show(events, as_json=options.json)
     if options.save is not None:
         from specrace.engine.recording import save
 
         save(seen, options.save)
     return 0
+
+
+def read_repeat(given: Any) -> Callable[[Repeated], bool]:
+    """Whether to run again, for a number of runs or "auto". Raises InputError."""
+    runs = REPEAT.check(given)
+    if runs is None:
+        return Until(AUTO_S, REPEAT.high)
+    more = iter(range(runs - 1))
+    return lambda _: next(more, None) is not None
 
 
 def check_recorder(file: Path) -> None:

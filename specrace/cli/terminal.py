@@ -16,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from specrace.core.errors import MAX_MESSAGE, shorten
-from specrace.core.events import Event, Finished, Started
+from specrace.core.events import Event, Finished, Repeated, Started, ending
 from specrace.core.metrics import times_words
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
-from specrace.views.frames import ACCEPTED, CUT, Frame, RaceView, final_badge, report
+from specrace.views.frames import ACCEPTED, CUT, Frame, RaceView, final_badge, range_words, report, with_medians
 
 STYLES = {ACCEPTED: "bold underline #56b4e9"}
 REJECTED = "dim strike #ff9a5c"
@@ -85,30 +85,30 @@ class Terminal:
 
     def play(self, events: Iterable[Event]) -> None:
         """Show every event as it comes; a frame is drawn when it is due, and only on a terminal."""
-        if not self.console.is_terminal:
-            for event in events:
-                self.add(event)
-            return
-        finished, due = None, 0.0
+        try:
+            if self.console.is_terminal:
+                self._play_live(events)
+            else:
+                for event in events:
+                    self.add(event)
+        finally:  # also where the repeated runs are interrupted
+            if self.view.finished is not None:
+                self._print_result(self.view.finished, self.view.repeated)
+
+    def _play_live(self, events: Iterable[Event]) -> None:
+        due = 0.0
         with Live(console=self.console, auto_refresh=False, transient=True) as live:
             for event in events:
-                if isinstance(event, Finished):
-                    finished = event
-                    continue
                 self.add(event)
-                if time.monotonic() >= due:
+                if time.monotonic() >= due or isinstance(event, Finished | Repeated):
                     live.update(self.render(), refresh=True)
                     due = time.monotonic() + 1 / FRAMES_PER_SECOND
-        if finished is not None:
-            self.add(finished)
 
     def add(self, event: Event) -> None:
         """Take in one event."""
         self.view.add(event)
         if isinstance(event, Started):
             self._print_head(event)
-        elif isinstance(event, Finished):
-            self._print_result(event)
 
     def render(self) -> Group:
         """The live picture: the page's own frame."""
@@ -122,12 +122,13 @@ class Terminal:
             table.add_row(self._head(info, lane["meters"]), self._tail(lane, lines))
             table.add_row("", "")
         clock = f"race time {frame['clock'] / 1000:6.2f} s; each lane is timed as if it had the device to itself"
-        return Group(table, Text(clock, style="dim"))
+        again = self.view.repeated.note if self.view.repeated else ""
+        return Group(table, Text(f"{clock}; repeated: {again}" if again else clock, style="dim"))
 
     def _head(self, info: Frame, meters: Frame) -> Text:
         """A lane's name and meters."""
         head = Text(f"{info['title'][:HEAD_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
-        head.append(f"{times_words(meters['speedup'], 'x'):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
+        head.append(f"{times_words(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
         head.append(f"{meters['tau']:5.2f} tokens/step  {meters['accepted']}/{meters['drafted']}", style="dim")
         return head
 
@@ -159,16 +160,19 @@ class Terminal:
         prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{drafting}"
         self.console.print(Text(f"{prompt}; {model}", style="dim"))
 
-    def _print_result(self, event: Finished) -> None:
+    def _print_result(self, event: Finished, repeated: Repeated | None) -> None:
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        runs = "" if repeated is None else f"\nruns: {repeated.runs}"
         for name in COLUMNS:
-            table.add_column(name, justify="left" if name in ("lane", "badge") else "right")
+            left = name in ("lane", "badge")
+            head = name + runs * (name == "speedup")
+            table.add_column(head, justify="left" if left else "right", no_wrap=name == "speedup")
         dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
-        for lane in event.lanes:
+        for lane in (with_medians(each, repeated) for each in event.lanes):
             _, words = final_badge(lane, event.stopped, dtype)
             table.add_row(
                 lane.lane,
-                times_words(lane.speedup, "x"),
+                times_words(lane.speedup) + range_words(lane.lane, repeated),
                 f"{lane.tokens_per_s:.0f}",
                 f"{lane.tau:.2f}",
                 f"{lane.drafted_per_step:.1f}",
@@ -181,7 +185,9 @@ class Terminal:
             self.console.print(Text(event.lanes[0].text))
         self.console.print()
         self.console.print(table)
-        if event.pace is not None:
+        if repeated is not None:
+            self.console.print(Text(repeated.note, style="bold" if repeated.disturbed else "dim"))
+        elif event.pace is not None:
             self.console.print(Text(event.pace.note, style="bold" if event.pace.disturbed else "dim"))
         if event.stopped:
             words = CUT if event.cut else "The race was stopped before every lane had ended."
@@ -202,7 +208,7 @@ def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
         Terminal(console()).play(watched())
         return seen
     seen += events
-    started, finished = seen[0], seen[-1]
-    assert isinstance(started, Started) and isinstance(finished, Finished)
-    print_json(report(started, finished))
+    started = seen[0]
+    assert isinstance(started, Started)
+    print_json(report(started, *ending(seen)))
     return seen

@@ -1,8 +1,8 @@
-"""The events of a race: Started, then Steps in race time, then Finished."""
+"""The events of a race: Started, Steps in race time, Finished, and Repeated after each quiet run of the same race."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,4 +165,36 @@ class Finished:
     cut: bool = False
 
 
-Event = Started | Step | Finished
+@dataclass(frozen=True)
+class LaneSpread:
+    """A lane's speedup over several runs: median, minimum and maximum; `tokens_per_s` is a median, too."""
+
+    lane: str
+    speedup: float
+    low: float
+    high: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The figures of a race that was run several times; a later one replaces an earlier one.
+
+    `runs` is how many runs the figures rest on, the first included: the undisturbed ones, or all if none was
+    undisturbed. `disturbed`: too few were undisturbed, so the figures do not count. `note` sums it up.
+    """
+
+    runs: int
+    lanes: tuple[LaneSpread, ...]
+    disturbed: bool
+    note: str
+
+
+Event = Started | Step | Finished | Repeated
+
+
+def ending(events: Sequence[Event]) -> tuple[Finished, Repeated | None]:
+    """The Finished of a whole race, and the last Repeated if there is one."""
+    last = events[-1]
+    finished = next(event for event in reversed(events) if isinstance(event, Finished))
+    return finished, last if isinstance(last, Repeated) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,6 +13,9 @@ from specrace.core.events import Difference, Step
 LOOP_PERIOD = 48
 LOOP_TURNS = 3
 LOOP_TOKENS = 36
+# A step over a tree is never cheaper than one over a single row, so a larger speedup in tokens per step is a fault of
+# the measurement; a tenth is left for noise.
+MAX_PER_TAU = 1.1
 # Logits closer than this can swap by rounding in 16 bits.
 NEAR_TIE_GAP = 0.25
 
@@ -79,13 +82,26 @@ class LaneMetrics:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-def times_words(speedup: float, sign: str = "×") -> str:
-    """A speedup with one decimal, half up, as the page's `times` in format.js.
+def too_fast(lanes: Mapping[str, LaneMetrics], first: Mapping[str, LaneMetrics] | None = None) -> bool:
+    """Whether a lane is faster than its tokens per step allow, those of the `first` run if given.
 
-    >>> times_words(2.35)
-    '2.4×'
+    A lane with fewer tokens than vanilla may be: later tokens cost more.
     """
-    return f"{math.floor(10 * speedup + 0.5) / 10:.1f}{sign}"
+    shown, vanilla = first or lanes, lanes["vanilla"]
+    return any(
+        own.speedup(vanilla) > MAX_PER_TAU * shown[name].tau
+        for name, own in lanes.items()
+        if shown[name].tokens >= shown["vanilla"].tokens
+    )
+
+
+def times_words(speedup: float) -> str:
+    """A speedup with one decimal, halves rounded up as on the page.
+
+    >>> times_words(2.45)
+    '2.5×'
+    """
+    return f"{math.floor(10 * speedup + 0.5) / 10:.1f}×"
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:

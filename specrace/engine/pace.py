@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from statistics import fmean, median
 from typing import Any, Protocol
 
 from specrace.core.clock import own_ms, waited_ms
 from specrace.core.events import Pace, Timing
+from specrace.core.metrics import LaneMetrics, too_fast
 from specrace.core.tree import TokenTree
 
 # Lane time between two probes, in probes: probing takes a ninth of the race's wall time.
@@ -44,6 +46,7 @@ MAX_RANGE = 2.5
 # The share of a lane's forward time beyond LONG_STEP times the median forward with as many rows: at most 0.01 on the
 # drifting machine, 0.05 to 0.5 on the contended one.
 LONG_STEP, MAX_LONG_SHARE = 3.0, 0.05
+TOO_FAST = "a lane came out faster than its tokens per step allow"
 
 
 class PaceTarget(Protocol):
@@ -85,6 +88,7 @@ class PaceKeeper:
 
         It is busy if probes wait for a processor, or vary much.
         """
+        self.threads = self._target.threads
         self._target.use_threads(self.threads)
         if self.threads > 1:
             walls, owns = zip(*self._trials(), strict=True)
@@ -92,7 +96,9 @@ class PaceKeeper:
                 self._choose()
 
     def start(self) -> None:
-        """Measure the reference. Call right before the first step, on a warm machine."""
+        """Measure the reference. Call right before the first step of each run, on a warm machine."""
+        self.threads_changed, self.slowdown, self.reference_ms = False, 1.0, 0.0
+        self._probes, self._steps = [], {}
         self.refresh()
         self.reference_ms = median(self._probes)
         self._waited_before = waited_ms()
@@ -126,8 +132,8 @@ class PaceKeeper:
         """Let the target use all threads again."""
         self._target.use_threads(self._target.threads)
 
-    def summary(self) -> Pace:
-        """How steady the machine was, and whether the figures count."""
+    def summary(self, lanes: Mapping[str, LaneMetrics] | None = None) -> Pace:
+        """How steady the machine was, and whether the figures count, those of the `lanes` by name if given."""
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
         reasons = (
@@ -135,12 +141,10 @@ class PaceKeeper:
             (high > MAX_RANGE * low, f"its speed changed by a factor of {high / low:.1f}"),
             (self.threads_changed, "other programs took its processors, and it went on with fewer threads"),
             (long_step_share(self._steps) > MAX_LONG_SHARE, "single steps were held up"),
+            (lanes is not None and too_fast(lanes), TOO_FAST),
         )
         why = next((words for holds, words in reasons if holds), "")
-        note = f"Clocks are corrected for the machine's pace, {low:.2f} to {high:.2f} times that of the start."
-        if why:
-            note = f"The machine was disturbed during this race ({why}): these figures do not count."
-        return Pace(
+        found = Pace(
             probes=len(self._probes),
             probe_ms=self.reference_ms,
             low=low,
@@ -148,9 +152,10 @@ class PaceKeeper:
             jumps=jumps,
             waited_ms=waited_ms() - self._waited_before,
             threads=self.threads,
-            disturbed=bool(why),
-            note=note,
+            disturbed=False,
+            note=f"Clocks are corrected for the machine's pace, {low:.2f} to {high:.2f} times that of the start.",
         )
+        return disturb(found, why) if why else found
 
     def _probe(self) -> float:
         """Run the probe once, update the slowdown, and return the probe's wall time."""
@@ -179,6 +184,12 @@ class PaceKeeper:
     def _mean_ms(self, threads: int) -> float:
         self._target.use_threads(threads)
         return fmean(wall_ms for wall_ms, _ in self._trials())
+
+
+def disturb(pace: Pace, why: str) -> Pace:
+    """The same, with figures that do not count; `why` is the reason."""
+    note = f"The machine was disturbed during this race ({why}): these figures do not count."
+    return replace(pace, disturbed=True, note=note)
 
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:

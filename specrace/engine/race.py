@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from specrace.core.cost_curve import CostCurve, assumed_curve, row_counts
-from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step
+from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Repeated, Started, Step
 from specrace.core.metrics import LaneMetrics, compare, loop_tokens
 from specrace.core.rejection import NOTE, Coins
 from specrace.core.sampling_params import SamplingParams
@@ -19,6 +19,7 @@ from specrace.drafters import Drafter, Material
 from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
+from specrace.engine.repeats import Run, summarise
 from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
@@ -85,40 +86,134 @@ def race(
     about: Mapping[str, Any] | None = None,
     curve: CostCurve | None = None,
     stop: Callable[[], bool] = lambda: False,
+    again: Callable[[Repeated], bool] = lambda _: False,
 ) -> Iterator[Event]:
     """Started, the lanes' Steps in race time, Finished. `stop` is called before every step.
 
     Drafters draft from the prompt, the output and the `sources`. Where the spec has no `num_draft`, the machine's cost
-    `curve` sets it. Raises InputError before the first event if the prompt does not fit the model or a lane lacks its
-    sources.
+    `curve` sets it. While `again`, given the figures so far, is true, all lanes run once more: without Steps, but with
+    a Repeated at the end. Raises InputError before the first event if the prompt does not fit the model or a lane lacks
+    its sources.
     """
     prompt = tuple(prompt)
-    device = target.device_type
     near = None if curve is None else curve.near(len(prompt))
-    plans = plan_lanes(spec, device, near)
+    plans = plan_lanes(spec, target.device_type, near)
     target.check_length(len(prompt), spec.max_new_tokens, max(plan.num_draft for plan in plans.values()))
     pace = PaceKeeper.on(target, target.prefill(prompt), prompt[-1])
     try:
-        pace.choose_threads()
-        prefix = target.prefill(prompt)  # a second time, warm: its time is reported
-        warm_up(target, prefix, prompt, spec, near)
-        material = make_material(target, prompt, spec, near or assumed_curve(device), sources)
-        for name, plan in plans.items():
-            if plan.method.needs_draft_model:
-                warm_up_draft_model(make_lane(target, name, prefix, material, spec, near))
-        lanes = [make_lane(target, name, prefix, material, spec, near, pace) for name in spec.lanes]
+        setup = prepare(target, prompt, spec, sources, near, pace)
+        untouched = setup.with_own_automata()
+        lanes = setup.make_lanes(spec.lanes)
         described = target.describe() | {"settings": spec.as_json(), "cost_curve": curve and curve.as_json()}
-        infos = tuple(lane_info(lane, plans[lane.name], material) for lane in lanes)
-        yield Started(infos, len(prompt), prefix.ms, described | dict(about or {}))
-        metrics = {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
-        pace.start()
-        for step in in_race_time(lanes, stop, pace.probe_if_due):
-            metrics[step.lane].add(step)
-            yield step
+        infos = tuple(lane_info(lane, plans[lane.name], setup.material) for lane in lanes)
+        yield Started(infos, len(prompt), setup.prefix.ms, described | dict(about or {}))
+        metrics = start_metrics(lanes)
+        yield from run(lanes, metrics, pace, stop)
     finally:
         pace.release()
     results = tuple(lane_result(target, lane, lanes[0], metrics, spec.sampling_params()) for lane in lanes)
-    yield Finished(results, any(not lane.end for lane in lanes), pace.summary())
+    stopped, steady = any(not lane.end for lane in lanes), pace.summary(metrics)
+    outputs = {lane.name: lane.tokens for lane in lanes}
+    del lanes  # with their KV
+    yield Finished(results, stopped, steady)
+    if not stopped:
+        yield from repeat(untouched, Run(metrics, steady.disturbed), outputs, stop, again)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the runs of a race share."""
+
+    target: RaceTarget
+    spec: RaceSpec
+    prefix: Prefix
+    material: Material
+    curve: CostCurve | None
+    pace: PaceKeeper
+
+    def make_lanes(self, names: Iterable[str]) -> list[Lane]:
+        """New lanes in this order."""
+        shared = (self.prefix, self.material, self.spec, self.curve, self.pace)
+        return [make_lane(self.target, name, *shared) for name in names]
+
+    def with_own_automata(self) -> Setup:
+        """The same, except that automata of past outputs that are built from now on are not shared with this one."""
+        return replace(self, material=replace(self.material, past=PastOutputs.of(self.material.past).copy()))
+
+
+def prepare(
+    target: RaceTarget,
+    prompt: Sequence[int],
+    spec: RaceSpec,
+    sources: Sources,
+    curve: CostCurve | None,
+    pace: PaceKeeper,
+) -> Setup:
+    """Choose the number of threads, read the prompt, and warm up everything that lanes will use."""
+    pace.choose_threads()
+    prefix = target.prefill(prompt)  # a second time, warm: its time is reported
+    warm_up(target, prefix, prompt, spec, curve)
+    material = make_material(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
+    for name, plan in plan_lanes(spec, target.device_type, curve).items():
+        if plan.method.needs_draft_model:
+            warm_up_draft_model(make_lane(target, name, prefix, material, spec, curve))
+    return Setup(target, spec, prefix, material, curve, pace)
+
+
+def start_metrics(lanes: Iterable[Lane]) -> dict[str, LaneMetrics]:
+    """The lanes' totals before the first step: the building of their tables."""
+    return {lane.name: LaneMetrics(draft_ms=lane.at_ms) for lane in lanes}
+
+
+def run(
+    lanes: Sequence[Lane], metrics: Mapping[str, LaneMetrics], pace: PaceKeeper, stop: Callable[[], bool]
+) -> Iterator[Step]:
+    """The steps of one run in race time, which are added to `metrics`."""
+    pace.start()
+    for step in in_race_time(lanes, stop, pace.probe_if_due):
+        metrics[step.lane].add(step)
+        yield step
+
+
+def repeat(
+    setup: Setup,
+    first: Run,
+    outputs: Mapping[str, list[int]],
+    stop: Callable[[], bool],
+    again: Callable[[Repeated], bool],
+) -> Iterator[Repeated]:
+    """Run all lanes while `again` asks for it, and yield the figures of all runs after each.
+
+    Another lane is the first in each run: at equal clocks it steps first, and what lanes share it builds. A run that is
+    stopped does not count and is the last. `outputs` are those of the first run, by lane.
+    """
+    runs, names = [first], list(first.lanes)
+    while again(summarise(runs)):
+        turn = len(runs) % len(names)
+        found = run_quietly(setup.with_own_automata(), [*names[turn:], *names[:turn]], outputs, stop)
+        if found is None:
+            return
+        runs.append(found)
+        yield summarise(runs)
+
+
+def run_quietly(
+    setup: Setup, names: Sequence[str], outputs: Mapping[str, list[int]], stop: Callable[[], bool]
+) -> Run | None:
+    """One run of these lanes, without Steps; None if it was stopped."""
+    pace = setup.pace
+    try:
+        pace.choose_threads()
+        lanes = setup.make_lanes(names)
+        metrics = start_metrics(lanes)
+        for _ in run(lanes, metrics, pace, stop):
+            pass
+    finally:
+        pace.release()
+    if not all(lane.end for lane in lanes):
+        return None
+    other_text = any(lane.tokens != outputs[lane.name] for lane in lanes)
+    return Run(metrics, pace.summary(metrics).disturbed, other_text)
 
 
 def needs_draft_model(spec: RaceSpec) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step
+from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.core.files import check_destination, explained, write_whole
 
 FORMAT = 1
@@ -18,13 +18,15 @@ FORMAT = 1
 MAX_NUMBER = 2**53
 MAX_TEXT = 100_000
 MAX_DEPTH = 32
-_KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished}
+_KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished, "repeated": Repeated}
 _T = TypeVar("_T")
 
 
 def save(events: Iterable[Event], path: Path) -> None:
-    """Write `events` to `path` atomically. Raises InputError if it cannot be written."""
-    lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in events]
+    """Write `events` to `path` atomically, of several Repeated the last. Raises InputError if it cannot be written."""
+    found = list(events)
+    kept = [event for event in found if event is found[-1] or not isinstance(event, Repeated)]
+    lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in kept]
     check_destination(path)
     with explained(path):
         # File names and arguments that are not UTF-8 hold lone surrogates.
@@ -35,7 +37,7 @@ def save(events: Iterable[Event], path: Path) -> None:
 def parse(text: str, name: str) -> list[Event]:
     """The events of the recording called `name`: Started, Steps, and Finished unless the recording is cut off.
 
-    Raises InputError with the number of the first line that is not an event.
+    Repeated may follow. Raises InputError with the number of the first line that is not an event.
     """
     events = list(_parse(text, name))
     if not events or not isinstance(events[0], Started) or not any(isinstance(each, Step) for each in events):

@@ -62,6 +62,12 @@ class PastOutputs:
             others.automaton(n)
         return others
 
+    def copy(self) -> PastOutputs:
+        """The same outputs and automata; an automaton built for one is not there for the other."""
+        found = PastOutputs(most=self.most)
+        found._answers, found._automata = list(self._answers), dict(self._automata)
+        return found
+
     def automaton(self, n: int) -> SuffixAutomaton:
         """The automaton that counts substrings of up to `n` tokens, an END after each output. Read only."""
         if n not in self._automata:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step
+from specrace.core.events import Event, Started, Step, ending
 from specrace.views.audit import open_recording, read_recording
+from specrace.views.frames import with_medians
 from specrace.views.reel import reel_json
 
 MAX_NAME = 80
@@ -51,9 +52,9 @@ def open_recorded(name: str, content: bytes) -> bytes:
 
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:
     """The facts on a race's card, all from the recording."""
-    started, finished = events[0], events[-1]
-    assert isinstance(started, Started) and isinstance(finished, Finished), "it was checked"
-    fastest = max(finished.lanes, key=lambda lane: lane.speedup)
+    started, (finished, repeated) = events[0], ending(events)
+    assert isinstance(started, Started), "it was checked"
+    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     title = next(info.title for info in started.lanes if info.lane == fastest.lane)
     return {
         **{name: started.about.get(name) for name in CARD_FACTS},

@@ -11,9 +11,10 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event
+from specrace.core.events import Event, Repeated
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
+from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, fetch_line, settings, uploads
 from specrace.ui.file_reader import FileReader
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 EXAMPLES_SHOWN = 4
 STATUS_PERIOD_S = 0.5
+# A race is repeated off stage while it is shown, until its speedups hold.
+REPEAT_S, REPEAT_RUNS = 20.0, 12
 # What the page's scripts do for Gradio's hooks; see main.js.
 DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
@@ -119,7 +122,7 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
 
 def page_style() -> str:
     """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
-    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css")))
+    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css", "show.css")))
     return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
 
 
@@ -229,7 +232,9 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
             # On the stage, where a race was expected: it does not run on the server's documents instead.
             job = worker.refuse(session, error)
         else:
-            job = worker.submit(session, _racing(asked, benches, models, session, upload))
+            enough = Until(REPEAT_S, REPEAT_RUNS)
+            racing = _racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
+            job = worker.submit(session, racing)
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
@@ -257,13 +262,14 @@ def _racing(
     models: Models,
     session: str,
     upload: uploads.Upload | None = None,
+    again: Callable[[Repeated], bool] = lambda _: False,
 ) -> Run:
     def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
         own = yield from benches.open(session, bench, upload)
         if asked.model:
             yield f"Loading {asked.model} …"
         own = models.bench(own, asked.model, asked.dtype)
-        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop)
+        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop, again=again)
 
     return run
 

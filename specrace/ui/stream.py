@@ -1,6 +1,6 @@
-"""Sends a race's events to its page as frames, at a steady rate whatever the model's speed.
+"""Sends a race to its page as the parts of its reel, in batches at a steady rate whatever the model's speed.
 
-Frames are server-sent events on a route of their own. As values of a Gradio component they would cost server and
+Messages are server-sent events on a route of their own. As values of a Gradio component they would cost server and
 browser about ten times as much, at the expense of a race on the same machine.
 """
 
@@ -10,8 +10,9 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from math import inf
 from typing import Any
 
 from starlette.requests import Request
@@ -20,21 +21,20 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step
-from specrace.engine.recording import to_json
+from specrace.core.events import Finished, Started
 from specrace.ui.file_reader import FileReader
 from specrace.ui.guard import RECORDING
 from specrace.ui.worker import CLOSING, Job, Worker
-from specrace.views.frames import Frame, RaceView, report
+from specrace.views.frames import report
 
 PERIOD_S = 1 / 18
-TREE_PERIOD_S = 0.25
+# A race that is over by then is sent whole: its page then knows from the first picture how long the race is.
+HELD_S = 1.0
 LEFT_PERIOD_S = 0.25
-MAX_LANE_NAME = 40
 
 
 class Watching(StreamingResponse):
-    """A job's frames as server-sent events. However the connection ends, the race ends with it."""
+    """A job's messages as server-sent events. However the connection ends, the race ends with it."""
 
     def __init__(self, worker: Worker, job: Job) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -48,36 +48,22 @@ class Watching(StreamingResponse):
         finally:
             self._job.leave()
 
-    async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str | bytes]:
-        async with aclosing(frames(worker, job)) as stream:
-            async for frame in stream:
-                yield f"data: {frame_json(frame)}\n\n"
-        if job.reel:
-            yield b"data: " + job.reel + b"\n\n"
+    async def _events(self, worker: Worker, job: Job) -> AsyncGenerator[str]:
+        async with aclosing(messages(worker, job)) as stream:
+            async for message in stream:
+                yield f"data: {message}\n\n"
         yield "event: end\ndata:\n\n"
 
 
 def watch_route(worker: Worker) -> Route:
-    """GET streams the race of a key; POST names the lane whose steps the page wants whole."""
+    """GET streams the race of a key."""
 
     async def watch(request: Request) -> Response:
         job = worker.claim(request.path_params["key"])
         return Response(status_code=404) if job is None else Watching(worker, job)
 
-    async def follow(request: Request) -> Response:
-        """The body is the lane's name; empty for none."""
-        job, lane = worker.find(request.path_params["key"]), b""
-        async for part in request.stream():
-            lane = (lane + part)[:MAX_LANE_NAME]
-        if job is not None:
-            job.followed = lane.decode(errors="replace")
-        return Response(status_code=404 if job is None else 204)
-
-    async def serve(request: Request) -> Response:
-        return await (follow if request.method == "POST" else watch)(request)
-
     # Under Gradio's own prefix, which proxies pass on.
-    return Route("/gradio_api/race/{key}", serve, methods=["GET", "POST"])
+    return Route("/gradio_api/race/{key}", watch)
 
 
 def recording_route(helper: FileReader) -> Route:
@@ -99,42 +85,46 @@ def recording_route(helper: FileReader) -> Route:
     return Route(RECORDING, post, methods=["POST"])
 
 
-def frame_json(frame: Frame) -> str:
-    """A frame on the wire."""
-    return json.dumps(frame, separators=(",", ":"))
+async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
+    """A job as JSON messages, from its wait in line to its end. Leaving early stops the race.
 
-
-async def frames(worker: Worker, job: Job) -> AsyncGenerator[Frame]:
-    """The frames of a job, from its wait in line to its end. Leaving early stops the race.
-
-    Of a race that could not be run the last frame says why.
+    {"race", "kind", "message", "phase"} with kind "note" says why there is no race (yet); {"race", "kind", "parts"} has
+    parts of the reel: kind "head", "steps" or "end". Of a race that could not be run the last message says why.
     """
-    view, message, seen = RaceView(job.number), "", 0
-    due = tree_due = time.monotonic()
+    said, held_until = "", inf
+    due = time.monotonic()
     try:
         while True:
             done = job.done
-            while seen < len(job.events):
-                view.add(job.events[seen])
-                seen += 1
-            frame = view.frame(time.monotonic())
-            if frame is None and view.started is None and not done and (news := waiting_for(worker, job)) != message:
-                message = news
-                frame = note(job, "waiting", message)
-            if frame is not None:
-                if job.followed and time.monotonic() >= tree_due and (step := latest_step(job.events, job.followed)):
-                    frame["step"], tree_due = to_json(step), time.monotonic() + TREE_PERIOD_S
-                yield frame
+            if held_until == inf and job.parts:
+                held_until = time.monotonic() + HELD_S
+            for message in take_messages(job, held=not done and time.monotonic() < held_until):
+                yield message
+            if held_until == inf and not done and (news := waiting_for(worker, job)) != said:
+                said = news
+                yield note(job, "waiting", said)
             if done or worker.closing:
                 break
             due = max(due + PERIOD_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
         if worker.closing:
             yield note(job, "failed", CLOSING)
-        elif job.error or view.finished is None:
+        elif job.error or not job.finished:
             yield note(job, "failed" if job.error else "stopped", job.error or "Stopped.")
     finally:
         job.leave()
+
+
+def take_messages(job: Job, *, held: bool) -> Iterator[str]:
+    """The parts that have come since, neighbours of a kind in one message; steps stay where they are `held`."""
+    while job.parts:
+        kind = job.parts[0][0]
+        if kind == "step" and held and not job.finished:
+            return
+        found = []
+        while job.parts and job.parts[0][0] == kind:
+            found.append(job.parts.popleft()[1])
+        yield f'{{"race":{job.number},"kind":"{kind}","parts":[{",".join(found)}]}}'
 
 
 async def outcome(job: Job) -> dict[str, Any]:
@@ -151,11 +141,6 @@ async def outcome(job: Job) -> dict[str, Any]:
         job.leave()
 
 
-def latest_step(events: Sequence[Event], lane: str) -> Step | None:
-    """The last step of a lane, if it has one."""
-    return next((event for event in reversed(events) if isinstance(event, Step) and event.lane == lane), None)
-
-
 def waiting_for(worker: Worker, job: Job) -> str:
     """Why a race has not started yet."""
     if not worker.settled:
@@ -166,6 +151,6 @@ def waiting_for(worker: Worker, job: Job) -> str:
     return job.message or "Reading the documents and the question …"
 
 
-def note(job: Job, phase: str, message: str) -> Frame:
-    """A frame with a message only."""
-    return {"race": job.number, "kind": "note", "phase": phase, "message": message}
+def note(job: Job, phase: str, message: str) -> str:
+    """A message in words only."""
+    return json.dumps({"race": job.number, "kind": "note", "phase": phase, "message": message})

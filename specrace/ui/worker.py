@@ -7,16 +7,17 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started
+from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.ui.fetcher import Fetcher
 from specrace.ui.file_reader import OUR_FAULT, FileReader
-from specrace.views.reel import reel_json
+from specrace.views.reel import ReelParts, part_json
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -32,6 +33,9 @@ OTHER_WORK = "The server also read other visitors' files during this race."
 FETCHED = "The server also fetched a model during this race."
 CLOSING = "The server is shutting down."
 
+# Kinds of parts of a reel.
+PARTS: dict[type, str] = {Started: "head", Step: "step", Finished: "end", Repeated: "again"}
+
 Load = Callable[[Callable[[str], None]], "Workbench"]
 # Yields a race's events; before them, while it prepares, a message at each point where others may go first.
 Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
@@ -40,9 +44,10 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """A race in line or under way. Its worker appends to `events`; at the end `reel` is the whole race as JSON.
+    """A race in line or under way. Its worker appends to `events`.
 
-    Its `key` is what claims it. `followed` is the lane whose latest steps are shown whole.
+    A page's race has `parts` too: those of its reel, each with its kind ("head", "step", "end", "again") and as JSON,
+    until they are taken. `finished`: the race is over, though it may be repeated. Its `key` is what claims it.
     """
 
     def __init__(self, number: int, session: str, run: Run, *, for_page: bool = True) -> None:
@@ -50,12 +55,12 @@ class Job:
         self.number = number
         self.session = session
         self.events: list[Event] = []
-        self.reel = b""
+        self.parts: deque[tuple[str, str]] = deque()
         self.error = ""
         self.message = ""
-        self.followed = ""
+        self.finished = False
         self.claim_until = inf
-        self._for_page = for_page
+        self._reel = ReelParts(number) if for_page else None
         self._run = run
         self._coming: Iterator[Event | str] | None = None
         self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
@@ -82,8 +87,8 @@ class Job:
         self._stop.set()
 
     def leave(self) -> None:
-        """Nobody watches any longer: stop, and make no reel."""
-        self._for_page = False
+        """Nobody watches any longer: stop, and make no more parts."""
+        self._reel = None
         self.stop()
 
     def wait(self, timeout: float) -> bool:
@@ -103,7 +108,7 @@ class Job:
         began = time.monotonic()
         until = began + self._left_s
         try:
-            self._coming = self._coming or self._run(bench, lambda: self.stopped or time.monotonic() > until)
+            self._coming = self._coming or self._run(bench, lambda: self._ends(until, others_wait))
             for item in self._coming:
                 if not isinstance(item, str):
                     self._take(item, other_work)
@@ -116,7 +121,6 @@ class Job:
                 if time.monotonic() > began + TURN_S and others_wait():
                     self._left_s = until - time.monotonic()
                     return
-            self._make_reel()
         except InputError as error:
             self.error = str(error)
         except Exception:  # a race that breaks must not take the worker, and every later race, with it
@@ -124,17 +128,22 @@ class Job:
             self.error = OUR_FAULT
         self._done.set()
 
+    def _ends(self, until: float, others_wait: Callable[[], bool]) -> bool:
+        """Whether it should end now. One that is only repeated gives way to others."""
+        return self.stopped or time.monotonic() > until or (self.finished and others_wait())
+
     def _take(self, event: Event, other_work: Callable[[float], str]) -> None:
         if isinstance(event, Started):
             self._raced_from = time.monotonic()
+        elif isinstance(event, Repeated):
+            event = replace(event, note=" ".join([event.note, *filter(None, [other_work(self._raced_from)])]))
         elif isinstance(event, Finished) and event.pace is not None and (work := other_work(self._raced_from)):
             event = replace(event, pace=replace(event.pace, note=f"{event.pace.note} {work}"))
         self.events.append(event)
-
-    def _make_reel(self) -> None:
-        """On the worker's thread, so that no other race runs meanwhile."""
-        if self._for_page and self.events and isinstance(self.events[-1], Finished):
-            self.reel = reel_json(self.events, self.number).encode()
+        # Between two steps, on the worker's thread: nowhere else would it be off every lane's clock.
+        if (reel := self._reel) is not None:
+            self.parts.append((PARTS[type(event)], part_json(reel.add(event))))
+        self.finished |= isinstance(event, Finished)
 
 
 class Worker:
@@ -232,6 +241,11 @@ class Worker:
         """Stop the races of a session; those that wait leave the line at once."""
         with self._change:
             self._drop(lambda job: job.session == session)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no race waits."""
+        return not self._line
 
     def ahead(self, job: Job) -> int:
         """How many races come before this one."""

@@ -16,17 +16,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
-from specrace.core.metrics import LaneMetrics, compare, loop_tokens
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
+from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, too_fast
 from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
 from specrace.core.rejection import NOTE
 from specrace.core.settings import MATCH, VERIFIERS
+from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
 
 MAX_NODES = 1025
 MAX_TOKEN = 2**31 - 1
 MAX_NAME = 200
 MAX_PASSAGES = 64
+MAX_RUNS = 10_000
 # A plot's axis cannot be divided below the first, nor does a race last longer than a day.
 LEAST_MS, MOST_MS = 1e-9, 86_400_000.0
 TOLERANCE = 1e-6
@@ -164,6 +166,7 @@ def _pieces(step: Step) -> Iterator[tuple[int, str]]:
 def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
     """The events, to which Finished is added where the last is missing. Raises ValueError unless they are a race."""
     started, *steps = events
+    repeated = steps.pop() if isinstance(steps[-1], Repeated) else None
     finished = steps.pop() if isinstance(steps[-1], Finished) else None
     require(isinstance(started, Started), "it does not begin with 'started'")
     assert isinstance(started, Started)
@@ -179,18 +182,24 @@ def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
         before = step.at_ms
     stopped = any(not lane.end for lane in lanes.values())
     expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
+    metrics = {name: lane.metrics for name, lane in lanes.items()}
     if finished is None:
+        require(repeated is None, "it was repeated before its end")
         return [*events, Finished(tuple(result for result, _ in expected), stopped=True, cut=True)]
     assert isinstance(finished, Finished)
     require(finished.cut or finished.stopped == stopped, "it was stopped, or was not, against what it says")
-    check_pace(finished)
+    check_pace(finished.pace)
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
     results: list[LaneResult] = []
     for result, (own, place) in zip(finished.lanes, expected, strict=True):
         check_result(result, own, None if finished.cut else place)
         # Older versions found fewer loops.
         results.append(replace(result, loop_tokens=own.loop_tokens))
-    return [*events[:-1], replace(finished, lanes=tuple(results))]
+    finished = replace(finished, lanes=tuple(results), pace=bounded(finished.pace, metrics))
+    if isinstance(repeated, Repeated):
+        require(not stopped, "it was stopped, and yet repeated")
+        check_repeated(repeated, metrics, finished.pace)
+    return [started, *steps, finished, *([repeated] if repeated else [])]
 
 
 def require(condition: bool, words: str) -> None:
@@ -253,10 +262,33 @@ def check_step(step: Step, index: int, before: float) -> None:
         require(small and len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
 
 
-def check_pace(finished: Finished) -> None:
+def check_pace(pace: Pace | None) -> None:
     """What is said of the machine's pace is numbers from 0 on."""
-    numbers = [value for value in asdict(finished.pace).values() if not isinstance(value, str)] if finished.pace else []
+    numbers = [value for value in asdict(pace).values() if not isinstance(value, str)] if pace else []
     require(all(number >= 0 for number in numbers), "its pace is no number")
+
+
+def bounded(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | None:
+    """The pace, disturbed if a lane is faster than its tokens per step allow."""
+    return disturb(pace, TOO_FAST) if pace is not None and not pace.disturbed and too_fast(lanes) else pace
+
+
+def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: Pace | None) -> None:
+    """Ranges that can be: around the medians, and around the first run if that was undisturbed, and not too fast."""
+    require([each.lane for each in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
+    require(1 <= repeated.runs <= MAX_RUNS, f"it was not run 1 to {MAX_RUNS} times")
+    require(len(repeated.note) <= MAX_NAME, "its repeated runs have too long a note")
+    first_counts = pace is not None and not pace.disturbed and not repeated.disturbed
+    for spread in repeated.lanes:
+        where, own = f"{spread.lane[:40]}'s repeated runs", lanes[spread.lane]
+        speedup = own.speedup(lanes["vanilla"])
+        require(0 <= spread.low <= spread.speedup <= spread.high < math.inf, f"{where} have an impossible range")
+        require(0 <= spread.tokens_per_s < math.inf, f"{where} have an impossible rate")
+        inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
+        require(inside or not first_counts, f"{where} leave out the first")
+        possible = own.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * own.tau + TOLERANCE
+        require(possible or repeated.disturbed, f"{where} are faster than its tokens per step allow")
+    require(repeated.lanes[0].low == repeated.lanes[0].high == 1, "vanilla is not as fast as itself")
 
 
 def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:

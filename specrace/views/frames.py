@@ -1,23 +1,21 @@
 """What a page or a terminal shows of a race: events in, small JSON frames out.
 
-A frame is a keyframe (`kind` "key": everything) or a delta (`kind` "delta": the lanes that moved). A lane's text is a
-list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is the target's own tokens, "accepted"
-accepted draft tokens, with the places in the passages, `[passage, start, end]` in characters, that they were drafted
-from. `base` counts the lane's tokens before the frame's first run: a reader with another count has lost a frame, and
-waits for the next keyframe. `sources` counts the lane's tokens by origin: the target's own, drafted from no known
-place, from the output, from the rest of the prompt, and from each passage.
+A lane's text is a list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is the target's own
+tokens, "accepted" accepted draft tokens, with the places in the passages, `[passage, start, end]` in characters, that
+they were drafted from. `sources` counts the lane's tokens by origin: the target's own, drafted from no known place,
+from the output, from the rest of the prompt, and from each passage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Started, Step
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Started, Step
 from specrace.core.metrics import (
     LOOP_PERIOD,
     LOOP_TURNS,
@@ -34,7 +32,6 @@ OWN, ACCEPTED = "own", "accepted"
 CUT = "The recording is cut off here; the figures are those of the steps that it has."
 # What a keyframe repeats of a race's description.
 ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
-KEYFRAME_S = 1.0
 # What a pane has room for.
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
@@ -50,19 +47,17 @@ Origins = Sequence[Span | None]
 
 @dataclass
 class _LaneView:
-    """One lane so far. `sent` runs with `sent_tokens` tokens were in a frame; `shown` is its state in the last one."""
+    """One lane so far. `sent` runs were in a lane's frame already."""
 
     info: LaneInfo
     metrics: LaneMetrics
     tokens: list[int] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     sent: int = 0
-    sent_tokens: int = 0
     agreed: int = 0
     sources: list[int] = field(default_factory=list)
     draft: Frame | None = None
     end: str = ""
-    shown: Frame = field(default_factory=dict)
     result: LaneResult | None = None
 
     def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
@@ -86,11 +81,11 @@ class _LaneView:
         else:
             self.runs.append([kind, "".join(texts), count, *([spans] if spans else [])])
 
-    def fresh(self) -> tuple[int, list[Run]]:
-        """The number of tokens sent so far, and the runs that were not, which count as sent from now on."""
-        base, runs = self.sent_tokens, self.runs[self.sent :]
-        self.sent, self.sent_tokens = len(self.runs), len(self.tokens)
-        return base, runs
+    def fresh(self) -> list[Run]:
+        """The runs that were not sent, which count as sent from now on."""
+        runs = self.runs[self.sent :]
+        self.sent = len(self.runs)
+        return runs
 
 
 class RaceView:
@@ -99,71 +94,54 @@ class RaceView:
     >>> view = RaceView()
     >>> for event in events:  # doctest: +SKIP
     ...     view.add(event)
-    ...     send(view.frame(time.monotonic()))
+    ...     show(view.keyframe())
     """
 
     def __init__(self, race: int = 0) -> None:
         self.race = race
-        self.seq = -1
         self.phase = "waiting"
         self.clock_ms = 0.0
         self.started: Started | None = None
         self.finished: Finished | None = None
+        self.repeated: Repeated | None = None
         self._lanes: dict[str, _LaneView] = {}
         self._origins: Origins = ()
-        self._next_keyframe = 0.0
-        self._key_is_due = False
 
     def add(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Started):
-            self.started, self.phase, self._key_is_due = event, "running", True
+            self.started, self.phase = event, "running"
             self._lanes = {info.lane: _LaneView(info, LaneMetrics(draft_ms=info.build_ms)) for info in event.lanes}
             self._origins = read_origins(event.about)
         elif isinstance(event, Step):
             self.clock_ms = max(self.clock_ms, event.at_ms)
             self._lanes[event.lane].add(event, find_spans(event, self._origins), count_sources(event, self._origins))
+        elif isinstance(event, Repeated):
+            self.repeated = event
         else:
-            self.finished, self.phase, self._key_is_due = event, "stopped" if event.stopped else "finished", True
+            self.finished, self.phase = event, "stopped" if event.stopped else "finished"
             for result in event.lanes:
                 self._lanes[result.lane].result = result
 
-    def frame(self, now: float) -> Frame | None:
-        """What has changed since the last frame, None if nothing has. `now` (seconds) paces the keyframes."""
-        # A step of vanilla moves every lane's speedup and badge.
-        states = [self._state(lane) for lane in self._all()]
-        moved = [number for number, lane in enumerate(self._all()) if states[number] != lane.shown]
-        if self._key_is_due or (moved and now >= self._next_keyframe):
-            self._next_keyframe = now + KEYFRAME_S
-            return self.keyframe()
-        return self._frame("delta", [self.lane_frame(number, states[number]) for number in moved]) if moved else None
-
     def keyframe(self) -> Frame:
-        """Everything: what a reader that has lost a frame needs."""
-        self._key_is_due = False
-        lanes = [self.lane_frame(number) | {"base": 0, "runs": lane.runs} for number, lane in enumerate(self._all())]
-        frame = self._frame("key", lanes)
+        """The whole race so far."""
+        frame: Frame = {"race": self.race, "phase": self.phase, "clock": round(self.clock_ms, 1)}
+        frame["lanes"] = [self.lane_frame(number) | {"runs": lane.runs} for number, lane in enumerate(self._all())]
         frame["head"] = describe_race(self.started) if self.started else None
         if self.started and self.finished:
-            frame["headline"] = headline(self.started, self.finished)
+            frame["headline"] = headline(self.started, self.finished, self.repeated)
             frame["results"] = [self._row(lane) for lane in self._all()]
             frame["pace"] = describe_pace(self.finished)
+            frame["repeated"] = describe_repeated(self.repeated)
         return frame
 
     def _all(self) -> list[_LaneView]:
         return list(self._lanes.values())
 
-    def _frame(self, kind: str, lanes: list[Frame]) -> Frame:
-        self.seq += 1
-        clock = round(self.clock_ms, 1)
-        return {"race": self.race, "seq": self.seq, "kind": kind, "phase": self.phase, "clock": clock, "lanes": lanes}
-
-    def lane_frame(self, number: int, state: Frame | None = None) -> Frame:
-        """A frame's part about one lane: its new text since the last frame, and its state."""
+    def lane_frame(self, number: int) -> Frame:
+        """A lane's state, and its text since the last frame of it."""
         lane = self._all()[number]
-        base, runs = lane.fresh()
-        lane.shown = state or self._state(lane)
-        return {"lane": number, "base": base, "runs": runs, **lane.shown}
+        return {"lane": number, "runs": lane.fresh(), **self._state(lane)}
 
     def _state(self, lane: _LaneView) -> Frame:
         return {
@@ -197,8 +175,9 @@ class RaceView:
 
     def _row(self, lane: _LaneView) -> Frame:
         """A line of the results table."""
-        result, metrics = lane.result, lane.metrics
-        assert result is not None, "the race is finished"
+        metrics = lane.metrics
+        assert lane.result is not None, "the race is finished"
+        result = with_medians(lane.result, self.repeated)
         return {
             "lane": lane.info.lane,
             "title": lane.info.title,
@@ -215,7 +194,8 @@ class RaceView:
 
 
 def _figures(found: LaneMetrics | LaneResult, speedup: float) -> Frame:
-    rounded = {"speedup": round(speedup, 3), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
+    # Six decimals, so that rounded once more it is the headline's figure.
+    rounded = {"speedup": round(speedup, 6), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
     return {**rounded, "tokens": found.tokens, "steps": found.steps, "ms": round(found.decode_ms, 1)}
 
 
@@ -286,19 +266,40 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
     return "differs", difference_words(difference, dtype)
 
 
-def headline(started: Started, finished: Finished) -> str:
+def find_spread(lane: str, repeated: Repeated | None) -> LaneSpread | None:
+    """A lane's figures over several runs; None if the race was run once."""
+    return None if repeated is None else next(spread for spread in repeated.lanes if spread.lane == lane)
+
+
+def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
+    """The result with the median speedup and tokens per second of several runs, if there were."""
+    spread = find_spread(result.lane, repeated)
+    return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
+
+
+def range_words(lane: str, repeated: Repeated | None, over: str = "") -> str:
+    """The words " (2.2 to 2.6)", `over` before the bracket; "" if the race was run once."""
+    spread = find_spread(lane, repeated)
+    return f" ({times_words(spread.low)[:-1]} to {times_words(spread.high)[:-1]}{over})" if spread else ""
+
+
+def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
     """The race in a sentence or two: the fastest lane, and whether the texts are equal."""
     if finished.stopped:
         return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
     titles = {info.lane: info.title for info in started.lanes}
-    fastest = max(finished.lanes, key=lambda lane: lane.speedup)
+    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     by = f", with {fastest.tau:.1f} tokens per model call" if fastest.tau > 1 else ""
-    won = f"{titles[fastest.lane]} is fastest: {times_words(fastest.speedup)} vanilla{by}."
-    if fastest.lane == "vanilla":
+    over = "" if repeated is None else f" over {repeated.runs} runs"
+    times = times_words(fastest.speedup)
+    won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated, over)}{by}."
+    if fastest.lane == "vanilla" or times == times_words(1):
         won = "No lane was faster than vanilla."
-    if finished.pace is not None and finished.pace.disturbed:
+    if repeated is not None and repeated.disturbed:
+        won = repeated.note
+    elif repeated is None and finished.pace is not None and finished.pace.disturbed:
         won = f"{finished.pace.note} Race again."
     words = f"{won} {_comparison(finished, titles)}"
     looping = any(lane.loop_tokens for lane in finished.lanes)
@@ -349,6 +350,14 @@ def describe_pace(finished: Finished) -> Frame | None:
     return None if pace is None else {"disturbed": pace.disturbed, "note": pace.note}
 
 
+def describe_repeated(repeated: Repeated | None) -> Frame | None:
+    """The figures over several runs, the lanes' as [median, minimum, maximum]; None if the race was run once."""
+    if repeated is None:
+        return None
+    lanes = [[round(value, 6) for value in (each.speedup, each.low, each.high)] for each in repeated.lanes]
+    return {"runs": repeated.runs, "disturbed": repeated.disturbed, "note": repeated.note, "lanes": lanes}
+
+
 def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
     """The machine's recorded cost curve for this prompt; None where that is no curve."""
     try:
@@ -371,20 +380,28 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
     }
 
 
-def report(started: Started, finished: Finished) -> Frame:
-    """A finished race as one JSON object: its description, and every lane's figures."""
+def report(started: Started, finished: Finished, repeated: Repeated | None = None) -> Frame:
+    """A finished race as one JSON object: its description, and every lane's figures.
+
+    If it was `repeated`, speedup and tokens per second are medians; the other figures are the first run's.
+    """
     about = {name: value for name, value in started.about.items() if name != "origins"}
     infos = {info.lane: info for info in started.lanes}
     lanes = []
     for lane in finished.lanes:
         info = infos[lane.lane]
         options = dict(info.options) | {"num_draft": info.num_draft}
-        lanes.append(asdict(lane) | {"options": options, "draft_prefill_ms": info.prefill_ms})
+        spread = find_spread(lane.lane, repeated)
+        bounds = {"speedup_low": spread and spread.low, "speedup_high": spread and spread.high}
+        figures = asdict(with_medians(lane, repeated)) | bounds
+        lanes.append(figures | {"options": options, "draft_prefill_ms": info.prefill_ms})
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,
         "prefill_ms": started.prefill_ms,
         "stopped": finished.stopped,
         "pace": finished.pace and asdict(finished.pace),
+        "runs": repeated.runs if repeated else 1,
+        "repeated": repeated and {"disturbed": repeated.disturbed, "note": repeated.note},
         "lanes": lanes,
     }

@@ -1,17 +1,18 @@
-"""A finished race as a page replays it.
+"""A race as a page shows it: the reel, and its parts while the race still runs.
 
 A reel is one JSON object:
 
     race        the race's number on its page
     phase       "finished" or "stopped"
-    head        the whole race as a keyframe describes it (`frames.describe_race`)
-    steps       in race time, each {"event", "frame"}: the Step as JSON, and the lane's delta frame after it without
-                what the event has (text, draft, counts, end), and without what is as in the lane's frame before;
-                `spans`: the places in the passages that the accepted tokens were drafted from
+    head        the whole race as `frames.describe_race` describes it
+    steps       in race time, each {"event", "frame"}: the Step as JSON, and the lane's frame after it without what the
+                event has (text, draft, counts, end), and without what is as in the lane's frame before; `spans`: the
+                places in the passages that the accepted tokens were drafted from
     headline    the race in a sentence or two
     results     the lines of the results table
     pace        whether the machine was disturbed, and what that means for the figures; null where that is not known
-    started, finished   the race's first and last event as JSON
+    repeated    the figures over several runs (`frames.describe_repeated`); null where there was one
+    started, finished, again    the events Started, Finished and, if the race was repeated, Repeated as JSON
 
 The events in it are those of the recording, so the page can save the file by itself.
 """
@@ -22,37 +23,61 @@ import json
 from collections.abc import Sequence
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, Started, Step
+from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.engine.recording import to_json
-from specrace.views.frames import Frame, RaceView
+from specrace.views.frames import Frame, RaceView, describe_race
 
-KEPT = ("race", "phase", "head", "headline", "results", "pace")
 METERS = ("speedup", "tokens_per_s", "tau", "ms")
+END = ("phase", "headline", "results", "pace", "repeated")
+
+
+class ReelParts:
+    """Turns a race's events, one by one, into the parts of its reel."""
+
+    def __init__(self, race: int = 0) -> None:
+        self._view = RaceView(race)
+        self._places: dict[str, int] = {}
+        self._shown: dict[str, Frame] = {}
+
+    def add(self, event: Event) -> Frame:
+        """What the event adds: of a Step an element of `steps`, of the others fields of the reel."""
+        self._view.add(event)
+        if isinstance(event, Started):
+            self._places = {info.lane: number for number, info in enumerate(event.lanes)}
+            return {"head": describe_race(event), "started": to_json(event)}
+        if isinstance(event, Step):
+            frame = self._view.lane_frame(self._places[event.lane])
+            changes = _changes(frame, self._shown.get(event.lane, {}))
+            self._shown[event.lane] = frame
+            return {"event": to_json(event), "frame": changes}
+        last, name = self._view.keyframe(), "finished" if isinstance(event, Finished) else "again"
+        return {**{field: last[field] for field in END}, name: to_json(event)}
 
 
 def make_reel(events: Sequence[Event], race: int = 0) -> Frame:
-    """The reel of a whole race: Started, Steps in race time, Finished."""
-    started, finished = events[0], events[-1]
-    assert isinstance(started, Started) and isinstance(finished, Finished), "a race begins and ends"
-    view, steps = RaceView(race), []
-    places = {info.lane: number for number, info in enumerate(started.lanes)}
-    shown: dict[str, Frame] = {info.lane: {} for info in started.lanes}
+    """The reel of a whole race: Started, Steps in race time, Finished, perhaps Repeated."""
+    assert isinstance(events[0], Started) and isinstance(events[-1], Finished | Repeated), "a race begins and ends"
+    parts, steps = ReelParts(race), list[Frame]()
+    reel: Frame = {"race": race, "steps": steps}
     for event in events:
-        view.add(event)
+        part = parts.add(event)
         if isinstance(event, Step):
-            frame = view.lane_frame(places[event.lane])
-            steps.append({"event": to_json(event), "frame": _changes(frame, shown[event.lane])})
-            shown[event.lane] = frame
-    last = view.keyframe()
-    kept = {name: last[name] for name in KEPT}
-    return {**kept, "steps": steps, "started": to_json(started), "finished": to_json(finished)}
+            steps.append(part)
+        else:
+            reel |= part
+    return reel
 
 
 def reel_json(events: Sequence[Event], race: int = 0) -> str:
-    """The reel as compact JSON in ASCII. Raises InputError for numbers that JSON does not know (NaN, infinity)."""
+    """The reel as compact JSON. Raises InputError for numbers that JSON does not know (NaN, infinity)."""
+    return part_json({"kind": "reel", **make_reel(events, race)})
+
+
+def part_json(part: Frame) -> str:
+    """A reel or a part of one as compact JSON in ASCII. Raises InputError for numbers that JSON does not know."""
     try:
         # In ASCII, for a text may hold half a character, which UTF-8 refuses.
-        return json.dumps({"kind": "reel", **make_reel(events, race)}, allow_nan=False, separators=(",", ":"))
+        return json.dumps(part, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InputError("The race has a figure that is not a finite number, so it cannot be replayed.") from error
 

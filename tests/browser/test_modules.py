@@ -29,7 +29,7 @@ pytestmark = pytest.mark.browser
 HOME = "http://specrace.test/"
 CASES = Path(__file__).parent / "modules"
 # These only put the others together; the tests of the whole page are theirs.
-WHOLE = {"main.js", "stage.js", "tools.js"}
+WHOLE = {"main.js", "stage.js", "tools.js", "tour.js"}
 SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
 
 
@@ -102,7 +102,7 @@ def test_the_scripts_add_one_global_name(page: Page) -> None:
         }""",
         [f"/{(STATIC / 'main.js').relative_to(ROOT)}", html, reel_json(read_recording(SIX_LANES))],
     )
-    page.wait_for_selector(".inspector[data-live=false]", state="attached")
+    page.wait_for_selector(".inspector[data-step]", state="attached")
     for key in ["t", "e", "d", "p", "1", "ArrowLeft", " ", "Escape"]:
         page.keyboard.press(key)
     added = page.evaluate("Object.getOwnPropertyNames(window).filter((name) => !names.includes(name))")

@@ -76,7 +76,7 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
         # No replay follows by itself, so that the test may start it.
         page.emulate_media(reduced_motion="reduce")
     reel = wait_for_reel(page, number)
-    assert stage(page)["phase"] == "finished" and stage(page)["lost"] == "0"
+    assert stage(page)["phase"] == "finished"
     expect(page.locator(".pane[data-done]")).to_have_count(4)
     said = texts(page)
     assert len(said[0]) > 40 and set(said) == {said[0]}

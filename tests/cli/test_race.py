@@ -46,6 +46,20 @@ def test_replay_in_race_time_prints_the_table(run, recorded) -> None:
     assert "identical" in done.stdout and "trie" in done.stdout
 
 
+def test_a_race_is_repeated_and_saved_with_its_range(main_here, tmp_path: Path) -> None:
+    file = tmp_path / "race.jsonl"
+    settings = ("--lanes", "trie", "--max-new-tokens", "16", "--repeat", "3", "--save", file, "--json")
+    done = main_here("race", "Why does bread rise?", *settings)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert 1 <= result["runs"] <= 3 and result["repeated"]["note"]
+    for lane in result["lanes"]:
+        assert lane["speedup_low"] <= lane["speedup"] <= lane["speedup_high"]
+    kinds = [json.loads(line)["type"] for line in file.read_text().splitlines()]
+    assert kinds[-2:] == ["finished", "repeated"] and kinds.count("repeated") == 1
+    assert json.loads(main_here("replay", file, "--json").stdout) == result
+
+
 def test_documents_of_ones_own_and_sampling(main_here, tmp_path: Path) -> None:
     hostile = "# \x1b[31mRed <img src=x>\n\nThe zebrafinch sings at dawn to <|end|> mark ${alert(1)} its nest.\n"
     (tmp_path / "zebra finch.md").write_text(hostile)
@@ -87,11 +101,14 @@ BAD = [
     (("Why?", "--option", "trie.n=1"), "trie.n"),
     (("Why?", "--option", "trie.m=1"), "'m'"),
     (("Why?", "--passages", "13"), "13"),
+    (("Why?", "--repeat", "0"), "whole number from 1 to 50 or auto"),
+    (("Why?", "--repeat", "51"), "whole number from 1 to 50 or auto"),
+    (("Why?", "--repeat", "often"), "often"),
     (("Why?", "--save", "{empty}/no/race.jsonl"), "no folder"),
     (("Why? " * 600,), "characters"),
 ]
 # One that argparse refuses, one of the model's name, one of a folder.
-IN_PROCESSES = [BAD[5], BAD[8], BAD[17]]
+IN_PROCESSES = [BAD[5], BAD[8], BAD[20]]
 
 
 def judge(done: subprocess.CompletedProcess[str], words: str) -> None:

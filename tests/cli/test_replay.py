@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specrace.cli.terminal import CleanConsole, Terminal
+from specrace.core.events import Event
 from specrace.core.metrics import times_words
 from specrace.drafters import METHODS
 from specrace.ui import page
@@ -71,6 +72,44 @@ def test_no_text_of_a_recording_steers_the_terminal(main_here, tmp_path: Path, r
     assert json.loads(done.stdout)["lanes"][1]["lane"] == f"bi{ESCAPES}"
 
 
+def repeated(rows: Rows, note: str) -> Rows:
+    """The same race, repeated at the speedups of the first run."""
+    lanes = [
+        {"lane": lane["lane"], "tokens_per_s": lane["tokens_per_s"]}
+        | dict.fromkeys(("speedup", "low", "high"), lane["speedup"])
+        for lane in rows[-1]["lanes"]
+    ]
+    return [*rows, {"type": "repeated", "runs": 5, "lanes": lanes, "disturbed": False, "note": note}]
+
+
+def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> None:
+    file = write(tmp_path / "again.jsonl", repeated(full_of_escapes(rows), f"Medians of 5 runs. {ESCAPES}"))
+    done = main_here("replay", file, "--speed", "1000")
+    assert done.returncode == 0, done.stderr
+    speedup = times_words(rows[-1]["lanes"][1]["speedup"])
+    assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]})" in done.stdout and "runs: 5" in done.stdout
+    assert "Medians of 5 runs." in done.stdout and not set("\x1b\x07\x9b\u202e") & set(done.stdout)
+    found = json.loads(main_here("replay", file, "--json").stdout)
+    assert found["runs"] == 5 and found["lanes"][1]["speedup_low"] == found["lanes"][1]["speedup"]
+
+
+def test_the_live_picture_says_how_often_the_race_was_run(tmp_path: Path, rows: Rows) -> None:
+    shown, out = terminal()
+    shown.play(read_recording(write(tmp_path / "again.jsonl", repeated(rows, "Medians of 5 runs."))))
+    assert "repeated: Medians of 5 runs." in out.getvalue() and "runs: 5" in out.getvalue()
+
+
+def test_the_result_is_shown_where_the_repeated_runs_are_interrupted() -> None:
+    def events() -> Iterator[Event]:
+        yield from read_recording(RECORDING)
+        raise KeyboardInterrupt
+
+    shown, out = terminal()
+    with pytest.raises(KeyboardInterrupt):
+        shown.play(events())
+    assert out.getvalue().count("identical") >= 5, "the table has every lane's badge"
+
+
 def terminal() -> tuple[Terminal, io.StringIO]:
     """A terminal of 110 by 40 that shows no colours, and what was printed on it."""
     out = io.StringIO()
@@ -98,7 +137,7 @@ def test_the_live_picture_is_the_page_s_frame() -> None:
     for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
         meters = lane["meters"]
         assert info["title"] in picture
-        assert f"{times_words(meters['speedup'], 'x'):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
+        assert f"{times_words(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
         assert f"{meters['accepted']}/{meters['drafted']}" in picture
         assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
 

@@ -161,4 +161,3 @@ def test_a_speedup_has_one_decimal_rounded_half_up() -> None:
     assert [times_words(value) for value in (0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95)] == [
         "0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×",
     ]  # fmt: skip
-    assert times_words(2.35, "x") == "2.4x"

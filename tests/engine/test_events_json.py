@@ -19,6 +19,8 @@ from specrace.core.events import (
     Finished,
     LaneInfo,
     LaneResult,
+    LaneSpread,
+    Repeated,
     Started,
     Step,
     Timing,
@@ -45,6 +47,8 @@ RESULTS = st.builds(
     LaneResult, TEXT, COUNT, COUNT, MS, MS, MS, MS, MS, MS, st.none() | st.booleans(), st.none() | DIFFERENCES,
     TEXT, COUNT, TEXT,
 )  # fmt: skip
+SPREADS = st.builds(LaneSpread, TEXT, MS, MS, MS, MS)
+REPEATED = st.builds(Repeated, COUNT, st.lists(SPREADS, max_size=3).map(tuple), st.booleans(), TEXT)
 FINISHED = st.builds(Finished, st.lists(RESULTS, max_size=3).map(tuple), st.booleans())
 
 
@@ -65,7 +69,7 @@ def steps(draw: st.DrawFn) -> Step:
     return Step(draw(TEXT), draw(COUNT), draw(MS), tree, verdict, emitted, timing, end, texts, pieces)
 
 
-@given(STARTED | FINISHED | steps())
+@given(STARTED | FINISHED | REPEATED | steps())
 def test_an_event_comes_back_equal_through_json(event: Event) -> None:
     assert from_json(json.loads(json.dumps(to_json(event)))) == event
 
@@ -91,7 +95,8 @@ def _rows() -> dict[str, dict[str, Any]]:
         "trie", 2, 1, 2.0, 1.0, 1.0, 3.0, 9.0, 1.0, False, Difference(0, ("a", "b"), 0.1), "length", 0, "text"
     )
     started = Started((LaneInfo("trie", "Trie", 4),), 3, 1.0, {"question": "?"})
-    events: tuple[Event, ...] = (started, step, Finished((lane,)))
+    repeated = Repeated(3, (LaneSpread("trie", 1.2, 1.1, 1.3, 90.0),), False, "Medians of 3 runs.")
+    events: tuple[Event, ...] = (started, step, Finished((lane,)), repeated)
     return {row["type"]: row for row in (json.loads(json.dumps(to_json(event))) for event in events)}
 
 
@@ -100,7 +105,7 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(leaf for key, inner in items for leaf in _leaves(inner, (*path, key)))]
 
 
-@pytest.mark.parametrize("kind", ["started", "step", "finished"])
+@pytest.mark.parametrize("kind", ["started", "step", "finished", "repeated"])
 def test_a_missing_field_is_refused_unless_it_has_a_default(kind: str) -> None:
     row = _rows()[kind]
     defaults = {"about", "end", "texts", "pieces", "checks", "note", "stopped", "pace", "cut"}
@@ -110,7 +115,7 @@ def test_a_missing_field_is_refused_unless_it_has_a_default(kind: str) -> None:
 
 
 @pytest.mark.parametrize("junk", [None, [], {}, "x", 5, True, float("inf"), float("nan"), [[1]], {"a": 1}, -7])
-@pytest.mark.parametrize("kind", ["started", "step", "finished"])
+@pytest.mark.parametrize("kind", ["started", "step", "finished", "repeated"])
 def test_junk_anywhere_raises_nothing_but_value_error(kind: str, junk: Any) -> None:
     row = _rows()[kind]
     for path in _leaves(row)[1:]:

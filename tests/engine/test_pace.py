@@ -11,7 +11,7 @@ import pytest
 
 from specrace.core import clock
 from specrace.core.clock import waited_ms
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
@@ -285,6 +285,63 @@ def test_a_quiet_machine_is_called_steady(machine: Machine) -> None:
     assert steady.probe_ms == pytest.approx(1)
 
 
+def test_a_lane_that_its_tokens_per_step_do_not_allow_disturbs_the_race(machine: Machine) -> None:
+    """Forwards over one row take three times as long in a lane as in the probe, so nothing else sees it."""
+
+    class Uneven(WorkingSession):
+        def score(self, tree: TokenTree) -> Scores:
+            machine.work(2.0 * (self.params is not None and len(tree) == 1))
+            return super().score(tree)
+
+    target = WorkingTarget(machine)
+    target.session = lambda prefix, *given: Uneven(prefix.tokens, target, given[1] if len(given) > 1 else None)  # type: ignore
+    _, finished = run_race(machine, ("trie",), target, max_new_tokens=200)
+    trie, pace_then = finished.lanes[1], finished.pace
+    assert trie.speedup > 1.1 * trie.tau
+    assert pace_then is not None and pace_then.disturbed and "faster than its tokens per step allow" in pace_then.note
+
+
+# Repeated runs.
+
+
+def repeated_race(machine: Machine, between: Callable[[int], object], runs: int = 5) -> list[Repeated]:
+    """The figures of a race that is run so often; `between` gets the number of runs so far before each further one."""
+
+    def again(_: Repeated) -> bool:
+        between(done := len(found) + 1)
+        return done < runs
+
+    found: list[Repeated] = []
+    for event in race(WorkingTarget(machine), PROMPT, RaceSpec(("trie",), max_new_tokens=200), again=again):
+        found += [event] if isinstance(event, Repeated) else []
+    return found
+
+
+def test_each_run_has_a_reference_of_its_own(machine: Machine) -> None:
+    """A machine that is slower between runs is as steady as before within each."""
+    last = repeated_race(machine, lambda done: setattr(machine, "slow", lambda _: 4.0**done))[-1]
+    assert (last.runs, last.disturbed) == (5, False)
+    assert last.lanes[1].low == pytest.approx(last.lanes[1].high, rel=0.02)
+
+
+def test_a_program_that_jumps_in_some_runs_takes_them_out_of_the_count(machine: Machine) -> None:
+    jumps = iter(range(10**9))
+
+    def busy_in_two(done: int) -> None:
+        machine.slow = (lambda _: 8.0 if next(jumps) % 7 == 0 else 1.0) if done in (2, 4) else (lambda _: 1.0)
+
+    last = repeated_race(machine, busy_in_two)[-1]
+    assert (last.runs, last.disturbed) == (3, False)
+    assert last.lanes[1].low == pytest.approx(last.lanes[1].high, rel=0.02)
+
+
+def test_a_program_that_jumps_in_most_runs_is_said(machine: Machine) -> None:
+    jumps = iter(range(10**9))
+    machine.slow = lambda _: 8.0 if next(jumps) % 7 == 0 else 1.0
+    last = repeated_race(machine, lambda _: None)[-1]
+    assert last.disturbed and last.note.startswith("The machine was busy in 5 of 5 runs")
+
+
 # Threads.
 
 
@@ -310,6 +367,21 @@ def test_a_program_that_comes_in_mid_race_costs_threads_and_the_figures(machine:
     )
     assert finished.pace is not None and finished.pace.threads == 1 and finished.pace.disturbed
     assert len(steps) > 200 and machine.now < 5, "one thread goes on at its own pace"
+
+
+def test_each_run_may_use_all_threads_again(machine: Machine) -> None:
+    target = WorkingTarget(machine, threads=2)
+    target.slow_threads = lambda now: 20.0 + 10 * (int(1000 * now) % 2)
+    used: list[int] = []
+
+    def again(_: Repeated) -> bool:
+        used.append(target.used)
+        target.slow_threads = lambda _: 0.6
+        return len(used) < 2
+
+    *_, last = race(target, PROMPT, RaceSpec(("trie",)), again=again)
+    assert isinstance(last, Repeated) and used == [2, 2], "between runs whoever comes may use all"
+    assert target.changes[-2:] == [2, 2], "chosen for the second run, and given back"
 
 
 def test_a_race_that_is_given_up_gives_its_threads_back(machine: Machine) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, Started
+from specrace.core.events import Event, Finished, LaneInfo, LaneSpread, Repeated, Started
 from specrace.drafters import METHODS
 from specrace.engine.recording import parse, save, to_json
 from tests.parts import function_lane, markov, material
@@ -36,6 +36,14 @@ def test_a_race_comes_back_equal(tmp_path: Path, events: list[Event]) -> None:
     assert reload(path) == events
     assert len(path.read_bytes().splitlines()) == len(events)
     assert [each.name for each in tmp_path.iterdir()] == ["race.jsonl"]
+
+
+def test_of_repeated_runs_the_last_figures_are_kept(tmp_path: Path, events: list[Event]) -> None:
+    path = tmp_path / "race.jsonl"
+    spread = LaneSpread("trie", 1.2, 1.1, 1.3, 90.0)
+    repeats = [Repeated(runs, (spread,), False, f"Medians of {runs} runs.") for runs in (2, 3, 4)]
+    save([*events, *repeats], path)
+    assert reload(path) == [*events, repeats[-1]]
 
 
 def test_lines_may_be_blank_or_end_as_windows_ends_them(tmp_path: Path, events: list[Event]) -> None:

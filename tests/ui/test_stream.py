@@ -14,12 +14,24 @@ import pytest
 from starlette.applications import Starlette
 
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Started, Step, Timing
+from specrace.core.events import (
+    Event,
+    Finished,
+    LaneInfo,
+    LaneResult,
+    LaneSpread,
+    Pace,
+    Repeated,
+    Started,
+    Step,
+    Timing,
+)
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
-from specrace.ui.stream import PERIOD_S, frames, outcome, waiting_for, watch_route
+from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
 from specrace.ui.worker import FETCHED, MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, Job, Run, Worker
+from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 
 BENCH = cast(Workbench, object())
@@ -67,41 +79,43 @@ def ready() -> Worker:
 async def collect(
     worker: Worker, job: Job, limit: int = 10**6, react: Callable[[dict[str, Any]], object] = id
 ) -> list[dict[str, Any]]:
-    """The job's frames; the page does `react` to each when it has it."""
+    """The job's messages; the page does `react` to each when it has it."""
     seen: list[dict[str, Any]] = []
-    stream = frames(worker, job)
-    async for frame in stream:
-        seen.append(frame)
-        react(frame)
+    stream = messages(worker, job)
+    async for message in stream:
+        seen.append(json.loads(message))
+        react(seen[-1])
         if len(seen) == limit:
             break
     await cast(Any, stream).aclose()
     return seen
 
 
-def test_a_race_ends_with_a_keyframe_that_has_the_results() -> None:
+def parts(seen: list[dict[str, Any]], kind: str) -> list[Any]:
+    return [part for message in seen if message["kind"] == kind for part in message["parts"]]
+
+
+def test_a_race_comes_in_parts_that_make_its_reel() -> None:
     worker = ready()
     job = worker.submit("a", short)
     seen = asyncio.run(collect(worker, job))
-    last, reel = seen[-1], json.loads(job.reel)
-    assert (last["kind"], last["phase"]) == ("key", "finished")
-    assert [row["tokens"] for row in last["results"]] == [1]
-    assert (reel["kind"], reel["race"]) == ("reel", job.number)
-    assert [row["tokens"] for row in reel["results"]] == [1]
+    assert [message["kind"] for message in seen if message["kind"] != "note"] == ["head", "step", "end"]
+    reel = {"race": job.number, "steps": parts(seen, "step"), **parts(seen, "head")[0], **parts(seen, "end")[0]}
+    assert reel == json.loads(json.dumps(make_reel(job.events, job.number)))
 
 
-def test_frames_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only sleep moves, seven steps a time; a page that once takes a second is not caught up with."""
     worker = Worker(lambda _report: BENCH)
     worker.bench = BENCH
     job = worker.submit("a", short)
-    job.events.append(begin())
-    now, times, numbers = 50.0, list[float](), itertools.count()
+    job.parts.append(("head", "{}"))
+    now, times = 50.0, list[float]()
 
     async def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
-        job.events.extend(one_step(next(numbers)) for _ in range(7))
+        job.parts.extend([("step", "{}")] * 7)
 
     def read(_: Any) -> None:
         nonlocal now
@@ -111,10 +125,11 @@ def test_frames_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest
     monkeypatch.setattr(streaming, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(streaming, "asyncio", SimpleNamespace(sleep=sleep))
     seen = asyncio.run(collect(worker, job, limit=20, react=read))
-    waits = [after - before for before, after in itertools.pairwise(times)]
-    assert waits == pytest.approx([*[PERIOD_S] * 9, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
-    deltas = [frame["lanes"][0]["runs"] for frame in seen if frame["kind"] == "delta"]
-    assert [sum(run[2] for run in runs) for runs in deltas] == [7] * len(deltas) and len(deltas) > 15
+    head, first, *rest = [later - before for before, later in itertools.pairwise([50.0, *times])]
+    assert (head, first) == (0.0, pytest.approx(HELD_S, abs=PERIOD_S)), "a race that is soon over is sent whole"
+    assert rest == pytest.approx([*[PERIOD_S] * 8, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
+    sizes = [len(message["parts"]) for message in seen[2:]]
+    assert sizes == [7] * len(sizes) and len(seen[1]["parts"]) > 7
 
 
 def test_leaving_early_stops_the_race() -> None:
@@ -153,7 +168,7 @@ def test_a_race_is_watched_by_whoever_has_its_key_and_once() -> None:
     *events, end, rest = body.decode().split("\n\n")
     assert (status, end, rest) == (200, "event: end\ndata:", "")
     kinds = [json.loads(event.removeprefix("data: "))["kind"] for event in events]
-    assert kinds[-2:] == ["key", "reel"]
+    assert kinds[-3:] == ["head", "step", "end"]
     assert asyncio.run(request(worker, job.key))[0] == 404
 
 
@@ -176,8 +191,8 @@ def test_a_race_that_nobody_watches_is_stopped(monkeypatch: pytest.MonkeyPatch) 
 def test_stop_still_brings_the_figures_so_far() -> None:
     worker = ready()
     job = worker.submit("a", endless)
-    seen = asyncio.run(collect(worker, job, react=lambda frame: frame["kind"] == "note" or worker.stop("a")))
-    assert seen[-1]["phase"] == "stopped" and seen[-1]["results"]
+    seen = asyncio.run(collect(worker, job, react=lambda message: message["kind"] == "note" or worker.stop("a")))
+    assert parts(seen, "end")[0]["phase"] == "stopped" and parts(seen, "end")[0]["results"]
 
 
 def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
@@ -186,7 +201,7 @@ def test_races_run_one_at_a_time_and_the_next_is_told_its_place() -> None:
     seen = asyncio.run(collect(worker, second, react=lambda _: first.stop()))
     assert first.done
     assert (seen[0]["phase"], seen[0]["message"]) == ("waiting", "You're next.")
-    assert seen[-1]["phase"] == "finished"
+    assert parts(seen, "end")[0]["phase"] == "finished"
 
 
 def test_a_session_s_new_race_stops_its_old_one() -> None:
@@ -204,7 +219,7 @@ def test_a_race_stopped_in_line_never_begins() -> None:
     first.stop()
     seen = asyncio.run(collect(worker, second))
     assert not second.events
-    assert [frame["phase"] for frame in seen][-1] == "stopped"
+    assert [message["phase"] for message in seen][-1] == "stopped"
 
 
 def test_races_of_one_page_take_one_place() -> None:
@@ -239,7 +254,7 @@ def test_an_api_client_has_a_few_places() -> None:
         worker.submit("api", short, for_page=False)
     other = worker.submit("b", short)
     worker.stop("api")
-    assert other.wait(LONG_S) and other.reel and not any(job.reel for job in jobs)
+    assert other.wait(LONG_S) and other.parts and not any(job.parts for job in jobs)
 
 
 def preparing(released: threading.Event) -> Run:
@@ -251,6 +266,26 @@ def preparing(released: threading.Event) -> Run:
         yield from short(bench, stop)
 
     return run
+
+
+def test_a_race_that_is_only_repeated_gives_way() -> None:
+    def repeating(_bench: Workbench, stop: Stop) -> Iterator[Event]:
+        yield from short(_bench, stop)
+        for runs in itertools.count(2):
+            if stop():
+                return
+            time.sleep(0.002)
+            yield Repeated(runs, (LaneSpread("vanilla", 1.0, 1.0, 1.0, 1.0),), False, "Medians.")
+
+    worker = ready()
+    first = worker.submit("a", repeating)
+    while len(first.events) < 5:
+        time.sleep(0.001)
+    assert first.finished and not first.done
+    assert worker.submit("b", short).wait(LONG_S) and first.done
+    kinds = [kind for kind, _ in first.parts]
+    assert kinds[:3] == ["head", "step", "end"] and set(kinds[3:]) == {"again"}
+    assert json.loads(first.parts[-1][1])["repeated"]["runs"] == len(kinds) - 2
 
 
 def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +331,7 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
 
     worker = ready()
     seen = asyncio.run(collect(worker, worker.submit("a", run)))
-    assert seen[-2]["results"] and seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
+    assert seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
 
 
 @pytest.mark.parametrize(("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {FETCHED}"), (False, "Steady.")])
@@ -338,7 +373,7 @@ def test_a_race_asked_for_while_loading_waits_with_a_message() -> None:
     worker.start()
     seen = asyncio.run(collect(worker, worker.submit("a", short), react=lambda _: loaded.set()))
     assert seen[0]["phase"] == "waiting" and "model" in seen[0]["message"]
-    assert seen[-1]["phase"] == "finished"
+    assert parts(seen, "end")[0]["phase"] == "finished"
 
 
 def test_a_model_that_cannot_be_loaded_is_told_to_everybody() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specrace.core.errors import MAX_MESSAGE, InputError
-from specrace.core.events import Finished, Started, Step
+from specrace.core.events import Finished, Pace, Repeated, Started, Step
 from specrace.engine.recording import to_json
 from specrace.views.audit import PAGE, TERMINAL, Limits, open_recording, read_recording
 
@@ -199,6 +199,106 @@ def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
     finished = open_recording(text_of(rows[:-1]).encode(), "cut.jsonl")[-1]
     assert isinstance(finished, Finished)
     assert [lane.lane for lane in finished.lanes if lane.identical is False] == ["trie"]
+
+
+PACE = {
+    "probes": 9, "probe_ms": 1.0, "low": 1.0, "high": 1.0, "jumps": 0.0, "waited_ms": 0.0, "threads": 2,
+    "disturbed": False, "note": "Steady.",
+}  # fmt: skip
+
+
+def repeat(rows: Rows, **changes: Any) -> None:
+    """Repeated runs around the recorded one, a tenth to either side, with these changes."""
+    rows[-1]["pace"] = PACE
+    lanes = [
+        {"lane": lane["lane"], "speedup": lane["speedup"], "tokens_per_s": lane["tokens_per_s"],
+         "low": 0.95 * lane["speedup"], "high": 1.05 * lane["speedup"]}
+        for lane in rows[-1]["lanes"]
+    ]  # fmt: skip
+    lanes[0] |= {"low": 1.0, "high": 1.0}
+    row = {"type": "repeated", "runs": 5, "lanes": lanes, "disturbed": False, "note": "Speedups are medians of 5 runs."}
+    rows.append(row | changes)
+
+
+def test_repeated_runs_come_with_the_race(rows: Rows) -> None:
+    repeat(rows)
+    *_, finished, repeated = open_recording(text_of(rows).encode(), "again.jsonl")
+    assert isinstance(finished, Finished) and isinstance(repeated, Repeated)
+    assert (repeated.runs, [each.lane for each in repeated.lanes]) == (5, [each.lane for each in finished.lanes])
+    assert json.loads(json.dumps(to_json(repeated))) == rows[-1]
+
+
+def too_fast(rows: Rows) -> None:
+    """The trie 1.2 times as fast as its tokens per step in a recording whose times were made up to say so."""
+    tau = rows[-2]["lanes"][3]["tau"]
+    rows[-1]["lanes"][3] |= {"high": 1.2 * tau}
+
+
+def narrow(rows: Rows) -> None:
+    speedup = rows[-1]["lanes"][3]["speedup"]
+    rows[-1]["lanes"][3] |= {"low": 1.02 * speedup, "speedup": 1.03 * speedup, "high": 1.04 * speedup}
+
+
+REPEATED_LIES: dict[str, Callable[[Rows], None]] = {
+    "none but it": lambda rows: rows.__delitem__(slice(0, -1)),
+    "before the end": lambda rows: rows.append(rows.pop(-2)),
+    "twice": lambda rows: rows.append(rows[-1]),
+    "without an end": lambda rows: rows.__delitem__(-2),
+    "in between": lambda rows: rows.insert(5, rows.pop()),
+    "other lanes": change("-1.lanes.3.lane", "fusion"),
+    "a lane less": lambda rows: rows[-1]["lanes"].pop(),
+    "no runs": change("-1.runs", 0),
+    "countless runs": change("-1.runs", 10**9),
+    "runs that are no number": change("-1.runs", "5"),
+    "a median below the range": change("-1.lanes.3.low", 10.0),
+    "a median above the range": change("-1.lanes.3.high", 0.1),
+    "a negative range": change("-1.lanes.3.low", -0.1),
+    "an endless range": change("-1.lanes.3.high", math.inf),
+    "no number": change("-1.lanes.3.speedup", math.nan),
+    "a negative rate": change("-1.lanes.3.tokens_per_s", -1.0),
+    "faster than tokens per step": too_fast,
+    "a range without the recorded run": narrow,
+    "vanilla faster than itself": change("-1.lanes.0.high", 1.2),
+    "a note without end": change("-1.note", "x" * 500),
+}
+
+
+@pytest.mark.parametrize("lie", REPEATED_LIES)
+def test_repeated_runs_that_cannot_be_are_refused_in_one_sentence(rows: Rows, lie: str) -> None:
+    repeat(rows)
+    REPEATED_LIES[lie](rows)
+    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
+        open_recording(text_of(rows).encode(), "odd.jsonl")
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("lie", [too_fast, narrow])
+def test_disturbed_runs_may_be_anything(rows: Rows, lie: Callable[[Rows], None]) -> None:
+    repeat(rows, disturbed=True, note="The machine was busy in 3 of 5 runs; measure again when it is quiet.")
+    lie(rows)
+    assert isinstance(open_recording(text_of(rows).encode(), "busy.jsonl")[-1], Repeated)
+
+
+def test_a_speedup_beyond_the_tokens_per_step_does_not_count(rows: Rows) -> None:
+    """The times have to be believed, but not what no machine can do."""
+    rows[-1]["pace"], late = PACE, 20.0
+    for row in rows[1:-1]:
+        if row["lane"] == "vanilla":
+            row["timing"]["target_ms"] += late
+    own = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
+    for number, row in enumerate(own, 1):
+        row["at_ms"] += number * late
+    rows[1:-1] = sorted(rows[1:-1], key=lambda row: row["at_ms"])
+    for lane in rows[-1]["lanes"]:
+        before = lane["decode_ms"]
+        lane["decode_ms"] += late * len(own) * (lane["lane"] == "vanilla")
+        lane["tokens_per_s"] *= before / lane["decode_ms"]
+    for lane in rows[-1]["lanes"]:
+        lane["speedup"] = lane["tokens_per_s"] / rows[-1]["lanes"][0]["tokens_per_s"]
+    finished = open_recording(text_of(rows).encode(), "odd.jsonl")[-1]
+    assert isinstance(finished, Finished) and isinstance(finished.pace, Pace)
+    assert max(lane.speedup / lane.tau for lane in finished.lanes) > 1.1
+    assert finished.pace.disturbed and "tokens per step" in finished.pace.note
 
 
 def test_an_older_count_of_looping_tokens_is_put_right(rows: Rows) -> None:

@@ -8,12 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specrace.core.events import Difference, Event, Finished, LaneInfo, LaneResult, Started, Step, Timing
+from specrace.core.events import (
+    Difference,
+    Finished,
+    LaneInfo,
+    LaneResult,
+    LaneSpread,
+    Pace,
+    Repeated,
+    Started,
+    Step,
+    Timing,
+)
 from specrace.core.metrics import times_words
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.views.frames import (
-    Frame,
     RaceView,
     count_sources,
     describe_curve,
@@ -27,36 +37,6 @@ from specrace.views.frames import (
 
 LANES = ("vanilla", "trigram", "trie")
 PASSAGES = [{"title": "t", "document": "d", "text": "0123456789", "score": 0.5} for _ in range(2)]
-
-
-class Reader:
-    """What the page's script does with frames, without a page."""
-
-    def __init__(self) -> None:
-        self.runs: dict[int, list[list[Any]]] = {}
-        self.rest: dict[int, Frame] = {}
-
-    def take(self, frame: Frame) -> None:
-        for lane in json.loads(json.dumps(frame))["lanes"]:
-            runs = self.runs.setdefault(lane["lane"], [])
-            have = sum(run[2] for run in runs)
-            if frame["kind"] == "key":
-                runs[:] = lane["runs"]
-            elif lane["base"] == have:
-                runs += lane["runs"]
-            self.rest[lane["lane"]] = {name: lane[name] for name in lane if name not in ("base", "runs")}
-
-    def state(self) -> Any:
-        """Runs with neighbouring own tokens joined, and what a frame says beside them."""
-        joined: dict[int, list[list[Any]]] = {}
-        for lane, runs in self.runs.items():
-            joined[lane] = []
-            for run in runs:
-                if run[0] == "own" and joined[lane] and joined[lane][-1][0] == "own":
-                    last = joined[lane].pop()
-                    run = ["own", last[1] + run[1], last[2] + run[2]]
-                joined[lane].append(run)
-        return joined, self.rest
 
 
 @st.composite
@@ -113,40 +93,29 @@ races = st.lists(st.sampled_from(LANES).flatmap(steps), min_size=1, max_size=25)
 
 
 @settings(max_examples=60, deadline=None)
-@given(races, st.lists(st.floats(0.01, 0.7), min_size=25, max_size=25), st.sets(st.integers(0, 24)))
-def test_deltas_add_up_to_a_keyframe(race: list[Step], pauses: list[float], quiet: set[int]) -> None:
-    view, reader, seen, now = RaceView(), Reader(), [started()], 0.0
-    view.add(seen[0])
-    for number, event in enumerate(race):
+@given(races)
+def test_the_runs_of_a_lane_s_frames_are_those_of_the_whole_race(race: list[Step]) -> None:
+    view, parts = RaceView(), [list[Any](), list[Any](), list[Any]()]
+    view.add(started())
+    for event in race:
         view.add(event)
-        seen.append(event)
-        now += pauses[number]
-        if number in quiet:
-            continue
-        frame = view.frame(now)
-        assert frame is not None
-        reader.take(frame)
-        assert reader.state() == whole(seen)
+        place = LANES.index(event.lane)
+        parts[place] += view.lane_frame(place)["runs"]
+    whole = RaceView()
+    for each in [started(), *race]:
+        whole.add(each)
+    assert [join(runs) for runs in parts] == [join(lane["runs"]) for lane in whole.keyframe()["lanes"]]
 
 
-@settings(max_examples=60, deadline=None)
-@given(races, st.sets(st.integers(0, 24)))
-def test_a_keyframe_heals_lost_frames(race: list[Step], lost: set[int]) -> None:
-    view, reader, seen, now = RaceView(), Reader(), [started()], 0.0
-    view.add(seen[0])
-    for number, event in enumerate(race):
-        view.add(event)
-        seen.append(event)
-        now += 0.3
-        frame = view.frame(now)
-        assert frame is not None
-        if number in lost:
-            continue
-        reader.take(frame)
-        if frame["kind"] == "key":
-            assert reader.state() == whole(seen)
-    reader.take(view.keyframe())
-    assert reader.state() == whole(seen)
+def join(runs: list[Any]) -> list[Any]:
+    """The runs, with neighbours of the target's own tokens as one."""
+    joined: list[Any] = []
+    for run in runs:
+        if run[0] == "own" and joined and joined[-1][0] == "own":
+            joined[-1] = ["own", joined[-1][1] + run[1], joined[-1][2] + run[2]]
+        else:
+            joined.append(run)
+    return joined
 
 
 @settings(max_examples=60, deadline=None)
@@ -163,45 +132,6 @@ def test_runs_carry_every_token_and_every_text_once(race: list[Step]) -> None:
         assert "".join(run[1] for run in runs) == "".join("".join(event.texts) for event in own)
         accepted = sum(min(event.verdict.accepted, len(event.emitted)) for event in own)
         assert sum(run[2] for run in runs if run[0] == "accepted") == accepted
-
-
-def whole(seen: list[Event]) -> Any:
-    """The state that a reader has after one keyframe of all events."""
-    view, reader = RaceView(), Reader()
-    for event in seen:
-        view.add(event)
-    reader.take(view.keyframe())
-    return reader.state()
-
-
-def test_frames_are_numbered_and_only_sent_when_something_moved() -> None:
-    view = RaceView(race=7)
-    assert view.frame(0.0) is None
-    view.add(started())
-    first = view.frame(0.0)
-    assert first is not None
-    assert (first["race"], first["seq"], first["kind"], first["phase"]) == (7, 0, "key", "running")
-    assert view.frame(0.1) is None
-    view.add(step((1, 2), 1))
-    delta = view.frame(0.2)
-    assert delta is not None and (delta["seq"], delta["kind"]) == (1, "delta")
-    assert [lane["lane"] for lane in delta["lanes"]] == [2]
-    assert "head" not in delta
-
-
-def test_a_keyframe_comes_every_second_and_at_the_end() -> None:
-    view = RaceView()
-    view.add(started())
-    kinds = []
-    for tick in range(25):
-        view.add(step((1,), 0))
-        frame = view.frame(tick / 10)
-        assert frame is not None
-        kinds.append(frame["kind"])
-    assert [tick for tick, kind in enumerate(kinds) if kind == "key"] == [0, 10, 20]
-    view.add(Finished(tuple(map(result, LANES))))
-    last = view.frame(2.45)
-    assert last is not None and last["kind"] == "key" and len(last["results"]) == 3
 
 
 def test_no_draft_and_nothing_accepted_look_different() -> None:
@@ -321,9 +251,52 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     assert headline(race, won) == (
         "Trie is fastest: 2.1× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
     )
+    level = Finished((result("vanilla"), result("trie", speedup=1.04)))
+    assert headline(race, level).startswith("No lane was faster than vanilla.")
     lost = Finished((result("vanilla"), result("trie", speedup=0.5, identical=False)))
     assert headline(race, lost) == "No lane was faster than vanilla. Trie differs from vanilla."
     assert headline(race, Finished(won.lanes, stopped=True)).startswith("Stopped")
+
+
+def repeated(trie: float, *, disturbed: bool = False) -> Repeated:
+    """Five runs in which the trie was slower than, or as fast as, in the first."""
+    note = "The machine was busy in 3 of 5 runs." if disturbed else "Speedups are medians of 5 runs."
+    lanes = LaneSpread("vanilla", 1.0, 1.0, 1.0, 500.0), LaneSpread("trie", trie, trie - 0.2, trie + 0.25, 900.0)
+    return Repeated(5, lanes, disturbed, note)
+
+
+def test_repeated_runs_replace_the_first_runs_speedup_everywhere() -> None:
+    pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 2, True, "The machine was disturbed.")
+    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=9.9)), pace=pace)
+    view = RaceView()
+    for event in (race, step((), 0, lane="vanilla"), step((1,), 1), finished, repeated(3.1), repeated(2.4)):
+        view.add(event)
+    frame = view.keyframe()
+    assert frame["headline"].startswith("Trie is fastest: 2.4× vanilla (2.2 to 2.7 over 5 runs), with 2.0 tokens per")
+    assert [(row["speedup"], row["tokens_per_s"]) for row in frame["results"]] == [(1.0, 500.0), (2.4, 900.0)]
+    assert frame["repeated"] == {
+        "runs": 5, "disturbed": False, "note": "Speedups are medians of 5 runs.",
+        "lanes": [[1.0, 1.0, 1.0], [2.4, 2.2, 2.65]],
+    }  # fmt: skip
+    lanes = report(race, finished, repeated(2.4))["lanes"]
+    assert [lanes[1][name] for name in ("speedup", "speedup_low", "speedup_high")] == pytest.approx([2.4, 2.2, 2.65])
+
+
+def test_repeated_runs_on_a_busy_machine_name_no_winner() -> None:
+    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
+    words = headline(race, finished, repeated(2.4, disturbed=True))
+    assert words == "The machine was busy in 3 of 5 runs. Every lane printed the same text."
+    assert "fastest: 2.1×" in headline(race, finished)
+
+
+def test_a_race_that_was_run_once_has_no_range() -> None:
+    race, finished = started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.1)))
+    view = RaceView()
+    view.add(race)
+    view.add(finished)
+    assert view.keyframe()["repeated"] is None
+    found = report(race, finished)
+    assert (found["runs"], found["repeated"], found["lanes"][1]["speedup_low"]) == (1, None, None)
 
 
 def test_the_results_and_the_headline_round_the_same_figure() -> None:

@@ -11,7 +11,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.engine.recording import from_json
 from specrace.views.frames import RaceView
-from specrace.views.reel import make_reel, reel_json
+from specrace.views.reel import ReelParts, make_reel, reel_json
 
 
 def step(lane: str, index: int, at_ms: float, accepted: int) -> Step:
@@ -49,12 +49,18 @@ def test_a_step_s_frame_has_what_its_event_has_not_and_nothing_twice() -> None:
         if not isinstance(event, Step):
             continue
         whole, frame = view.lane_frame(int(event.lane == "trie")), next(frames)
-        assert {"runs", "draft", "base", "end", "lane"}.isdisjoint(frame)
+        assert {"runs", "draft", "end", "lane"}.isdisjoint(frame)
         lane = shown.setdefault(event.lane, {})
         assert all(lane.get(name) != frame[name] for name in ("badge", "sources", "loops") if name in frame)
         lane |= frame
         assert {name: whole[name] for name in ("badge", "sources", "loops")}.items() <= lane.items()
         assert frame["meters"].items() <= whole["meters"].items()
+
+
+def test_the_parts_of_a_reel_make_the_whole() -> None:
+    events, maker = a_race(), ReelParts(7)
+    head, *steps, end = (maker.add(event) for event in events)
+    assert make_reel(events, 7) == {"race": 7, "steps": steps, **head, **end}
 
 
 def test_figures_that_are_no_numbers_are_refused_in_a_sentence() -> None:

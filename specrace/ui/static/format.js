@@ -10,6 +10,13 @@ export function times(speedup) {
   return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
 }
 
+// What lane `index`'s speedup rests on: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
+export function describeRange(repeated, index) {
+  if (!repeated || !index) return "";
+  const [, low, high] = repeated.lanes[index];
+  return `${times(low).slice(0, -1)} to ${times(high).slice(0, -1)}, ${countOf(repeated.runs, "run")}`;
+}
+
 export function percent(share) {
   return share >= 0.0995
     ? `${(100 * share).toFixed(0)} %`

@@ -8,7 +8,7 @@ const MAX_FILE_BYTES = 16e6;
 export class Gallery {
   // `server` checks and reads recordings, `take` gets a reel, `complain` a sentence.
   constructor(dialog, cards, { server, take, complain }) {
-    Object.assign(this, { dialog, server, take, complain });
+    Object.assign(this, { dialog, cards, server, take, complain });
     this.asked = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));

@@ -43,6 +43,10 @@ export function setQuestion(words) {
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
+export function focusQuestion() {
+  document.querySelector("#question textarea, #question input")?.focus();
+}
+
 export function openSettings(open) {
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.open = String(open);

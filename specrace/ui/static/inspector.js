@@ -66,7 +66,7 @@ export class Inspector {
     this.words = make(
       "p",
       "words",
-      "While a race runs, the latest draft tree of one lane is here; after it, every step of every lane, what the model accepted, and where the time went.",
+      "Every step of every lane: its draft tree, what the model accepted, and where the time went.",
     );
     this.tree = make("div", "tree scroller");
     this.more = make("p", "more-nodes");
@@ -76,14 +76,12 @@ export class Inspector {
     this.tree.setAttribute("aria-label", "Draft tree of the step");
     this.node.append(head, this.words, this.tree, this.more, this.legend(), this.rest);
     this.node.addEventListener("pointerover", (event) => this.point(event.target.closest?.("[data-node]")));
-    stage.addEventListener("begun", ({ detail }) => detail.live && this.begin(detail.lanes));
-    stage.addEventListener("step", ({ detail }) => this.take(detail));
-    stage.addEventListener("reel", (event) => this.load(event.detail));
-    stage.addEventListener("cursor", (event) => event.detail && this.follow(event.detail));
-    new IntersectionObserver(([{ isIntersecting }]) => {
-      this.seen = isIntersecting;
-      this.ask();
-    }).observe(this.node);
+    stage.addEventListener("opened", ({ detail }) => this.setLanes(detail));
+    stage.addEventListener("steps", ({ detail }) => this.add(detail));
+    stage.addEventListener("reel", ({ detail }) => (this.results = detail.results));
+    stage.addEventListener("result", () => this.choose());
+    stage.addEventListener("cursor", ({ detail }) => this.follow(detail));
+    new IntersectionObserver(([{ isIntersecting }]) => (this.seen = isIntersecting)).observe(this.node);
   }
 
   legend() {
@@ -100,7 +98,10 @@ export class Inspector {
     return node;
   }
 
+  // The lane that was looked at stays, or else it is the last.
   setLanes(lanes) {
+    const before = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
+    this.at = { lane: before < 0 ? lanes.length - 1 : before, step: 0 };
     this.lanes = lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));
     this.tabs.replaceChildren(
       ...this.lanes.map((lane, number) => {
@@ -113,33 +114,12 @@ export class Inspector {
     this.node.dataset.empty = "false";
   }
 
-  // A live race: the latest step of one lane, of the one that was looked at before, or else of the last.
-  begin(lanes) {
-    const before = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
-    this.setLanes(lanes);
-    this.live = true;
-    this.asked = "";
-    this.node.dataset.live = "true";
-    this.at = { lane: before < 0 ? lanes.length - 1 : before, step: 0 };
-    this.press();
-    this.ask();
-  }
-
-  // The server sends whole steps of the lane that somebody looks at, and none when nobody does.
-  ask() {
-    const wanted = this.live && this.seen ? this.lanes[this.at.lane].lane : "";
-    if (!this.live || wanted === this.asked) return;
-    this.asked = wanted;
-    fetch(`gradio_api/race/${this.stage.dataset.key}`, { method: "POST", body: wanted }).catch(() => {});
-  }
-
-  take(event) {
-    const { lane, title } = this.lanes[this.at.lane];
-    if (!this.live || event.lane !== lane) return;
-    this.node.dataset.step = event.index;
-    this.place.textContent = `step ${event.index + 1}`;
-    this.picture(event, undefined, describeStep(event, title, event.at_ms));
-    this.rest.replaceChildren(this.split(event));
+  add(steps) {
+    for (const { lane, at, event } of steps) {
+      const own = this.lanes[lane];
+      own.steps.push({ event, at, base: own.tokens });
+      own.tokens += event.emitted.length;
+    }
   }
 
   press() {
@@ -150,39 +130,28 @@ export class Inspector {
       .forEach((tab, number) => tab.setAttribute("aria-pressed", String(number === lane)));
   }
 
-  load(reel) {
-    this.setLanes(reel.head.lanes);
-    this.live = false;
-    this.node.dataset.live = "false";
-    for (const { lane, at, event } of reel.steps) {
-      const own = this.lanes[lane];
-      own.steps.push({ event, at, base: own.tokens });
-      own.tokens += event.emitted.length;
-    }
-    this.drawn = undefined;
-    const { lane, step } = findLongest(this.lanes, reel.results);
+  // Where to look first, once the race is over.
+  choose() {
+    const { lane, step } = findLongest(this.lanes, this.results);
     this.show(lane, step);
   }
 
-  // While a replay plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
+  // While a race plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
   follow({ lane, step }) {
-    if (this.live) return;
-    if (!this.player.playing) return void this.show(lane, step);
+    if (!this.player.playing && !this.player.live) return this.show(lane, step);
+    if (!this.seen) return undefined;
     const later = this.lanes[this.at.lane].steps.findIndex((each) => each.at > this.player.time);
-    this.show(this.at.lane, later < 0 ? this.lanes[this.at.lane].steps.length - 1 : later - 1);
+    return this.show(this.at.lane, later < 0 ? this.lanes[this.at.lane].steps.length - 1 : later - 1);
   }
 
   // Another lane, at the step that was under way at the same race time.
   jump(lane) {
-    if (this.live) {
-      this.at = { lane, step: 0 };
-      this.press();
-      return this.ask();
-    }
     const at = this.lanes[this.at.lane].steps[this.at.step]?.at ?? 0;
     const later = this.lanes[lane].steps.findIndex((each) => each.at >= at);
     this.at = { lane, step: 0 };
-    return this.seek(later < 0 ? this.lanes[lane].steps.length - 1 : later);
+    this.press();
+    if (this.player.live) return;
+    this.seek(later < 0 ? this.lanes[lane].steps.length - 1 : later);
   }
 
   seek(step) {

@@ -1,7 +1,7 @@
 // Keys and buttons.
 import { make } from "./dom.js";
 import { pressRace, pressStop, toggleDark } from "./gradio.js";
-import { copyText, linkTo, saveReel } from "./share.js";
+import { copyText, linkTo, packRace, saveReel } from "./share.js";
 
 const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
 
@@ -14,11 +14,14 @@ function listKeys(stage, tools) {
     [" ", "pause and play the replay", () => player.toggle()],
     ["ArrowLeft", "one step back", () => player.move(-1)],
     ["ArrowRight", "one step on", () => player.move(1)],
-    ["1", "one lane alone, and back", (key) => stage.panes[Number(key) - 1] && stage.setSolo(Number(key) - 1)],
+    ["1", "guess who wins; later one lane alone, and back", (key) => pickLane(stage, Number(key) - 1)],
     ["p", "present: only the race, for a projector", present],
     ["f", "full screen", fullScreen],
     ["t", "draft tree of the step", () => tools.toggleInspector()],
     ["e", "explain: captions that say what has just happened", () => tools.toggleExplain()],
+    ["m", "slow motion: the best step, and one that fails", () => openShow(stage, tools.slow)],
+    ["v", "proof: the texts of all lanes as one", () => openShow(stage, tools.proof)],
+    ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
     ["d", "light or dark", toggleDark],
     ["?", "these keys", () => stage.find(".help").showModal()],
@@ -36,11 +39,15 @@ function listDeeds(stage, tools) {
     play: () => player.toggle(),
     save: () => saveReel(stage.reel),
     link: () => copyLink(stage),
+    pack: () => copyRace(stage),
     gallery: () => stage.find(".gallery").showModal(),
     help: () => stage.find(".help").showModal(),
     dark: toggleDark,
     explain: () => tools.toggleExplain(),
     steps: () => tools.toggleInspector(),
+    slow: () => openShow(stage, tools.slow),
+    tour: () => tools.tour.begin(),
+    proof: () => openShow(stage, tools.proof),
     present,
   };
 }
@@ -53,10 +60,32 @@ function copyLink(stage) {
   );
 }
 
-function stop(stage) {
+function pickLane(stage, index) {
+  if (!stage.guess.choose(index) && stage.panes[index]) stage.setSolo(index);
+}
+
+async function copyRace(stage) {
+  const link = await packRace(stage.reel);
+  if (!link) {
+    saveReel(stage.reel);
+    return stage.say("This race is too long for a link, so it was saved as a file, which opens here again.");
+  }
+  return copyText(link).then(
+    () => stage.say("A link that replays this race is copied."),
+    () => stage.say("The browser does not let the page copy; press Save for a file that replays this race."),
+  );
+}
+
+// Over the page; the replay waits.
+function openShow(stage, show) {
   stage.stay();
-  if (stage.node.dataset.mode === "replay") stage.player.result();
+  stage.player.pause();
+  show.open(stage.reel);
+}
+
+function stop(stage) {
   pressStop();
+  stage.player.result();
 }
 
 function present() {
@@ -84,6 +113,7 @@ export function nameOf(key) {
 }
 
 export function bindKeys(stage, tools) {
+  const { player } = stage;
   const keys = listKeys(stage, tools);
   const deeds = listDeeds(stage, tools);
   document.addEventListener("keydown", (event) => {
@@ -95,6 +125,7 @@ export function bindKeys(stage, tools) {
     found[2](key);
   });
   document.addEventListener("click", ({ target }) => {
+    if (target.closest?.("#stop")) player.result();
     const button = target.closest?.(".stage [data-do], .menu [data-do]");
     const deed = deeds[button?.dataset.do];
     if (deed && !(button.closest(".player") && !stage.reel)) deed();

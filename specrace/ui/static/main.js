@@ -1,4 +1,5 @@
 // Where the page's scripts begin. It runs before Gradio's own, and gives Gradio's hooks the page's one global name.
+import { Attract } from "./attract.js";
 import {
   fitUploads,
   hearToasts,
@@ -12,24 +13,29 @@ import {
 import { bindKeys } from "./keys.js";
 import { learnMethods } from "./lanes.js";
 import { CALM } from "./motion.js";
-import { beginAddress, keepAddress } from "./share.js";
 import { Stage } from "./stage.js";
-import { readStatus, showStatus } from "./status.js";
+import { beginAddress, holdsRace, keepAddress, unpackRace } from "./share.js";
+import { showStatus } from "./status.js";
 import { Tools } from "./tools.js";
-
-const LOADING_MS = 700;
 
 // The address asks for a race at once.
 function isInvited() {
   return new URLSearchParams(location.search).get("autorun") === "1";
 }
 
-// A visitor who comes while the model loads, or where there is none, sees a recorded race at once.
-function offerRecording(stage, { gallery: [card], only_replay: only }) {
-  if (stage.node.dataset.mode !== "idle" || readStatus() === "ready" || isInvited() || stage.gallery.asked || !card)
-    return;
-  if (only || !CALM.matches) stage.gallery.play(card.name, true);
-  else stage.say("The model is loading. Press “Recorded races” to watch one meanwhile.");
+// The race that the address holds.
+async function openLinked(stage) {
+  if (!holdsRace(location.hash)) return;
+  const file = await unpackRace(location.hash);
+  if (file) stage.gallery.open(file);
+  else stage.complain("The race in this link is damaged; ask for a new link.");
+}
+
+// Until the visitor acts, a recorded race plays.
+function offerRecording(stage, cards) {
+  if (isInvited() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
+  if (!CALM.matches) new Attract(stage, cards).play();
+  else if (cards.length) stage.say("Press “Recorded races” to watch one, or ask a question.");
 }
 
 // When Gradio has put the stage's HTML into the page: `props` are what the server gave it, and `watch` tells of changes.
@@ -40,8 +46,10 @@ function drawStage({ element, props, server, watch }) {
   const stage = new Stage(node, { lanes, cards: props.gallery, server });
   bindKeys(stage, new Tools(stage));
   markDefaultLanes(props.lanes);
-  watch("value", () => props.value && stage.frames.take(JSON.parse(props.value)));
-  setTimeout(offerRecording, props.only_replay ? 0 : LOADING_MS, stage, props);
+  watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
+  openLinked(stage);
+  if (props.only_replay && CALM.matches && props.gallery.length) stage.gallery.play(props.gallery[0].name, true);
+  else offerRecording(stage, props.gallery);
 }
 
 function drawStatus({ element, props, watch }) {

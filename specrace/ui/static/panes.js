@@ -1,6 +1,7 @@
 // A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place, so that
 // drafts that come and go never move the text.
 import { make, write } from "./dom.js";
+import { times } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "./tokens.js";
 import { MEANS, describeLane } from "./tooltips.js";
@@ -39,6 +40,7 @@ export class Pane {
     this.method = method;
     const head = make("header");
     this.speedup = make("b", "speedup", "–", MEANS.speedup);
+    this.range = make("small", "range", "", MEANS.range);
     this.rate = make("b", "", "–");
     this.tau = make("b", "", "–");
     this.badge = make("span", "badge", "", MEANS.badge);
@@ -50,7 +52,7 @@ export class Pane {
     this.solo.type = "button";
     this.solo.setAttribute("aria-pressed", "false");
     title.append(this.solo);
-    head.append(title, this.speedup);
+    head.append(title, this.speedup, this.range);
     head.append(
       this.meter("rate", this.rate, "tok/s"),
       this.meter("tau", this.tau, "tok/step"),
@@ -72,7 +74,6 @@ export class Pane {
     this.counts = make("span", "counts", "", MEANS.counts);
     foot.append(this.label, this.draft, this.counts);
     this.node.append(head, this.text, foot);
-    this.tokens = 0;
     this.step = -1;
   }
 
@@ -81,10 +82,10 @@ export class Pane {
     this.halt();
     this.body.replaceChildren();
     this.draft.replaceChildren();
-    this.tokens = 0;
     this.step = -1;
     this.meters = this.last = undefined;
     for (const figure of [this.speedup, this.rate, this.tau]) figure.textContent = "–";
+    this.range.textContent = "";
     this.label.textContent = this.counts.textContent = this.ending.textContent = "";
     this.setBadge("none", "");
     this.loops.hidden = true;
@@ -99,24 +100,25 @@ export class Pane {
     return node;
   }
 
-  // A frame's part about this lane. `step`, in a replay: the number of the step that it is; `still`: it stays as it is.
-  apply(lane, light, step, still) {
-    const { meters } = lane;
+  // What step `step` has changed; `still`: it stays as it is.
+  apply(frame, light, step, still) {
+    const { meters } = frame;
     this.meters = meters;
-    this.write(lane, light, step);
-    this.setSpeedup(meters.tokens ? meters.speedup : 0);
-    write(this.rate, meters.tokens ? meters.tokens_per_s.toFixed(0) : "–");
-    write(this.tau, meters.tokens ? meters.tau.toFixed(2) : "–");
+    this.write(frame.runs, light, step);
+    write(this.rate, meters.tokens_per_s.toFixed(0));
+    write(this.tau, meters.tau.toFixed(1));
     write(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
-    this.setBadge(...lane.badge);
-    this.loops.hidden = !lane.loops;
-    write(this.ending, describeEnd(lane));
-    if (lane.draft) this.take(lane.draft, still);
-    if (lane.end) this.node.dataset.done = lane.end;
+    this.setBadge(...frame.badge);
+    this.loops.hidden = !frame.loops;
+    write(this.ending, describeEnd(frame));
+    this.take(frame.draft, still);
+    if (frame.end) this.node.dataset.done = frame.end;
   }
 
-  setSpeedup(speedup) {
-    write(this.speedup, speedup ? `${speedup.toFixed(2)}×` : "–");
+  // `range`: what the figure rests on, in words.
+  setSpeedup(speedup, range = "") {
+    write(this.speedup, speedup ? times(speedup) : "–");
+    write(this.range, range);
   }
 
   setBadge(state, words) {
@@ -129,31 +131,18 @@ export class Pane {
     this.badge.title = `${words || "No tokens yet"}. ${MEANS.badge}`;
   }
 
-  // Runs from token `base` on. A keyframe starts at 0: what is shown already stays, unless a frame was lost.
-  write(lane, light, step) {
-    let base = lane.base;
-    let index = 0;
-    while (base < this.tokens && index < lane.runs.length) base += lane.runs[index++][2];
-    if (base !== this.tokens) {
-      if (lane.base !== 0) return;
-      this.body.replaceChildren();
-      this.tokens = index = 0;
-    }
-    for (const [kind, text, count, spans] of lane.runs.slice(index)) {
-      this.tokens += count;
+  write(runs, light, step) {
+    for (const [kind, text, count, spans] of runs) {
       if (kind !== "accepted") this.writeOwn(text, step);
       else this.writeRun(text, count, step, spans && ((run) => light(spans, run)));
     }
-    this.hint.hidden = this.tokens > 0;
+    this.hint.hidden = true;
   }
 
-  // In a replay every step's text is an element of its own, so that it can be pointed at.
+  // Every step's text is an element of its own, so that it can be pointed at.
   writeOwn(text, step) {
     if (!this.body.lastChild) text = text.trimStart();
-    const last = this.body.lastChild;
-    if (step !== undefined) this.body.append(this.numbered(drawOwn(text), step));
-    else if (last?.nodeType === Node.TEXT_NODE) last.appendData(text);
-    else this.body.append(text);
+    this.body.append(this.numbered(drawOwn(text), step));
   }
 
   // The blank before a run stays outside its box, so that two boxes never touch.
@@ -166,7 +155,7 @@ export class Pane {
   }
 
   numbered(node, step) {
-    if (step !== undefined) node.dataset.step = step;
+    node.dataset.step = step;
     return node;
   }
 

@@ -1,37 +1,76 @@
-// The replay of a reel in race time. The screen draws; the player knows which steps are on it.
+// Shows a race in race time: one that still runs, as far as its steps have come, or one that is whole, again and again.
+// The screen draws; the player knows which steps are on it.
 import { seconds } from "./format.js";
+import { describeSpeed, showSpeed } from "./show.js";
+
+// While a race runs, each picture costs its lanes time on the same machine; a whole one may move more smoothly.
+const LIVE_PICTURE_MS = 95;
+const PICTURE_MS = 30;
+const SHOW = "show";
 
 export class Player {
   constructor(host, screen) {
     this.host = host;
     this.screen = screen;
     this.scrubber = host.querySelector(".scrubber");
-    this.speed = 1;
+    this.choice = host.querySelector(".speed");
     this.unload();
     this.scrubber.addEventListener("input", () => this.seek(Number(this.scrubber.value)));
-    host.querySelector(".speed").addEventListener("change", (event) => (this.speed = Number(event.target.value)));
+    this.choice.addEventListener("change", () => this.draw());
     // A hidden tab gets no animation frames: its clock stands still until it is seen again.
     document.addEventListener("visibilitychange", () => (this.last = performance.now()));
   }
 
   unload() {
-    this.pause();
     this.steps = [];
-    this.length = this.time = this.next = 0;
+    clearTimeout(this.late);
+    this.late = undefined;
+    this.pause();
+    this.length = this.time = this.next = this.shown = 0;
+    this.live = false;
+    this.forecast = undefined;
     this.solo = undefined;
     this.enable(false);
     this.draw();
   }
 
-  // A reel that is on the screen already, whole.
+  // A race that runs. `forecast` is what it will come to.
+  open(forecast) {
+    this.unload();
+    this.live = true;
+    this.forecast = forecast;
+    this.choice.value = SHOW;
+  }
+
+  add(steps) {
+    this.steps.push(...steps);
+    this.length = this.steps.at(-1).at;
+    this.retime();
+  }
+
+  // The race that ran is over.
+  close() {
+    this.live = false;
+    this.retime();
+    this.enable(this.loaded);
+    this.draw();
+  }
+
+  // A whole race, none of it on the screen.
   load(reel) {
-    this.pause();
+    this.unload();
     this.steps = reel.steps;
     this.length = Math.max(0, ...reel.steps.map((step) => step.at));
-    this.scrubber.max = this.length;
+    this.retime();
+    this.enable(this.loaded);
+    this.draw();
+  }
+
+  // All of it is on the screen.
+  complete() {
+    this.pause();
     this.time = this.length;
     this.next = this.steps.length;
-    this.enable(this.steps.length > 0);
     this.draw();
   }
 
@@ -43,13 +82,32 @@ export class Player {
     return this.steps.length > 0;
   }
 
+  // What is left is shown in the time that is left.
+  retime() {
+    const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
+    this.pace = showSpeed(length, this.shown, this.time);
+  }
+
+  // Race time per time on the screen.
+  get speed() {
+    return this.choice.value === SHOW ? this.pace : Number(this.choice.value);
+  }
+
+  get speedWords() {
+    return this.loaded && !(this.live && this.time >= this.length) ? describeSpeed(this.speed) : "";
+  }
+
   play() {
     if (!this.loaded || this.playing) return;
-    if (this.next >= this.steps.length) this.rewind();
+    if (!this.live && this.next >= this.steps.length) this.rewind();
     this.screen.begin();
     this.last = performance.now();
-    this.playing = requestAnimationFrame(() => this.tick());
+    this.run();
     this.draw();
+  }
+
+  run() {
+    this.playing = requestAnimationFrame(() => this.tick());
   }
 
   pause() {
@@ -65,17 +123,21 @@ export class Player {
 
   tick() {
     const now = performance.now();
-    this.time = Math.min(this.length, this.time + (now - this.last) * this.speed);
+    const passed = now - this.last;
+    if (passed < (this.live ? LIVE_PICTURE_MS : PICTURE_MS)) return this.run();
     this.last = now;
+    this.time = Math.min(this.length, this.time + passed * this.speed);
+    this.shown += passed;
     this.showUntil(this.time, false);
     this.draw();
-    if (this.next < this.steps.length) this.playing = requestAnimationFrame(() => this.tick());
-    else this.result();
+    if (this.live || this.next < this.steps.length) return this.run();
+    return this.result();
   }
 
   rewind() {
     this.screen.clear();
-    this.time = this.next = 0;
+    this.time = this.next = this.shown = 0;
+    this.retime();
   }
 
   showUntil(time, still) {
@@ -88,9 +150,21 @@ export class Player {
     if (shown) this.screen.cursor(shown);
   }
 
-  // What the screen shows at a time: steps are only ever added, so a way back starts anew.
+  // All that has come of a race that runs, without motion.
+  catchUpSoon() {
+    this.late ??= setTimeout(() => this.live && this.catchUp(), LIVE_PICTURE_MS);
+  }
+
+  catchUp() {
+    this.late = undefined;
+    this.time = this.length;
+    this.showUntil(this.time, true);
+    this.draw();
+  }
+
+  // What the screen shows at a time: steps are only ever added, so a way back starts over.
   seek(time) {
-    if (!this.loaded) return;
+    if (!this.loaded || this.live) return;
     this.pause();
     this.screen.begin();
     if (time < this.time || this.next >= this.steps.length) this.rewind();
@@ -101,7 +175,7 @@ export class Player {
 
   // To where step `index` has just been shown; -1 is the start.
   goTo(index) {
-    if (!this.loaded) return;
+    if (!this.loaded || this.live) return;
     this.pause();
     this.screen.begin();
     if (index + 1 < this.next || this.next >= this.steps.length) this.rewind();
@@ -125,7 +199,7 @@ export class Player {
   }
 
   result() {
-    if (!this.loaded) return;
+    if (!this.loaded || this.live) return;
     this.pause();
     while (this.next < this.steps.length) this.screen.show(this.steps[this.next++], true);
     this.time = this.length;
@@ -138,8 +212,10 @@ export class Player {
     const button = this.host.querySelector("[data-do=play]");
     button.textContent = playing ? "❚❚" : "▶";
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
+    this.scrubber.max = this.length;
     this.scrubber.value = this.time;
     this.scrubber.setAttribute("aria-valuetext", seconds(this.time));
     this.host.querySelector(".time").textContent = `${(this.time / 1000).toFixed(2)} / ${seconds(this.length)}`;
+    this.screen.pace(this.speedWords);
   }
 }

@@ -1,5 +1,6 @@
 // The three fastest lanes, once the race is over.
 import { make } from "./dom.js";
+import { describeRange, times } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { MEANS } from "./tooltips.js";
 
@@ -9,15 +10,17 @@ export function findFastest(rows) {
   return [...rows].sort((a, b) => b.speedup - a.speedup).slice(0, PODIUM);
 }
 
-export function showPodium(host, rows) {
+// `repeated`: the figures over several runs; null after one.
+export function showPodium(host, rows, repeated) {
   host.replaceChildren(
     ...findFastest(rows).map((row, index) => {
       const item = make("li");
       item.dataset.place = index + 1;
       item.dataset.hue = hueOf(row);
       item.append(
-        make("b", "", `${row.speedup.toFixed(2)}×`, MEANS.speedup),
+        make("b", "", times(row.speedup), MEANS.speedup),
         make("span", "", row.title),
+        make("small", "", describeRange(repeated, rows.indexOf(row)), MEANS.range),
         make("i", "", String(index + 1)),
       );
       return item;

@@ -1,17 +1,25 @@
-// A reel as it is played: {lane, index, at, frame, event} for every step. On the wire a step's frame leaves out what its
+// A race as it is played: {lane, index, at, frame, event} for every step. On the wire a step's frame leaves out what its
 // event has, and what is as in the lane's frame before.
 const ACCEPTED_SHOWN = 16;
 const REJECTED_SHOWN = 8;
 
+// Reads steps one by one, as they come.
+export class StepReader {
+  constructor(lanes) {
+    this.places = new Map(lanes.map(({ lane }, place) => [lane, place]));
+    this.last = lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
+  }
+
+  read({ event, frame }) {
+    const lane = this.places.get(event.lane);
+    this.last[lane] = readFrame(lane, event, frame, this.last[lane]);
+    return { lane, index: event.index, at: event.at_ms, frame: this.last[lane], event };
+  }
+}
+
 export function readReel(wire) {
-  const places = new Map(wire.head.lanes.map(({ lane }, place) => [lane, place]));
-  const last = wire.head.lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
-  const steps = wire.steps.map(({ event, frame }) => {
-    const lane = places.get(event.lane);
-    last[lane] = readFrame(lane, event, frame, last[lane]);
-    return { lane, index: event.index, at: event.at_ms, frame: last[lane], event };
-  });
-  return { ...wire, steps };
+  const reader = new StepReader(wire.head.lanes);
+  return { ...wire, steps: wire.steps.map((step) => reader.read(step)) };
 }
 
 function readFrame(lane, event, { spans, meters, ...changes }, before) {
@@ -28,7 +36,6 @@ function readFrame(lane, event, { spans, meters, ...changes }, before) {
     ...before,
     ...changes,
     lane,
-    base: before.meters.tokens,
     runs: readRuns(event, accepted, spans),
     meters: { ...meters, ...counts },
     draft: { step: event.index, drafted, accepted, ...readDraft(event, accepted) },

@@ -5,6 +5,9 @@ import { downloadBlob } from "./files.js";
 const KEEP_MS = 300;
 let keeping = false;
 let late;
+const PACKED = "#race=";
+// Browsers, mail and chats take links of some ten thousand letters.
+const MAX_PACKED_BYTES = 48_000;
 
 export function nameFile(question) {
   const words =
@@ -14,10 +17,41 @@ export function nameFile(question) {
   return `${["race", ...words].join("-").slice(0, 60)}.jsonl`;
 }
 
+function recordingOf(reel) {
+  const again = reel.again ? [reel.again] : [];
+  const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished, ...again];
+  return new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
+}
+
 export function saveReel(reel) {
-  const events = [reel.started, ...reel.steps.map((step) => step.event), reel.finished];
-  const blob = new Blob([events.map((event) => `${JSON.stringify(event)}\n`).join("")], { type: "application/jsonl" });
-  downloadBlob(blob, nameFile(reel.head.question));
+  downloadBlob(recordingOf(reel), nameFile(reel.head.question));
+}
+
+// A link that holds the whole race, "" where it is too long. What follows "#" stays in the browser.
+export async function packRace(reel) {
+  const packed = recordingOf(reel).stream().pipeThrough(new CompressionStream("deflate-raw"));
+  const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
+  if (bytes.length > MAX_PACKED_BYTES) return "";
+  const letters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  const code = btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  return `${new URL(location.pathname, location.href).href}${PACKED}${code}`;
+}
+
+export function holdsRace(hash) {
+  return hash.startsWith(PACKED);
+}
+
+// The recording in an address, as a file; undefined for a damaged one. A little code may unpack to very much.
+export async function unpackRace(hash) {
+  if (hash.length > 2 * MAX_PACKED_BYTES) return undefined;
+  try {
+    const letters = atob(hash.slice(PACKED.length).replaceAll("-", "+").replaceAll("_", "/"));
+    const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+    const whole = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    return new File([await new Response(whole).blob()], "The race in the link");
+  } catch {
+    return undefined;
+  }
 }
 
 export function linkTo(reel) {

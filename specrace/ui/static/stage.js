@@ -1,25 +1,38 @@
-// The stage: takes a live race's frames in, or a reel, and hands each lane its part. Text from outside goes
-// through textContent only. On the .stage element it tells others "begun" (a live race, or a replay, starts), "moved"
-// (a lane has gone on), "step" (the latest one of the lane that was asked for, live), "reel" (a race that can be
-// replayed), "cursor" (the step that is shown: {lane, step}) and "result" (the rows of a race that ran to its end);
-// they may ask for a step with "seek".
-import { describeRecording, seconds } from "./format.js";
-import { Frames } from "./frames.js";
+// The stage: takes a race in, live or whole, and hands each lane its part as the player comes to it. Text from outside
+// goes through textContent only. On the .stage element it tells others "opened" (another race: its lanes), "steps"
+// (those of it that have come), "reel" (it is there, whole), "begun" (it starts, live or again), "moved" (a lane has
+// gone on), "cursor" (the step that is shown: {lane, step}) and "result" (its rows, at the end; none where they do not
+// count); they may ask for a step with "seek".
+import { describeRange, describeRecording } from "./format.js";
+import { Feed } from "./feed.js";
 import { Gallery } from "./gallery.js";
 import { canRace, focusAsked, markStop, openSettings, setQuestion } from "./gradio.js";
+import { Guess } from "./guess.js";
 import { describeLane, inOrder } from "./lanes.js";
 import { CALM, runDue } from "./motion.js";
 import { Pane } from "./panes.js";
 import { Passages } from "./passages.js";
 import { Player } from "./player.js";
-import { showPodium } from "./podium.js";
-import { readReel } from "./reel.js";
+import { findFastest, showPodium } from "./podium.js";
+import { readReel, StepReader } from "./reel.js";
 import { showResults, tellWhy } from "./results.js";
+import { Forecast } from "./show.js";
 import { Track } from "./track.js";
 
-const REPLAY_AFTER_MS = 2500;
-const MODES = { idle: "", live: "Live", replay: "Replay", result: "Finished" };
+// Between the first steps' arrival and the start.
+const LEAD_MS = 2000;
+const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
 const MOST_TOKENS = 160;
+const FEW_TOKENS = 8;
+// A step over a draft tree costs no less than one over a token, but for what the clock wavers.
+const SLACK = 1.1;
+
+// Over vanilla's speed so far; 0 where a few tokens say too little, or more than the tokens a step allow.
+function speedupSoFar(meters, base) {
+  if (!base || !meters || Math.min(meters.tokens, base.tokens) < FEW_TOKENS) return 0;
+  const speedup = meters.tokens_per_s / base.tokens_per_s;
+  return speedup <= SLACK * meters.tau ? speedup : 0;
+}
 
 export class Stage {
   // `node` is the .stage element, `lanes` those that stand there before a race, `cards` recorded races, `server` the
@@ -27,11 +40,11 @@ export class Stage {
   constructor(node, { lanes, cards, server }) {
     this.node = node;
     this.panes = [];
-    this.drawn = false;
     this.passages = new Passages(this.find(".passages"));
     this.track = new Track(this.find(".track"));
+    this.guess = new Guess(this.find(".guess"));
     this.player = new Player(this.find(".player"), this.replayScreen());
-    this.frames = new Frames(this);
+    this.feed = new Feed(this);
     const take = (reel, offered) => this.openReel(reel, offered);
     this.gallery = new Gallery(this.find(".gallery"), cards, {
       server,
@@ -62,22 +75,19 @@ export class Stage {
       clear: () => this.clear(),
       show: (step, still) => this.show(step, still),
       draw: (time) => this.drawClock(time),
+      pace: (words) => (this.pace = words),
       cursor: (step) => this.point(step),
-      end: () => this.end(),
+      end: () => this.showWhole(),
     };
   }
 
-  setLanes(lanes, most) {
+  setLanes(lanes, total = MOST_TOKENS) {
     this.panes = lanes.map((lane) => new Pane(describeLane(lane)));
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
     this.find(".panes").dataset.count = this.panes.length;
     this.setSolo(undefined);
-    this.setTrack(lanes, 0, most);
-  }
-
-  setTrack(lanes, length, most) {
-    this.track.show(lanes.map(describeLane), length, most);
+    this.track.show(lanes.map(describeLane), total);
   }
 
   // One lane alone; the one that is, no more.
@@ -95,7 +105,7 @@ export class Stage {
     this.node.dataset.mode = mode;
     this.passages.live = mode === "live";
     this.find(".mode").textContent = MODES[mode];
-    this.find(".podium").hidden ||= mode !== "result";
+    for (const name of [".podium", ".tally"]) this.find(name).hidden ||= mode !== "result";
     this.find(".again").hidden ||= mode !== "result";
     markStop(mode === "live");
   }
@@ -117,80 +127,105 @@ export class Stage {
     this.say(words, "bad");
   }
 
-  // No replay follows by itself any more.
+  // The start is not waited for any longer.
   stay() {
-    clearTimeout(this.follows);
+    clearTimeout(this.starts);
   }
 
-  // A live race: its frames come from here on.
-  begin(race) {
+  // A race was asked for. What is on the stage stays until it has begun.
+  wait(race, key) {
     this.stay();
-    this.player.unload();
-    this.drawn = false;
-    this.reel = undefined;
-    Object.assign(this.node.dataset, { race, frames: 0, lost: 0, seq: -1 });
-    this.find(".results").hidden = true;
-    this.panes.forEach((pane) => pane.clear());
-    this.setTrack(
-      this.panes.map((pane) => pane.method),
-      0,
-      0,
-    );
-    this.find(".clock b").textContent = seconds(0);
-    this.passages.dim();
-    this.setMode("live");
+    if (this.player.live) this.player.pause();
+    Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
+    markStop(true);
     // From here on the space bar is the replay's, not the button's that was pressed.
     if (focusAsked()) this.node.focus({ preventScroll: true });
   }
 
-  watch(key) {
-    this.node.dataset.key = key;
-  }
-
   note(phase, words) {
-    const { mode } = this.node.dataset;
     this.node.dataset.phase = phase;
-    this.setMode(phase === "running" || phase === "waiting" ? "live" : mode === "live" ? "idle" : mode);
+    if (phase !== "waiting") this.giveUp();
     this.say(words, phase === "failed" ? "bad" : "");
     // Open settings may have pushed the line out of sight.
     if (phase === "failed") this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
-  count({ seq, count, lost }) {
-    Object.assign(this.node.dataset, { lost, frames: count, seq });
+  // The race that was asked for does not come, or not to its end. A whole one that is on the stage stays.
+  giveUp() {
+    this.stay();
+    if (this.player.live) this.player.unload();
+    if (this.node.dataset.mode === "live" && !this.player.loaded) this.setMode("idle");
+    markStop(false);
   }
 
-  // Frames that came since the last picture.
-  draw(frames) {
-    const last = frames.at(-1);
-    for (const frame of frames) this.apply(frame);
-    if (!this.drawn || !last) return;
-    this.drawClock(last.clock);
-    if (!last.results) return;
-    this.note(last.phase, last.headline);
-    this.showResult(last);
+  // A live race begins: its lanes are at the start.
+  takeHead({ head, started }) {
+    const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? MOST_TOKENS);
+    this.reader = new StepReader(head.lanes);
+    this.reel = { head, started, steps: [] };
+    this.node.dataset.phase = "running";
+    this.player.open(forecast);
+    this.find(".results").hidden = true;
+    this.drawHead(head, forecast.tokens);
+    this.setMode("live");
+    if (head.lanes.length > 1 && !CALM.matches) this.guess.ask(head.lanes);
+    this.tell("opened", head.lanes);
+    this.tell("begun", { live: true });
+    this.say(`Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
   }
 
-  apply(frame) {
-    if (frame.head && !this.drawn) this.showHead(frame.head);
-    if (!this.drawn) return;
-    for (const lane of frame.lanes) {
-      this.panes[lane.lane].apply(lane, (spans, run) => this.passages.light(spans, run));
-      this.passages.count(lane.lane, lane.sources);
-      this.tell("moved", lane);
-      this.track.apply(lane);
-    }
-    if (frame.step) this.tell("step", frame.step);
+  takeSteps(parts) {
+    const { player, reel } = this;
+    const steps = parts.map((part) => this.reader.read(part));
+    const first = !reel.steps.length;
+    reel.steps.push(...steps);
+    this.node.dataset.steps = reel.steps.length;
+    steps.forEach((step) => player.forecast.add(step));
+    player.add(steps);
+    this.track.aim(player.forecast.tokens, player.forecast.known);
+    this.tell("steps", steps);
+    if (CALM.matches) player.catchUpSoon();
+    else if (first) this.starts = setTimeout(() => player.play(), LEAD_MS);
   }
 
-  showHead(head) {
-    this.drawHead(head);
-    this.tell("begun", { live: true, lanes: head.lanes });
-    this.note("running", `Racing: ${head.lanes.map((lane) => lane.title).join(", ")}.`);
+  // The race is over; its show goes on to the end, unless somebody has stopped it.
+  takeEnd(end) {
+    Object.assign(this.reel, end);
+    this.node.dataset.phase = end.phase;
+    this.player.close();
+    this.find(".mode").textContent = "Just raced";
+    this.aimAtEnd();
+    this.tell("reel", this.reel);
+    if (CALM.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
   }
 
-  drawHead(head) {
-    this.setLanes(head.lanes, head.settings?.max_new_tokens ?? MOST_TOKENS);
+  // The figures over several runs, which go on while the race is shown.
+  takeAgain(part) {
+    Object.assign(this.reel, part);
+    if (this.node.dataset.mode !== "result") return;
+    this.showFigures(this.reel);
+    this.say(this.reel.headline);
+  }
+
+  aimAtEnd() {
+    this.track.aim(
+      this.reel.results.map((row) => row.tokens),
+      true,
+    );
+  }
+
+  // The race at its end.
+  showWhole() {
+    this.stay();
+    while (this.player.next < this.player.steps.length) this.show(this.player.steps[this.player.next++], true);
+    this.player.complete();
+    this.drawClock(this.player.length);
+    this.showResult(this.reel);
+    if (this.node.dataset.phase !== "waiting") this.say(this.reel.headline);
+  }
+
+  drawHead(head, total) {
+    this.setLanes(head.lanes, total);
     this.passages.show(
       head.passages,
       this.panes.map((pane) => pane.method),
@@ -202,79 +237,89 @@ export class Stage {
     for (const lane of head.lanes)
       if (lane.prefill_ms) machine.title += ` ${lane.title}: its model read it in ${lane.prefill_ms} ms.`;
     openSettings(false);
-    this.drawn = true;
   }
 
-  // One that was stopped has no winner, nor has one whose figures do not count.
-  showResult({ results: rows, phase, pace }) {
-    const stopped = phase === "stopped";
-    const disturbed = Boolean(pace?.disturbed);
-    const open = stopped || disturbed;
-    this.concludePanes(rows, open);
-    showResults(this.find(".results"), rows, open ? "" : tellWhy(rows));
-    this.find(".results .pace").textContent = pace?.note ?? "";
-    showPodium(this.find(".podium"), open ? [] : rows);
+  showResult(reel) {
     this.setMode("result");
-    if (open) this.find(".mode").textContent = stopped ? "Stopped" : "Disturbed";
+    const counted = this.showFigures(reel);
+    this.judgeGuess(counted);
+    this.tell("result", counted);
+  }
+
+  // The rows whose figures count: none of a race that was stopped, nor of one on a disturbed machine.
+  showFigures({ results: rows, phase, pace, repeated }) {
+    const stopped = phase === "stopped";
+    const disturbed = Boolean((repeated ?? pace)?.disturbed);
+    const counted = stopped || disturbed ? [] : rows;
+    this.concludePanes(rows, repeated, counted);
+    showResults(this.find(".results"), rows, tellWhy(counted));
+    this.find(".results .pace").textContent = (repeated ?? pace)?.note ?? "";
+    showPodium(this.find(".podium"), counted, repeated);
+    this.find(".mode").textContent = stopped ? "Stopped" : disturbed ? "Disturbed" : MODES.result;
     this.node.dataset.disturbed = String(disturbed);
     this.find(".again").hidden = !disturbed || !canRace();
-    this.tell("result", open ? [] : rows);
+    return counted;
   }
 
-  concludePanes(rows, open) {
-    const best = Math.max(...rows.map((row) => row.speedup));
+  judgeGuess(rows) {
+    if (!rows.length) this.guess.close();
+    const line = this.find(".tally");
+    line.textContent = this.guess.judge(rows.indexOf(findFastest(rows)[0]));
+    line.hidden = !line.textContent;
+  }
+
+  concludePanes(rows, repeated, counted) {
+    const [winner] = findFastest(counted);
     rows.forEach((row, index) => {
       const pane = this.panes[index];
       pane.settle();
       pane.setBadge(...row.badge);
-      pane.setSpeedup(row.speedup);
+      pane.setSpeedup(row.speedup, describeRange(repeated, index));
       pane.node.dataset.done ||= row.end;
-      pane.node.classList.toggle("winner", !open && rows.length > 1 && row.speedup === best);
+      pane.node.classList.toggle("winner", rows.length > 1 && row === winner);
     });
   }
 
-  // The replay follows by itself, unless somebody has begun to do something else, or wants things to keep still.
-  takeReel(reel) {
-    this.reel = readReel(reel);
-    this.load();
-    if (reel.phase === "finished" && !CALM.matches)
-      this.follows = setTimeout(() => this.player.play(), REPLAY_AFTER_MS);
+  // A recorded race, as it came. `offered`: nobody asked for it.
+  openReel(wire, offered) {
+    const reel = readReel(wire);
+    const { head } = reel;
+    this.openRead(reel);
+    if (!offered) setQuestion(head.question);
+    this.say(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
   }
 
-  // The whole race as the reel has it: now every step can be pointed at.
-  load() {
-    this.player.load(this.reel);
-    this.clear();
-    for (const step of this.reel.steps) this.show(step, true);
-    this.drawClock(this.player.length);
-    this.showResult(this.reel);
-    this.tell("reel", this.reel);
-  }
-
-  // A recorded race. One that runs is given up. `offered`: nobody asked for it.
-  openReel(reel, offered) {
+  // A whole race. One that runs is given up.
+  openRead(reel) {
     this.stay();
-    this.frames.leave();
+    this.feed.leave();
     this.node.dataset.phase = "idle";
-    this.reel = readReel(reel);
-    this.drawHead(reel.head);
-    this.load();
-    const { question } = reel.head;
-    this.say(`Recorded race: “${question ?? "no question"}” ${describeRecording(reel.head)}`);
-    if (!offered) setQuestion(question);
-    if (!CALM.matches) this.player.play();
+    this.reel = reel;
+    this.drawHead(reel.head, 1);
+    this.aimAtEnd();
+    this.player.load(reel);
+    this.guess.close();
+    this.find(".results").hidden = true;
+    this.tell("opened", reel.head.lanes);
+    this.tell("steps", reel.steps);
+    this.tell("begun", { live: false });
+    this.tell("reel", reel);
+    if (CALM.matches) this.showWhole();
+    else this.player.play();
   }
 
   beginReplay() {
     this.stay();
-    if (this.node.dataset.mode !== "replay") this.setMode("replay");
+    if (this.node.dataset.mode !== "live" && this.node.dataset.mode !== "replay") this.setMode("replay");
   }
 
   clear() {
-    const { head } = this.reel;
     this.tell("begun", { live: false });
     this.panes.forEach((pane) => pane.clear());
-    this.setTrack(head.lanes, this.player.length, head.settings?.max_new_tokens ?? MOST_TOKENS);
+    this.track.show(
+      this.reel.head.lanes.map(describeLane),
+      this.reel.results.map((row) => row.tokens),
+    );
     this.passages.dim();
   }
 
@@ -284,17 +329,16 @@ export class Stage {
     this.passages.count(step.lane, step.frame.sources);
     if (!still) this.tell("moved", step.frame);
     this.track.apply(step.frame);
+    if (step.frame.end) this.guess.end();
     // A step of vanilla moves every lane's speedup, and any step its own.
-    const base = this.panes[0].meters?.tokens_per_s;
-    for (const each of step.lane ? [pane] : this.panes)
-      if (each.meters) each.setSpeedup(base ? each.meters.tokens_per_s / base : 0);
+    const base = this.panes[0].meters;
+    for (const each of step.lane ? [pane] : this.panes) each.setSpeedup(speedupSoFar(each.meters, base));
   }
 
   drawClock(time) {
-    this.track.draw();
+    this.track.draw(time, this.pace);
     runDue();
     for (const pane of this.panes) if (pane.unsettled) pane.settle();
-    this.find(".clock b").textContent = seconds(time);
   }
 
   point(step) {
@@ -309,11 +353,5 @@ export class Stage {
     if (!words || !this.reel) return;
     this.player.pause();
     this.point({ lane: index, index: Number(words.dataset.step) });
-  }
-
-  end() {
-    this.drawClock(this.player.length);
-    this.showResult(this.reel);
-    this.say(this.reel.headline);
   }
 }

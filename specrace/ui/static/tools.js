@@ -3,6 +3,9 @@ import { Explainer } from "./explain.js";
 import { Inspector } from "./inspector.js";
 import { CALM } from "./motion.js";
 import { Plots } from "./plots.js";
+import { Proof } from "./proof.js";
+import { SlowMotion } from "./slow.js";
+import { Tour } from "./tour.js";
 
 export class Tools {
   constructor(stage) {
@@ -10,6 +13,10 @@ export class Tools {
     this.inspector = new Inspector(node, player);
     this.explainer = new Explainer(node);
     this.inspector.node.dataset.open = "true";
+    const say = (words) => stage.say(words);
+    this.slow = new SlowMotion(node, say);
+    this.proof = new Proof(node, say);
+    this.tour = new Tour(stage, this);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));

@@ -1,6 +1,7 @@
 // Tooltips: of a lane, of the page's figures, and of the parts of a step's time.
 export const MEANS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
+  range: "The lowest and the highest speedup of several runs; the figure is their median.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
   tau: "Tokens per step: tokens per model call (one forward pass). Vanilla has 1.00.",
   counts: "Draft tokens accepted / draft tokens verified.",

@@ -1,27 +1,20 @@
-// The race track: one bar a lane, on a shared axis of race time.
-import { make, svg, write } from "./dom.js";
-import { seconds } from "./format.js";
+// The race track: every lane runs from its first token to the end of the answer, and the first one over the line wins.
+import { make, write } from "./dom.js";
+import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
 
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
-// How long the axis of a live race is, in seconds: nobody knows yet when it will end.
-const AXES_S = [0.25, 0.5, 1, 2, 3, 5, 8, 12, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600];
-const TICKS_S = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200];
-const MOST_TICKS = 6;
-const FEW_TOKENS = 200;
+const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
+const MOST_TICKS = 8;
+// Where the finish line stands, as a share of the track.
+const LINE = 0.965;
 
-// How long the axis of a race is that has run for `now`, both in ms: longer than that.
-export function axisFor(now) {
-  return 1000 * (AXES_S.find((each) => 950 * each > now) ?? now / 900);
-}
-
-// When a lane that came from one state to another had written a multiple of `every` tokens.
-export function markTimes(from, to, every) {
-  const times = [];
-  for (let next = from.tokens - (from.tokens % every) + every; next <= to.tokens; next += every) {
-    times.push(from.ms + ((next - from.tokens) / (to.tokens - from.tokens)) * (to.ms - from.ms));
-  }
-  return times;
+// Numbers of tokens to mark on the way to `total`.
+export function placeTicks(total) {
+  const every = TICKS.find((each) => total / each <= MOST_TICKS) ?? total / MOST_TICKS;
+  const ticks = [];
+  for (let at = 0; at <= 0.93 * total; at += every) ticks.push(Math.round(at));
+  return ticks;
 }
 
 export class Track {
@@ -29,23 +22,25 @@ export class Track {
     this.host = host;
   }
 
-  // `length`: of the race, in ms, where it is known; `most`: the most tokens that a lane may write.
-  show(methods, length, most) {
-    this.length = length;
-    this.every = most > FEW_TOKENS ? 50 : 10;
-    this.axis = 0;
+  // `total`: tokens to the finish line, or a list with those of each lane.
+  show(methods, total) {
+    this.first = undefined;
     this.rows = methods.map((method) => this.lane(method));
     this.ticks = make("span", "ticks");
-    const axis = make("div", "track-row axis");
-    const words = `one tick = ${this.every} tokens`;
-    axis.append(
-      make("span", "name", "race time"),
-      this.ticks,
-      make("b"),
-      make("span", "tokens", words, "The closer the ticks of a lane are, the faster it writes."),
+    this.pace = make("b", "pace", "", "How much slower, or faster, than it really was.");
+    this.clock = make(
+      "b",
+      "clock",
+      seconds(0),
+      "Race time: the lanes' own clocks. Retrieval and prefill are not counted.",
     );
+    const axis = make("div", "track-row axis");
+    const side = make("span", "side");
+    side.append(this.clock, this.pace);
+    axis.append(make("span", "name", "tokens"), this.ticks, side);
     this.host.replaceChildren(...this.rows.map((each) => each.row), axis);
-    this.draw();
+    this.aim(total, true);
+    this.draw(0);
   }
 
   lane(method) {
@@ -54,58 +49,67 @@ export class Track {
     row.dataset.hue = hueOf(method);
     const bar = make("span", "bar");
     const fill = make("i");
-    const notch = make("u", "", undefined, "When the first lane finished.");
-    const picture = svg("svg", { preserveAspectRatio: "none", "aria-hidden": "true" });
-    const path = svg("path");
-    picture.append(path);
-    notch.hidden = true;
-    bar.append(fill, picture, notch);
-    const tokens = make("span", "tokens", "", "Tokens written, and the lane's own time.");
+    const photo = make("u", "photo", undefined, "Here when the first lane finished.");
+    const line = make("u", "line", undefined, "The end of the answer.");
+    photo.hidden = true;
+    line.style.left = `${100 * LINE}%`;
+    bar.append(fill, photo, line);
+    const words = make("span", "tokens", "", "Tokens written, and the lane's own time.");
     const place = make("b", "place");
-    row.append(make("span", "name", method.title), bar, place, tokens);
-    return { row, fill, picture, path, notch, tokens, place, meters: { tokens: 0, ms: 0 }, end: "", marks: [] };
+    const side = make("span", "side");
+    side.append(place, words);
+    row.append(make("span", "name", method.title), bar, side);
+    return { row, fill, photo, words, place, tokens: 0, ms: 0, end: "" };
+  }
+
+  // Where the finish line is; `known` once a lane has reached it.
+  aim(total, known) {
+    const totals = this.rows.map((_, lane) => Math.max(1, Array.isArray(total) ? total[lane] : total));
+    this.host.dataset.known = String(known);
+    if (String(totals) === String(this.totals)) return;
+    this.totals = totals;
+    const longest = Math.max(...totals);
+    this.ticks.replaceChildren(
+      ...placeTicks(longest).map((at) => {
+        const tick = make("i", "", String(at));
+        tick.style.left = `${100 * LINE * (at / longest)}%`;
+        return tick;
+      }),
+    );
+    this.rows.forEach((_, lane) => this.move(lane));
   }
 
   apply({ lane, meters, end }) {
     const each = this.rows[lane];
-    const { tokens, ms } = each.meters;
-    each.marks.push(...markTimes({ tokens, ms }, meters, this.every));
-    Object.assign(each, { meters, end });
+    Object.assign(each, { tokens: meters.tokens, ms: meters.ms, end });
+    this.move(lane);
+    if (end && !this.first) this.takePhoto(each);
   }
 
-  // All lanes share one axis, race time: a bar grows until its lane is through.
-  draw() {
-    const ended = this.rows.filter((each) => each.end).sort((a, b) => a.meters.ms - b.meters.ms);
-    const first = ended[0]?.meters.ms;
-    this.fit(Math.max(0, ...this.rows.map((each) => each.meters.ms)));
+  move(lane) {
+    const { fill, tokens } = this.rows[lane];
+    fill.style.transform = `scaleX(${LINE * Math.min(1, tokens / this.totals[lane])})`;
+  }
+
+  // Where everybody was when the first lane finished.
+  takePhoto(winner) {
+    this.first = winner;
+    this.rows.forEach((each, lane) => {
+      each.photo.hidden = each === winner || Boolean(each.end);
+      each.photo.style.left = `${100 * LINE * Math.min(1, each.tokens / this.totals[lane])}%`;
+    });
+  }
+
+  draw(time, pace = "") {
+    const ended = this.rows.filter((each) => each.end).sort((a, b) => a.ms - b.ms);
     for (const each of this.rows) {
-      const { tokens, ms } = each.meters;
+      const { tokens, ms, end } = each;
       const place = ended.indexOf(each);
-      each.fill.style.transform = `scaleX(${ms / this.axis})`;
-      each.notch.hidden = !(ms > first);
-      each.notch.style.left = `${(100 * first) / this.axis}%`;
-      if (each.drawn !== each.marks.length)
-        each.path.setAttribute("d", each.marks.map((at) => `M${at.toFixed(1)} 0v1`).join(""));
-      each.drawn = each.marks.length;
-      write(each.tokens, !tokens ? "" : each.end ? `${tokens} tokens in ${seconds(ms)}` : `${tokens} tokens`);
+      write(each.words, !tokens ? "" : end ? `${tokens} in ${seconds(ms)}` : countOf(tokens, "token"));
       write(each.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
       each.row.dataset.place = place + 1;
     }
-  }
-
-  // The axis is as long as the race, or, while it runs, longer than it has run.
-  fit(now) {
-    const axis = this.length || axisFor(now);
-    if (axis === this.axis) return;
-    this.axis = axis;
-    for (const each of this.rows) each.picture.setAttribute("viewBox", `0 0 ${axis} 1`);
-    const every = 1000 * (TICKS_S.find((each) => axis / (1000 * each) <= MOST_TICKS) ?? axis / 1000 / MOST_TICKS);
-    const ticks = [];
-    for (let at = 0; at < 0.97 * axis; at += every) {
-      const tick = make("i", "", `${+(at / 1000).toFixed(2)} s`);
-      tick.style.left = `${(100 * at) / axis}%`;
-      ticks.push(tick);
-    }
-    this.ticks.replaceChildren(...ticks);
+    write(this.clock, seconds(time));
+    write(this.pace, pace);
   }
 }

@@ -1,5 +1,6 @@
 import {
   countOf,
+  describeRange,
   describeRecording,
   figure,
   percent,
@@ -18,6 +19,20 @@ export const cases = {
   ],
   "shares, the fewer digits the larger": () => [[0.5, 0.0123, 0.0001].map(percent), ["50 %", "1.2 %", "<0.1 %"]],
   figures: () => [[123.4, 0.12345, 0].map(figure), ["123", "0.123", "0"]],
+  "a speedup has one digit, rounded half up": () => [[1.25, 2.449, 12].map(times), ["1.3×", "2.4×", "12.0×"]],
+  "what a figure rests on": () => {
+    const repeated = {
+      runs: 5,
+      lanes: [
+        [1, 1, 1],
+        [2.44, 2.2, 2.65],
+      ],
+    };
+    return [
+      [describeRange(repeated, 0), describeRange(repeated, 1), describeRange(null, 1)],
+      ["", "2.2 to 2.7, 5 runs", ""],
+    ];
+  },
   "one and several": () => [[0, 1, 2].map((count) => countOf(count, "token")), ["0 tokens", "1 token", "2 tokens"]],
   "blank tokens can be seen": () => [["\n ", "  ", "", " cat "].map((piece) => shorten(piece)), ["↵", "␣", "·", "cat"]],
   "a long token is cut between characters": () => [shorten("🦉".repeat(20), 5), "🦉🦉🦉🦉…"],

@@ -10,16 +10,19 @@ function load() {
     ["select", { className: "speed" }],
   );
   host.firstChild.dataset.do = "play";
+  host.lastChild.append(new Option("show"), new Option("0.5"));
   const screen = {
     begin: () => {},
     clear: () => shown.push("clear"),
     show: ({ lane, index }) => shown.push(`${lane}.${index}`),
     draw: () => {},
+    pace: () => {},
     cursor: ({ lane, index }) => shown.push(`at ${lane}.${index}`),
     end: () => shown.push("end"),
   };
   const player = new Player(host, screen);
   player.load({ steps: STEPS });
+  player.complete();
   return { player, shown };
 }
 
@@ -70,6 +73,39 @@ export const cases = {
     ),
     ["clear", "0.0", "1.0", "at 1.0", "0.1", "end"],
   ],
+  "a race that runs is shown as far as it has come": () => {
+    const { player, shown } = load();
+    player.open({ ms: 24_000 });
+    player.add(STEPS.slice(0, 2));
+    player.catchUp();
+    player.result();
+    player.goTo(0);
+    return [
+      [shown, player.live, player.length, player.next],
+      [["0.0", "1.0", "at 1.0"], true, 6, 2],
+    ];
+  },
+  "and when it is over, to its end": () => {
+    const { player, shown } = load();
+    player.open({ ms: 24_000 });
+    player.add(STEPS.slice(0, 2));
+    player.add(STEPS.slice(2));
+    player.close();
+    player.result();
+    return [
+      [shown, player.live],
+      [["0.0", "1.0", "0.1", "end"], false],
+    ];
+  },
+  "the speed of the show, and a chosen one": () => {
+    const { player } = load();
+    const { speed } = player;
+    player.choice.value = "0.5";
+    return [
+      [speed * 12_000, player.speed, player.speedWords],
+      [9, 0.5, "slowed 2×"],
+    ];
+  },
   "nothing is there to play": () => {
     const { player, shown } = load();
     player.unload();

@@ -35,8 +35,8 @@ export const cases = {
     ];
     const draft = { step: 0, drafted: 3, accepted: 1, yes: HOSTILE, no: ["b"] };
     return [
-      [frame.runs, frame.draft, frame.end, frame.base],
-      [runs, draft, "eos", 0],
+      [frame.runs, frame.draft, frame.end],
+      [runs, draft, "eos"],
     ];
   },
   "counts grow, and what is not given stays": () => {
@@ -47,8 +47,8 @@ export const cases = {
     );
     const meters = { ...METERS, accepted: 1, drafted: 6, tokens: 3, steps: 2 };
     return [
-      [frame.meters, frame.badge, frame.sources, frame.loops, frame.base],
-      [meters, changes.badge, [2], false, 2],
+      [frame.meters, frame.badge, frame.sources, frame.loops],
+      [meters, changes.badge, [2], false],
     ];
   },
   "an answer that ends inside its path has no rejected branch": () => {

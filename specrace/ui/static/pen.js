@@ -1,0 +1,22 @@
+// What the parts of a picture share: text, layers, and how things move.
+import { svg } from "./dom.js";
+
+export const TINT = 0.17;
+
+export function write(text, x, y, fill, more = {}) {
+  return svg("text", { x, y, fill, "xml:space": "preserve", "unicode-bidi": "isolate", ...more }, text);
+}
+
+export function layer(opacity, name) {
+  return svg("g", { opacity: Number(opacity.toFixed(3)), "data-part": name });
+}
+
+// The share of the way from `from` to `to` at `value`, slow at both ends.
+export function ramp(value, from, to) {
+  const share = Math.min(1, Math.max(0, (value - from) / (to - from)));
+  return share * share * (3 - 2 * share);
+}
+
+export function between(from, to, share) {
+  return from + (to - from) * share;
+}

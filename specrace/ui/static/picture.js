@@ -1,0 +1,315 @@
+// One moment of a scene as a picture. It depends on the scene, the place of things, the time and the colours alone, and
+// everything that it looks like is in its attributes: a file of it looks the same.
+import { svg } from "./dom.js";
+import { breakLines, flow, flowStrip, FONT, PAD_PX, placeTree, SIZE } from "./layout.js";
+import { drawKey, drawTree, landing, lettersOf, ownLettersOf } from "./nodes.js";
+import { between, layer, ramp, TINT, write } from "./pen.js";
+import { captionsOf, compareTimes } from "./scenes.js";
+
+// [name, how long it takes in ms].
+export const PHASES = [
+  ["source", 2600],
+  ["draft", 2400],
+  ["verify", 2600],
+  ["accept", 2800],
+  ["cost", 2600],
+];
+export const LENGTH_MS = PHASES.reduce((sum, [, time]) => sum + time, 0);
+const SIDE = 20;
+const CAPTION = 34;
+const CAPTION_LINE = 42;
+const TOP = 64;
+const LINE = 50;
+const LINES = 2;
+const BEFORE = 5;
+const NARROW = 900;
+const SOURCE_LINE = 44;
+
+export function startOf(phase) {
+  return PHASES.slice(0, phase).reduce((sum, [, time]) => sum + time, 0);
+}
+
+// The phase at a time, and how far each one is: 0 before it, 1 after it.
+export function readTime(time) {
+  const at = Math.min(Math.max(time, 0), LENGTH_MS - 1);
+  const done = PHASES.map(([, length], phase) => Math.min(1, Math.max(0, (time - startOf(phase)) / length)));
+  return { phase: PHASES.findLastIndex((_, phase) => startOf(phase) <= at), done };
+}
+
+export function readTheme(node) {
+  const style = getComputedStyle(node);
+  const names = ["ink", "dim", "faint", "line", "card", "ground", "accepted", "rejected", "proposed"];
+  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim() || "#808080"]));
+}
+
+// Everything's place in a picture of this size.
+export function placeScene(scene, width, height) {
+  const inner = width - 2 * SIDE;
+  const captions = captionsOf(scene).map((words) => breakLines(words, inner, CAPTION, 700));
+  const most = Math.max(...captions.map((lines) => lines.length));
+  const strip = {
+    ...chooseStrip(scene, inner - 28, width < NARROW ? 2 : 1),
+    y: TOP + most * CAPTION_LINE,
+  };
+  strip.bottom = strip.y + strip.lines * LINE + 12;
+  const source = placeSource(scene.source, inner - 24);
+  source.y = height - source.height - 14;
+  const tree = placeTree(scene, inner, source.y - strip.bottom - 24);
+  tree.y = strip.bottom + Math.max(12, (source.y - strip.bottom - tree.height) / 2);
+  for (const each of tree.nodes) {
+    each.x += SIDE;
+    each.y += tree.y;
+  }
+  return { width, height, side: SIDE, captions, strip, source, tree };
+}
+
+// Two lines, or three where too little of the text before would have room.
+function chooseStrip(scene, width, times) {
+  const strip = flowStrip(scene, width, LINES * times);
+  const before = strip.tokens.filter(({ kind }) => kind === "written").length;
+  return before < Math.min(BEFORE, scene.written.length) ? flowStrip(scene, width, (LINES + 1) * times) : strip;
+}
+
+function placeSource({ name, rows }, width) {
+  const words = [];
+  let line = 1;
+  for (const row of rows) {
+    const start = row.name ? [{ text: `${row.name}:`, nodes: [], whole: true }] : [];
+    const list = row.words.map((word) => ({ ...word, nodes: word.nodes ?? [], apart: Boolean(start.length) }));
+    const placed = flow([...start, ...list], width);
+    for (const each of placed.tokens) words.push({ ...each, line: each.line + line });
+    line += placed.lines;
+  }
+  return { name, words, height: line * SOURCE_LINE + 16 };
+}
+
+export function drawScene(scene, places, time, theme) {
+  const { width, height } = places;
+  const { phase, done } = readTime(time);
+  const picture = svg("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    role: "img",
+    "aria-label": captionsOf(scene)[phase],
+    "font-family": FONT,
+    "font-size": SIZE,
+  });
+  const pen = { theme, done, places, scene };
+  picture.append(
+    svg("rect", { width, height, fill: theme.ground }),
+    ...drawHeading(pen, phase),
+    drawStrip(pen),
+    drawSource(pen),
+    drawTree(pen),
+    drawKey(pen),
+    drawFlights(pen),
+    drawCosts(pen),
+  );
+  return picture;
+}
+
+function drawHeading({ scene, places, theme }, phase) {
+  const what = scene.accepted ? " · its longest accepted draft" : " · a rejected draft";
+  const head = `${scene.title} · step ${scene.step} of ${scene.steps}${places.width < NARROW ? "" : what}`;
+  const dots = PHASES.map((_, place) =>
+    svg("rect", {
+      x: places.width - SIDE - (PHASES.length - place) * 34,
+      y: 24,
+      width: 26,
+      height: 8,
+      rx: 4,
+      fill: place <= phase ? theme.accepted : theme.line,
+    }),
+  );
+  const caption = places.captions[phase].map((line, place) =>
+    write(line, SIDE, TOP + 24 + place * CAPTION_LINE, theme.ink, {
+      "font-size": CAPTION,
+      "font-weight": 700,
+      "data-part": "caption",
+    }),
+  );
+  return [write(head, SIDE, 38, theme.dim, { "font-size": 24 }), ...dots, ...caption];
+}
+
+// The text so far; in the fourth phase the run joins it, and then the model's own token.
+function drawStrip({ places, theme, done }) {
+  const { strip, width } = places;
+  const group = layer(1, "strip");
+  group.append(
+    svg("rect", {
+      x: SIDE,
+      y: strip.y,
+      width: width - 2 * SIDE,
+      height: strip.bottom - strip.y,
+      rx: 8,
+      fill: theme.card,
+      stroke: theme.line,
+    }),
+  );
+  const landed = ramp(done[3], 0.42, 0.5);
+  const added = ramp(done[3], 0.85, 0.9);
+  for (const run of runsOf(strip.tokens)) if (landed) group.append(drawRun(run, strip, theme, landed));
+  for (const token of strip.tokens) {
+    const { x, y } = spotOf(token, strip);
+    const shown = token.kind === "accepted" ? landed : token.kind === "bonus" ? added : 1;
+    if (!shown) continue;
+    const frame = { x: x - (token.pad ? PAD_PX : 0), y: y - 31, width: token.width, height: 42, rx: 5 };
+    if (token.kind === "pending")
+      group.append(svg("rect", { ...frame, fill: "none", stroke: theme.ink, "stroke-width": 2, opacity: 1 - landed }));
+    if (token.kind === "bonus") group.append(svg("rect", { ...frame, fill: theme.ink, opacity: shown }));
+    const fill = token.kind === "bonus" ? theme.card : theme.ink;
+    group.append(write(token.ink, x, y, fill, { opacity: shown, "data-kind": token.kind }));
+  }
+  return group;
+}
+
+// Where a token's letters begin, on their line.
+function spotOf({ x, line, pad = 0 }, strip) {
+  return { x: SIDE + 14 + x + pad / 2, y: strip.y + 38 + line * LINE };
+}
+
+// The accepted tokens of one line stand in one box.
+function runsOf(tokens) {
+  const lines = new Map();
+  for (const token of tokens)
+    if (token.kind === "accepted") lines.set(token.line, [...(lines.get(token.line) ?? []), token]);
+  return [...lines.values()];
+}
+
+function drawRun(run, strip, theme, shown) {
+  const { x, y } = spotOf(run[0], strip);
+  const right = spotOf(run.at(-1), strip).x + run.at(-1).width + 2;
+  const [left, top] = [x - 2, y - 31];
+  const group = layer(shown, "run");
+  group.append(
+    svg("rect", { x: left, y: top, width: right - left, height: 42, fill: theme.accepted, "fill-opacity": TINT }),
+    svg("path", { d: `M${left} ${top}v42H${right}v-42`, fill: "none", stroke: theme.accepted, "stroke-width": 4 }),
+  );
+  return group;
+}
+
+// What the draft is taken from; the words themselves are marked.
+function drawSource({ places, theme, done }) {
+  const { source, width } = places;
+  const group = layer(1 - ramp(done[2], 0, 0.15), "source");
+  if (done[2] >= 0.15) return group;
+  group.append(
+    svg("rect", {
+      x: SIDE,
+      y: source.y,
+      width: width - 2 * SIDE,
+      height: source.height,
+      rx: 8,
+      fill: theme.card,
+      stroke: theme.line,
+    }),
+    write(`From ${source.name}`, SIDE + 12, source.y + 34, theme.dim, { "font-size": 24 }),
+  );
+  const marked = ramp(done[0], 0.3, 0.5);
+  for (const word of source.words) {
+    const { x, y } = wordSpot(word, source);
+    if (word.nodes.length && marked)
+      group.append(
+        svg("path", {
+          d: `M${x - 1} ${y + 8}h${word.width + 2}`,
+          stroke: theme.accepted,
+          "stroke-width": 4,
+          opacity: marked,
+        }),
+      );
+    group.append(write(word.ink, x, y, word.nodes.length ? theme.ink : theme.dim));
+  }
+  return group;
+}
+
+function wordSpot({ x, line }, source) {
+  return { x: SIDE + 12 + x, y: source.y + 34 + line * SOURCE_LINE };
+}
+
+// Tokens under way: from the source to the tree, from the tree into the text.
+function drawFlights({ places, theme, done }) {
+  const group = layer(1, "flights");
+  if (done[1] > 0 && done[1] < 1) group.append(...drawGhosts(places, theme, done[1]));
+  if (done[3] > 0 && done[3] < 1) group.append(...drawSettling(places, theme, done[3]));
+  return group;
+}
+
+function drawGhosts({ tree, source }, theme, share) {
+  return tree.nodes.flatMap((each, place) => {
+    const [leaves, lands] = landing(place, tree.nodes.length);
+    const part = ramp(share, leaves, lands);
+    if (!each.node || part <= 0 || part >= 1) return [];
+    const word = source.words.find(({ nodes }) => nodes.includes(each.node));
+    const from = word ? wordSpot(word, source) : { x: SIDE + 80, y: source.y + 34 };
+    const to = lettersOf(each, tree.scale);
+    const y = between(from.y, to.y, part) - 24 * Math.sin(Math.PI * part);
+    const look = {
+      "font-style": "italic",
+      "font-size": between(SIZE, SIZE * tree.scale, part),
+      "data-ghost": each.node,
+    };
+    return [write(each.ink, between(from.x, to.x, part), y, theme.proposed, look)];
+  });
+}
+
+function drawSettling({ tree, strip }, theme, share) {
+  const byNode = new Map(tree.nodes.map((each) => [each.node, each]));
+  const last = tree.nodes.find((each) => each.tag && each.last);
+  const runs = ramp(share, 0.15, 0.46);
+  const follows = ramp(share, 0.55, 0.87);
+  return strip.tokens.flatMap((token) => {
+    const each = token.kind === "bonus" ? last : token.kind === "accepted" ? byNode.get(token.node) : undefined;
+    const part = each === last && token.kind === "bonus" ? follows : runs;
+    if (!each || part <= 0 || part >= 1) return [];
+    const from = token.kind === "bonus" ? ownLettersOf(each, tree.scale) : lettersOf(each, tree.scale);
+    const to = spotOf(token, strip);
+    const look = {
+      "font-size": between(SIZE * tree.scale, SIZE, part),
+      "font-weight": token.kind === "bonus" ? 700 : 400,
+    };
+    return [write(token.ink, between(from.x, to.x, part), between(from.y, to.y, part), theme.ink, look)];
+  });
+}
+
+// Two bars on one scale, growing as the time does.
+function drawCosts({ scene, places, theme, done }) {
+  const group = layer(ramp(done[4], 0.08, 0.2), "cost");
+  if (!done[4]) return group;
+  const { width, height, strip } = places;
+  const bars = compareTimes(scene);
+  const longest = Math.max(...bars.map(([, time]) => time));
+  const now = longest * Math.min(1, done[4] / 0.75);
+  const room = Math.min(190, (height - strip.bottom - 40) / 2);
+  const thick = Math.min(90, room - 76);
+  bars.forEach(([text, time], place) => {
+    const y = strip.bottom + 36 + place * room;
+    const scale = (width - 2 * SIDE) / longest;
+    const fill = place ? theme.faint : theme.accepted;
+    group.append(
+      write(text, SIDE, y + 30, theme.ink, { "font-size": 36, "font-weight": 700, "data-part": "time" }),
+      svg("rect", {
+        x: SIDE,
+        y: y + 54,
+        width: scale * Math.min(now, time),
+        height: thick,
+        rx: 4,
+        fill,
+        "data-ms": time,
+      }),
+    );
+    if (!place || scene.emitted < 2) return;
+    for (let one = 1; one < scene.emitted; one++) {
+      const at = (time / scene.emitted) * one;
+      if (at < now)
+        group.append(
+          svg("path", {
+            d: `M${SIDE + scale * at} ${y + 54}v${thick}`,
+            stroke: theme.ground,
+            "stroke-width": 3,
+          }),
+        );
+    }
+  });
+  return group;
+}

@@ -1,0 +1,215 @@
+// The proof: the texts of all lanes as one, token by token, with a mark for each lane that printed it. Where a lane
+// differs, the text splits.
+import { button, make } from "./dom.js";
+import { hueOf } from "./lanes.js";
+import { CALM } from "./motion.js";
+import { readPiece } from "./pieces.js";
+
+const SHOW_MS = 4000;
+const BRANCH_TOKENS = 8;
+const SMALL_FROM = 600;
+const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
+const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
+
+// {lanes, others, tokens, splits, same, total}: the lanes that are compared, vanilla first, and the titles of those that
+// are not; of vanilla's tokens the text and how many lanes agree up to there; where lanes leave it.
+export function readProof(reel) {
+  const lanes = reel.head.lanes.map((lane, place) => ({ ...lane, badge: reel.results[place].badge, tokens: [] }));
+  for (const { lane, event } of reel.steps)
+    event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: readPiece(event.texts[index]) }));
+  const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
+  const compared = lanes.filter(({ badge }) => badge[0] !== "law");
+  const base = compared[0].tokens;
+  for (const lane of compared) lane.same = agree(base, lane.tokens);
+  const same = Math.min(...compared.map((lane) => lane.same));
+  // A race that was stopped has lanes of different lengths: what all of them have is compared.
+  const stopped = reel.phase === "stopped";
+  const lengths = compared.map((lane) => lane.tokens.length);
+  return {
+    lanes: compared,
+    others,
+    tokens: base.map(({ text }, index) => ({ text, lanes: compared.map((lane) => index < lane.same) })),
+    splits: findSplits(compared, stopped),
+    same,
+    total: stopped ? Math.min(...lengths) : Math.max(...lengths),
+  };
+}
+
+function agree(base, tokens) {
+  let same = 0;
+  while (same < tokens.length && tokens[same].id === base[same]?.id) same++;
+  return same;
+}
+
+// One for each place where lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's first.
+function findSplits(lanes, stopped) {
+  const [base] = lanes;
+  const apart = lanes.filter(({ same, tokens }) => !stopped && (same < tokens.length || same < base.tokens.length));
+  const cut = lanes.filter(({ same, tokens }) => stopped && same < Math.min(tokens.length, base.tokens.length));
+  const differing = [...apart, ...cut];
+  const places = [...new Set(differing.map(({ same }) => same))].sort((a, b) => a - b);
+  return places.map((at) => {
+    const here = differing.filter(({ same }) => same === at);
+    const staying = lanes.filter(({ same }) => same > at);
+    const branch = (list, tokens, words) => ({
+      titles: list.map(({ title }) => title),
+      text: readOn(tokens, at),
+      words,
+    });
+    const branches = new Map();
+    for (const lane of here) {
+      const next = lane.tokens[at]?.id;
+      branches.set(next, [...(branches.get(next) ?? []), lane]);
+    }
+    return {
+      at,
+      branches: [
+        branch(staying, base.tokens, ""),
+        ...[...branches.values()].map((list) => branch(list, list[0].tokens, list[0].badge[1])),
+      ],
+    };
+  });
+}
+
+function readOn(tokens, at) {
+  const text = tokens
+    .slice(at, at + BRANCH_TOKENS)
+    .map((token) => token.text)
+    .join("");
+  return `${text}${tokens.length > at + BRANCH_TOKENS ? " …" : ""}`;
+}
+
+export function countWords({ lanes, same, total }, shown = total) {
+  return `${Math.min(same, shown)} of ${total} tokens the same in all ${lanes.length} lanes`;
+}
+
+export class Proof {
+  // `say`: where the page puts a sentence.
+  constructor(host, say) {
+    this.say = say;
+    this.node = make("dialog", "proof");
+    this.node.setAttribute("aria-label", "The proof");
+    this.lanes = make("p", "proof-lanes");
+    this.text = make("div", "proof-text");
+    this.text.tabIndex = 0;
+    this.count = make("p", "proof-count");
+    this.notes = make("p", "proof-notes");
+    const head = make("header");
+    head.append(
+      make("h2", "", "The same text?"),
+      this.lanes,
+      button("Again", "Show it again", () => this.play()),
+      button("Close", "Close (Esc)", () => this.node.close()),
+    );
+    const foot = make("footer");
+    foot.append(this.count, this.notes);
+    this.node.append(head, this.text, foot);
+    host.append(this.node);
+    this.node.addEventListener("close", () => cancelAnimationFrame(this.playing));
+    this.node.addEventListener("keydown", (event) => {
+      if (event.key !== "v" || event.ctrlKey || event.metaKey || event.altKey) return;
+      // Closed, it would be opened by the page's own key.
+      event.stopPropagation();
+      this.node.close();
+    });
+  }
+
+  open(reel) {
+    if (!reel?.results?.length) return this.say(NO_RACE);
+    this.proof = readProof(reel);
+    if (this.proof.lanes.length < 2) return this.say(ALONE);
+    this.write();
+    this.node.showModal();
+    return this.play();
+  }
+
+  write() {
+    const { lanes, others, tokens, splits } = this.proof;
+    this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
+    const letters = tokens.reduce((sum, { text }) => sum + text.length, 0);
+    this.text.dataset.size = letters > SMALL_FROM ? "small" : "large";
+    this.notes.textContent = others.length
+      ? `Not compared, for rejection sampling keeps the distribution, not the text: ${others.join(", ")}.`
+      : "";
+    const forks = new Map(splits.map((split) => [split.at, drawSplit(split)]));
+    this.shown = [];
+    this.text.replaceChildren();
+    let word;
+    for (let index = 0; index <= tokens.length; index++) {
+      const fork = forks.get(index);
+      if (fork) this.text.append(fork);
+      if (fork) this.shown.push(fork);
+      // After vanilla's last token only a lane that goes on may stand.
+      if (index === tokens.length) break;
+      const token = drawToken(tokens[index], lanes);
+      if (!word || fork || /^\s/.test(tokens[index].text)) this.text.append(" ", (word = make("span", "proof-word")));
+      word.append(token);
+      this.shown.push(token);
+    }
+  }
+
+  play() {
+    cancelAnimationFrame(this.playing);
+    this.text.scrollTop = 0;
+    for (const node of this.shown) node.classList.add("away");
+    this.done = 0;
+    if (CALM.matches) return this.reveal(this.shown.length);
+    this.start = performance.now();
+    return this.tick();
+  }
+
+  tick() {
+    const share = Math.min(1, (performance.now() - this.start) / SHOW_MS);
+    this.reveal(Math.round(share * this.shown.length));
+    if (share < 1) this.playing = requestAnimationFrame(() => this.tick());
+  }
+
+  reveal(count) {
+    for (const node of this.shown.slice(this.done, count)) node.classList.remove("away");
+    this.done = count;
+    const { proof } = this;
+    const all = count === this.shown.length;
+    this.count.textContent = countWords(
+      proof,
+      all ? proof.total : this.shown.slice(0, count).filter((node) => !node.matches(".fork")).length,
+    );
+    this.count.dataset.state = proof.same < proof.total ? "differs" : "same";
+    if (!CALM.matches) this.shown[count - 1]?.scrollIntoView({ block: "nearest" });
+    this.node.dataset.done = String(all);
+  }
+}
+
+function labelLane(lane) {
+  const node = make("span", "", lane.title);
+  const mark = make("i");
+  mark.dataset.hue = hueOf(lane);
+  node.prepend(mark);
+  return node;
+}
+
+// A lane's mark is a line below the token: what all lanes printed has all of them.
+function drawToken({ text, lanes: agreeing }, lanes) {
+  const node = make(
+    "span",
+    "proof-token",
+    text.trim() ? text.trimStart().replace(/\n/g, "↵") : text.replace(/\n/g, "↵"),
+  );
+  const marks = make("span", "marks");
+  lanes.forEach((lane, place) => {
+    const mark = make("i", agreeing[place] ? "" : "none");
+    mark.dataset.hue = hueOf(lane);
+    marks.append(mark);
+  });
+  node.append(marks);
+  return node;
+}
+
+function drawSplit({ branches }) {
+  const node = make("div", "fork");
+  for (const { titles, text, words } of branches) {
+    const line = make("p");
+    line.append(make("b", "", titles.join(", ")), make("span", "branch", text || "(the end)"), make("em", "", words));
+    node.append(line);
+  }
+  return node;
+}

@@ -1,0 +1,177 @@
+// What the slow motion shows: the winner's best step, and a step that fails. All of it is the recorded race's.
+import { findSource, readText } from "./origins.js";
+import { isControl, readPiece } from "./pieces.js";
+import { PARTS } from "./tooltips.js";
+
+const CHEAP = 0.1;
+const SEVERAL = 3;
+
+export function countAccepted({ verdict, emitted }) {
+  return Math.min(verdict.path.length - 1, emitted.length);
+}
+
+export function timeOf({ timing }) {
+  return PARTS.reduce((sum, [part]) => sum + timing[part], 0);
+}
+
+const countDrafted = ({ tree }) => tree.tokens.length - 1;
+const isPlain = ({ pieces }) => !pieces.some(isControl) && Boolean(readPiece(pieces[0]).trim());
+
+// The most by each measure in turn; of equals the first.
+function most(steps, ...measures) {
+  return steps.reduce((best, step) => {
+    if (!best) return step;
+    const better = measures.map((measure) => measure(step) - measure(best)).find((more) => more);
+    return better > 0 ? step : best;
+  }, undefined);
+}
+
+// The lanes that drafted, the fastest first.
+export function rankLanes(reel) {
+  return (reel.results ?? [])
+    .map((row, lane) => ({ ...row, lane }))
+    .filter((row) => row.drafted > 0)
+    .sort((a, b) => b.speedup - a.speedup)
+    .map((row) => row.lane);
+}
+
+// The step with the most accepted tokens; of equals one that copied from a passage.
+export function chooseBest(reel, lane) {
+  const steps = reel.steps.filter((step) => step.lane === lane && countAccepted(step.event));
+  const copied = ({ frame }) => Number(frame.runs.some((run) => run[3]?.length));
+  return most(
+    steps,
+    ({ event }) => countAccepted(event),
+    copied,
+    ({ event }) => Number(isPlain(event)),
+  );
+}
+
+// A step whose draft was rejected whole, of the first lane that has one with several draft tokens, in mid-text.
+export function chooseFailed(reel, lanes) {
+  const found = lanes.map((lane) =>
+    most(
+      reel.steps.filter(
+        ({ lane: own, event }) => own === lane && countDrafted(event) && !countAccepted(event) && event.emitted.length,
+      ),
+      ({ event }) => Number(isPlain(event)),
+      ({ index }) => Number(index > 0),
+      ({ event }) => countDrafted(event),
+    ),
+  );
+  return found.find((step) => step && countDrafted(step.event) >= SEVERAL) ?? found.find(Boolean);
+}
+
+// Vanilla's mean step in the same race.
+export function timeSingle(reel) {
+  const vanilla = reel.head.lanes.findIndex(({ lane }) => lane === "vanilla");
+  const times = reel.steps.filter(({ lane }) => lane === vanilla).map(({ event }) => timeOf(event));
+  return times.length ? times.reduce((sum, ms) => sum + ms, 0) / times.length : 0;
+}
+
+// One scene or two, or none where no lane drafted anything.
+export function makeScenes(reel) {
+  const lanes = rankLanes(reel);
+  const best = lanes.map((lane) => chooseBest(reel, lane)).find(Boolean);
+  const failed = chooseFailed(reel, best ? [best.lane, ...lanes] : lanes);
+  return [best, failed].filter(Boolean).map((step) => makeScene(reel, step));
+}
+
+// Everything that the pictures of a step need.
+export function makeScene(reel, { lane, index, event }) {
+  const { title, lane: name } = reel.head.lanes[lane];
+  const text = readText(reel, lane, index);
+  const path = event.verdict.path;
+  const accepted = countAccepted(event);
+  const own = event.emitted.length > accepted;
+  return {
+    lane: name,
+    title,
+    step: index + 1,
+    steps: reel.steps.filter((step) => step.lane === lane).length,
+    event,
+    path: path.slice(0, accepted + 1),
+    drafted: countDrafted(event),
+    accepted,
+    emitted: event.emitted.length,
+    written: text.output.slice(0, -1),
+    pending: readPiece(text.output.length ? text.output.at(-1) : ""),
+    run: path.slice(1, accepted + 1).map((node, place) => ({ node, text: readPiece(event.texts[place]) })),
+    // The model's own token, which ends the step: none where the text was cut at its limit, "" where it ended.
+    bonus: own ? readPiece(event.texts[accepted]) : undefined,
+    source: findSource(event, text, name),
+    stepMs: timeOf(event),
+    singleMs: timeSingle(reel),
+  };
+}
+
+const raise = (words) => `${words[0].toUpperCase()}${words.slice(1)}`;
+const all = (count) => (count === 2 ? "both" : `all ${count}`);
+const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
+
+export function inMs(time) {
+  return `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
+}
+
+// [in words, in ms] of this step, and of single steps that yield as many tokens.
+export function compareTimes({ emitted, stepMs, singleMs }) {
+  const single = Number(singleMs.toFixed(1));
+  const whole = emitted * single;
+  return [
+    [`This step: ${inMs(stepMs)} for ${tokens(emitted)}`, stepMs],
+    [
+      emitted > 1
+        ? `One at a time: ${emitted} × ${single.toFixed(1)} ms = ${inMs(whole)}`
+        : `Vanilla: ${single.toFixed(1)} ms for 1 token`,
+      whole,
+    ],
+  ];
+}
+
+// One sentence or two for each phase.
+export function captionsOf(scene) {
+  const { title, drafted, accepted, source } = scene;
+  const asked = scene.step === 1 ? "How does the answer begin?" : "What comes next?";
+  const shape = isChain(scene) ? "one after the other" : "in a tree";
+  return [
+    `${asked} ${title} drafts from ${source.name}.`,
+    drafted > 1
+      ? `${drafted} draft tokens, ${shape}. None is verified yet.`
+      : "One draft token. It is not verified yet.",
+    drafted > 1
+      ? `One pass of the model reads ${all(drafted)} at once and predicts its own token after each.`
+      : "One pass of the model reads it and predicts its own tokens.",
+    tellVerdict(scene),
+    accepted ? tellGain(scene) : tellLoss(scene),
+  ];
+}
+
+function isChain({ event }) {
+  return event.tree.parents.every((parent, node) => parent === node - 1);
+}
+
+function tellVerdict({ drafted, accepted, bonus }) {
+  if (!accepted) {
+    const instead = bonus?.trim() ? `“${bonus.trim()}” instead` : "something else";
+    return `The model predicts ${instead}: ${drafted > 1 ? `${all(drafted)} are` : "the draft is"} rejected. The step yields that one token.`;
+  }
+  const whole = accepted === drafted;
+  const own = bonus === undefined ? "" : bonus ? "the model adds one token" : "the model ends the text";
+  const number = whole && drafted > 1 ? raise(all(drafted)) : accepted;
+  const match = `${number} match${accepted > 1 ? "" : "es"} what the model predicts: accepted.`;
+  const rest = [whole ? "" : "the rest is rejected", own].filter(Boolean).join(", and ");
+  return rest ? `${match} ${raise(rest)}.` : match;
+}
+
+function tellGain({ emitted, stepMs, singleMs }) {
+  const singles = stepMs / singleMs;
+  const words = `${tokens(emitted)} in the time of ${singles.toFixed(1)} single steps.`;
+  return singles < emitted ? words : `${words} This draft did not pay.`;
+}
+
+function tellLoss({ stepMs, singleMs }) {
+  const more = stepMs - singleMs;
+  return more > CHEAP * singleMs
+    ? `A rejected draft costs time, here ${inMs(more)}. It never costs a wrong token.`
+    : "A rejected draft costs next to nothing here, and never a wrong token.";
+}

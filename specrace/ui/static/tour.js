@@ -1,0 +1,204 @@
+// A tour in five chapters: what drafting is, why it is fast, why the text stays the same, and when it does not pay. It
+// runs by itself on recorded races. Space pauses, the arrows go on and back, Esc leaves.
+import { button, make, svg } from "./dom.js";
+import { writeChapters } from "./chapters.js";
+import { focusQuestion } from "./gradio.js";
+import { CALM } from "./motion.js";
+import { drawScene, PHASES, placeScene, readTheme, startOf } from "./picture.js";
+import { readReel } from "./reel.js";
+import { inMs } from "./scenes.js";
+
+const PICTURE_MS = 33;
+const NONE = "The tour needs recorded races, and this server has none.";
+
+export class Tour {
+  // `tools`: what stands around the stage.
+  constructor(stage, tools) {
+    this.stage = stage;
+    this.proof = tools.proof;
+    this.node = make("section", "tour");
+    this.node.hidden = true;
+    this.node.setAttribute("aria-label", "Tour");
+    this.canvas = make("div", "tour-canvas");
+    this.title = make("b", "tour-title");
+    this.words = make("p", "tour-words");
+    this.words.setAttribute("role", "status");
+    this.bar = make("i");
+    this.toggler = button("Pause", "Pause or go on (space)", () => this.toggle());
+    const progress = make("div", "tour-progress");
+    progress.append(this.bar);
+    const head = make("header");
+    head.append(
+      this.title,
+      progress,
+      button("‹", "Back (left arrow)", () => this.move(-1)),
+      this.toggler,
+      button("›", "On (right arrow)", () => this.move(1)),
+      button("Leave", "Leave the tour (Esc)", () => this.leave()),
+    );
+    const foot = make("footer");
+    foot.append(head, this.words);
+    this.node.append(this.canvas, foot);
+    stage.node.append(this.node);
+    document.addEventListener("keydown", (event) => this.press(event), { capture: true });
+  }
+
+  get open() {
+    return !this.node.hidden;
+  }
+
+  // `cards`: the recorded races that are there; `server` reads them.
+  async begin() {
+    const { cards, server } = this.stage.gallery;
+    if (!cards.length) return this.stage.say(NONE);
+    const read = async ({ name }) => readReel(JSON.parse((await server.play_recorded(name)).reel));
+    const [win, lose] = await Promise.all(
+      [cards.find(isWin) ?? cards[0], cards.find(isLoss) ?? cards.at(-1)].map(read),
+    );
+    const chapters = writeChapters(win, lose);
+    this.shots = chapters.flatMap(({ title, shots }, number) =>
+      shots.map((shot) => ({ ...shot, title: `${number + 1} of ${chapters.length}: ${title}` })),
+    );
+    this.view = document.body.dataset.view;
+    document.body.dataset.view = "stage";
+    document.body.dataset.tour = "true";
+    this.node.hidden = false;
+    this.paused = CALM.matches;
+    return this.go(0);
+  }
+
+  leave() {
+    cancelAnimationFrame(this.frame);
+    this.closeProof();
+    this.stage.player.pause();
+    this.node.hidden = true;
+    document.body.dataset.view = this.view ?? "bench";
+    delete document.body.dataset.tour;
+  }
+
+  go(number) {
+    const shot = this.shots[number];
+    if (!shot) return this.leave();
+    cancelAnimationFrame(this.frame);
+    this.number = number;
+    this.shot = shot;
+    this.time = 0;
+    this.closeProof();
+    this.title.textContent = shot.title;
+    this.words.textContent = shot.words;
+    this.node.dataset.shot = number;
+    if (shot.show !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.show);
+    this.show(shot);
+    this.toggler.textContent = this.paused ? "Play" : "Pause";
+    return this.run();
+  }
+
+  run() {
+    this.last = performance.now();
+    this.frame = requestAnimationFrame(() => this.tick());
+  }
+
+  tick() {
+    const now = performance.now();
+    const passed = now - this.last;
+    this.frame = requestAnimationFrame(() => this.tick());
+    if (passed < PICTURE_MS) return;
+    this.last = now;
+    if (this.paused) return;
+    this.time += passed;
+    const share = Math.min(1, this.time / this.shot.ms);
+    this.bar.style.transform = `scaleX(${share})`;
+    if (this.shot.show === "scene") this.drawScene(share);
+    if (share === 1 && this.shot.show !== "end") this.go(this.number + 1);
+  }
+
+  move(by) {
+    this.go(Math.max(0, this.number + by));
+  }
+
+  toggle() {
+    this.paused = !this.paused;
+    this.toggler.textContent = this.paused ? "Play" : "Pause";
+    const { player } = this.stage;
+    if (this.shot.show !== "race" && this.shot.show !== "stay") return;
+    if (this.paused) player.pause();
+    else if (player.next < player.steps.length) player.play();
+  }
+
+  press(event) {
+    if (!this.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    const acts = {
+      ArrowLeft: () => this.move(-1),
+      ArrowRight: () => this.move(1),
+      Escape: () => this.leave(),
+      " ": () => this.toggle(),
+    };
+    const act = acts[event.key];
+    if (!act || (event.key === " " && event.target.closest?.("button"))) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  }
+
+  show(shot) {
+    const { player } = this.stage;
+    const shows = {
+      race: () => this.showRace(shot),
+      scene: () => this.showScene(shot),
+      figure: () => this.canvas.replaceChildren(drawBars(shot.bars)),
+      proof: () => this.proof.open(shot.reel),
+      result: () => player.result(),
+      end: () => focusQuestion(),
+      stay: () => {},
+    };
+    shows[shot.show]();
+  }
+
+  showRace({ reel, alone }) {
+    const { stage } = this;
+    stage.openRead(reel);
+    const lane = reel.head.lanes.findIndex((each) => each.lane === alone);
+    if (lane >= 0) stage.setSolo(lane);
+  }
+
+  showScene({ scene, from, to }) {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    this.places = placeScene(scene, width, height);
+    this.range = [startOf(from), startOf(to) + PHASES[to][1] - 1];
+    this.drawScene(CALM.matches ? 1 : 0);
+  }
+
+  drawScene(share) {
+    const [from, to] = this.range;
+    const picture = drawScene(this.shot.scene, this.places, from + share * (to - from), readTheme(this.node));
+    this.canvas.replaceChildren(picture);
+  }
+
+  closeProof() {
+    if (this.proof.node.open) this.proof.node.close();
+  }
+}
+
+const isWin = ({ name }) => name === "smollm2-copying";
+const isLoss = ({ name }) => name === "smollm2-losing";
+
+// Times of passes, as bars on one scale.
+function drawBars(bars) {
+  const longest = Math.max(...bars.map(([, ms]) => ms));
+  const picture = svg("svg", {
+    viewBox: "0 0 1200 420",
+    class: "tour-bars",
+    role: "img",
+    "aria-label": "Times of passes",
+  });
+  bars.forEach(([name, ms], place) => {
+    const y = 30 + 130 * place;
+    const width = Math.max(4, (900 * ms) / longest);
+    picture.append(
+      svg("text", { x: 30, y: y + 30, class: "tour-name" }, name),
+      svg("rect", { x: 30, y: y + 44, width, height: 48, rx: 6 }),
+      svg("text", { x: 46 + width, y: y + 80, class: "tour-ms" }, inMs(ms)),
+    );
+  });
+  return picture;
+}

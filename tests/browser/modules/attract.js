@@ -1,0 +1,27 @@
+import { Attract } from "../../../specrace/ui/static/attract.js";
+import { put } from "./given.js";
+
+function attract() {
+  const played = [];
+  const node = put();
+  const gallery = { play: async (name, offered) => played.push(`${name} ${offered}`) };
+  return { played, node, attract: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
+}
+
+export const cases = {
+  "races play in turn": async () => {
+    const { attract: each, played } = attract();
+    await each.play();
+    await each.play();
+    await each.play();
+    each.stop();
+    return [played, ["a true", "b true", "a true"]];
+  },
+  "until somebody acts": async () => {
+    const { attract: each, played } = attract();
+    await each.play();
+    document.dispatchEvent(new KeyboardEvent("keydown", { key: "x" }));
+    await each.play();
+    return [played, ["a true"]];
+  },
+};

@@ -1,0 +1,35 @@
+import { writeChapters } from "../../../specrace/ui/static/chapters.js";
+import { REEL } from "./race.js";
+
+const reel = structuredClone(REEL);
+Object.assign(reel.head, { question: "Where is the cat?", cost_curve: { rows: [1, 4, 16], ratio: [1, 1.5, 2] } });
+Object.assign(reel.started.about, { parameters: 134_515_008, roofline: { weight_bytes: 538_060_032 } });
+reel.results.forEach((row) => (row.tau = 2.04));
+const chapters = writeChapters(reel, reel);
+const words = chapters.map(({ shots }) => shots.map((shot) => shot.words).join(" "));
+
+export const cases = {
+  "five chapters": () => [
+    chapters.map(({ title }) => title),
+    ["The idle machine", "Guess", "Check in one pass", "Win", "Lose"],
+  ],
+  "each about as long as the others": () => [
+    chapters
+      .map(({ shots }) => shots.reduce((sum, shot) => sum + shot.ms, 0))
+      .every((ms) => ms >= 30_000 && ms <= 48_000),
+    true,
+  ],
+  "every figure is the races' own": () => {
+    const found = ["135 million", "538 MB", "in 20 ms, not 8 × 10 ms", "4 draft tokens", "2 of 4", "2.0×", "0.9×"];
+    return [found.filter((figure) => !words.some((each) => each.includes(figure))), []];
+  },
+  "what is read from the last row is short": () => [
+    chapters.flatMap(({ shots }) => shots).filter((shot) => shot.words.length > 150),
+    [],
+  ],
+  "a race in which no draft fails has no such step": () => {
+    const steps = reel.steps.filter(({ lane }) => lane < 2);
+    const [, , , , lose] = writeChapters(reel, { ...reel, steps });
+    return [lose.shots.map(({ show }) => show), ["race", "result", "end"]];
+  },
+};

@@ -1,0 +1,48 @@
+import { film, inlineFonts, videoType, writeSvg } from "../../../specrace/ui/static/film.js";
+import { svg } from "../../../specrace/ui/static/dom.js";
+
+const square = (fill) => {
+  const picture = svg("svg", { width: 32, height: 32, viewBox: "0 0 32 32" });
+  picture.append(svg("rect", { width: 32, height: 32, fill }), svg("text", {}, "a < b & c"));
+  return picture;
+};
+
+export const cases = {
+  "a picture is a file of its own": async () => {
+    const text = await writeSvg(square("red"), '@font-face{font-family:"x"}').text();
+    const read = new DOMParser().parseFromString(text, "image/svg+xml");
+    return [
+      [
+        read.querySelector("parsererror"),
+        read.querySelector("text").textContent,
+        read.querySelector("style").textContent,
+      ],
+      [null, "a < b & c", '@font-face{font-family:"x"}'],
+    ];
+  },
+  "a page without the fonts gives none": async () => [await inlineFonts("No such family"), ""],
+  "a face of the page is written into the file": async () => {
+    const style = document.head.appendChild(document.createElement("style"));
+    style.textContent =
+      '@font-face { font-family: "Tried"; font-weight: 700; src: url("data:font/woff2;base64,AAAA") }';
+    const found = await inlineFonts("Tried");
+    style.remove();
+    return [
+      [found.includes("font-weight:700"), found.includes("base64,AAAA")],
+      [true, true],
+    ];
+  },
+  "a video has pictures": async () => {
+    const video = await film({
+      pictureAt: (time) => writeSvg(square(time < 50 ? "red" : "blue"), ""),
+      length: 120,
+      width: 32,
+      height: 32,
+      going: () => true,
+    });
+    return [
+      [video.size > 0, video.type.split(";")[0]],
+      [true, videoType().split(";")[0]],
+    ];
+  },
+};

@@ -1,0 +1,42 @@
+import { Guess } from "../../../specrace/ui/static/guess.js";
+import { LANES, put } from "./given.js";
+
+function ask() {
+  sessionStorage.clear();
+  const guess = new Guess(put());
+  guess.ask(LANES);
+  return guess;
+}
+
+export const cases = {
+  "a guess, right and wrong": () => {
+    const guess = ask();
+    const chosen = [guess.choose(1), guess.choose(0)];
+    const words = [guess.judge(1)];
+    guess.ask(LANES);
+    guess.choose(0);
+    words.push(guess.judge(1), guess.judge(1));
+    return [
+      [chosen, words],
+      [
+        [true, false],
+        ["You guessed right: 1 of 1 so far.", "You guessed wrong: 1 of 2 so far.", ""],
+      ],
+    ];
+  },
+  "nobody has to guess": () => {
+    const guess = ask();
+    guess.end();
+    return [
+      [guess.choose(1), guess.judge(1), guess.host.hidden],
+      [false, "", true],
+    ];
+  },
+  "a guess outlives the finish": () => {
+    const guess = ask();
+    guess.choose(1);
+    guess.end();
+    return [guess.judge(1), "You guessed right: 1 of 1 so far."];
+  },
+  "a lane that is not there": () => [ask().choose(5), false],
+};

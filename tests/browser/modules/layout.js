@@ -1,0 +1,98 @@
+import { breakLines, flow, flowStrip, inkOf, placeTree } from "../../../specrace/ui/static/layout.js";
+import { makeScenes } from "../../../specrace/ui/static/scenes.js";
+import { EVENT } from "./given.js";
+import { REEL } from "./race.js";
+
+const [best] = makeScenes(REEL);
+
+// A chain of `length` draft tokens, of which `accepted` are accepted.
+function chain(length, accepted) {
+  const tokens = Array.from({ length: length + 1 }, (_, node) => node);
+  const path = tokens.slice(0, accepted + 1);
+  const event = {
+    ...EVENT,
+    tree: { tokens, parents: tokens.map((node) => node - 1) },
+    pieces: tokens.map((node) => ` word${node}`),
+    verdict: { path, bonus: 9, scores: { targets: [] } },
+    emitted: [...path.slice(1), 9],
+  };
+  const run = path.slice(1).map((node) => ({ node, text: ` word${node}` }));
+  return { ...best, event, path, run, drafted: length, accepted };
+}
+
+export const cases = {
+  "a sentence in lines": () => [breakLines("a bb ccc", 0, 20), ["a", "bb", "ccc"]],
+  "a token's letters": () => [[" cat", "\n", "  ", "x".repeat(30)].map(inkOf), ["cat", "↵", "␣", `${"x".repeat(15)}…`]],
+  "tokens stand side by side, blanks between words only": () => {
+    const { tokens } = flow([{ text: "tri" }, { text: "e" }, { text: " is" }], 900);
+    const [tri, e, is] = tokens;
+    return [
+      [e.x === tri.width, is.x > e.x + e.width],
+      [true, true],
+    ];
+  },
+  "no line is too wide": () => {
+    const { tokens, lines } = flow(Array(40).fill({ text: " word" }), 300);
+    return [
+      [tokens.every(({ x, width }) => x + width <= 300), lines > 2, tokens.at(-1).line === lines - 1],
+      [true, true, true],
+    ];
+  },
+  "of the text before as much as has room": () => {
+    const scene = { ...best, written: Array(200).fill(" before") };
+    const { tokens, lines } = flowStrip(scene, 600, 3);
+    return [
+      [lines, tokens[0].text, tokens.at(-1).kind],
+      [3, "…", "bonus"],
+    ];
+  },
+  "the accepted path is the upper line": () => {
+    const { nodes } = placeTree(best, 1200, 400);
+    return [
+      nodes.map(({ node, row, depth }) => [node, row, depth]),
+      [
+        [0, 0, 0],
+        [1, 0, 1],
+        [2, 0, 2],
+        [3, 1, 1],
+        [4, 1, 2],
+      ],
+    ];
+  },
+  "the model's own token at each node of the path, and the last one's ends the step": () => [
+    placeTree(best, 1200, 400).nodes.map(({ tag, last }) => [tag?.ink, last]),
+    [
+      ["cat", false],
+      ["sat", false],
+      ["on", true],
+      [undefined, false],
+      [undefined, false],
+    ],
+  ],
+  "no control token is in it": () => [placeTree(best, 1200, 400).nodes.at(-1).ink, "·"],
+  "a long chain goes on in bands, within its place": () => {
+    const { nodes, bands, height, left } = placeTree(chain(18, 12), 1240, 260);
+    return [
+      [bands > 1, height <= 260, nodes.every(({ x, width }) => x + width <= 1240), nodes.length + left],
+      [true, true, true, 19],
+    ];
+  },
+  "what has no room is counted": () => {
+    const { nodes, height, left } = placeTree(chain(60, 50), 900, 200);
+    return [
+      [height <= 200, left > 0, nodes.length + left],
+      [true, true, 61],
+    ];
+  },
+  "nothing lies over anything else": () => {
+    const { nodes } = placeTree(chain(20, 3), 900, 400);
+    const boxes = nodes.map(({ x, y, width, tag }) => [
+      x,
+      y,
+      x + Math.max(width, tag?.width ?? 0),
+      y + (tag ? 80 : 42),
+    ]);
+    const meet = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+    return [boxes.some((a, one) => boxes.some((b, two) => one < two && meet(a, b))), false];
+  },
+};

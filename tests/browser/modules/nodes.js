@@ -1,0 +1,31 @@
+import { drawTree, landing } from "../../../specrace/ui/static/nodes.js";
+import { placeScene, readTheme } from "../../../specrace/ui/static/picture.js";
+import { makeScenes } from "../../../specrace/ui/static/scenes.js";
+import { REEL } from "./race.js";
+
+const [best, failed] = makeScenes(REEL);
+const theme = readTheme(document.body);
+const at = (scene, ...done) => drawTree({ places: placeScene(scene, 1280, 668), theme, done });
+const kinds = (picture) => [...picture.querySelectorAll("[data-kind]")].map((node) => node.dataset.kind);
+
+export const cases = {
+  "ghost tokens land one after the other, all in their phase": () => [
+    [landing(0, 9)[1] < landing(8, 9)[1], landing(8, 9)[1] < 1],
+    [true, true],
+  ],
+  "before the draft there is no tree, after the verdict it goes": () => [
+    [at(best, 1, 0, 0, 0, 0), at(best, 1, 1, 1, 1, 0.5)].map((picture) => picture.childElementCount),
+    [0, 0],
+  ],
+  "all are proposed until the verdict": () => [
+    [kinds(at(best, 1, 1, 1, 0, 0)), kinds(at(best, 1, 1, 1, 0.2, 0))],
+    [
+      ["root", "proposed", "proposed", "proposed", "proposed"],
+      ["root", "accepted", "accepted", "rejected", "rejected"],
+    ],
+  ],
+  "a model's token that no draft has is marked": () => [
+    [best, failed].map((scene) => at(scene, 1, 1, 1, 0, 0).textContent.includes("≠")),
+    [false, true],
+  ],
+};

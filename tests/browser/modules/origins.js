@@ -1,0 +1,55 @@
+import { findSource, readText } from "../../../specrace/ui/static/origins.js";
+import { REEL } from "./race.js";
+
+const [copied, failed] = [REEL.steps[5], REEL.steps[7]];
+const marked = (words) => words.map(({ text, nodes }) => [text, ...nodes]);
+
+export const cases = {
+  "words of a passage, with those around them": () => {
+    const { name, rows } = findSource(copied.event, readText(REEL, 1, 1), "trie");
+    return [
+      [name, marked(rows[0].words)],
+      ["passage 1, “On cats”", [["The"], [" cat", 1], [" sat", 2], [" on"]]],
+    ];
+  },
+  "what comes from no text is listed, without control tokens": () => {
+    const { rows } = findSource(copied.event, readText(REEL, 1, 1), "trie");
+    return [
+      marked(rows[1].words),
+      [
+        [" dog", 3],
+        [" ", 4],
+      ],
+    ];
+  },
+  "words of the output": () => {
+    const event = { ...copied.event, tree: { tokens: [13, 12], parents: [-1, 0], positions: [-1, 7] } };
+    const { name, rows } = findSource(event, readText(REEL, 0, 3), "trie");
+    return [
+      [name, marked(rows[0].words)],
+      ["the text it has written", [["The"], [" cat", 1], [" sat"]]],
+    ];
+  },
+  "rows that the drafter noted": () => {
+    const { name, rows } = findSource(failed.event, readText(REEL, 2, 1), "lookahead");
+    return [
+      [name, marked(rows[0].words)],
+      ["its n-gram pool", [["The →"], [" dog", 1], [" ran", 2]]],
+    ];
+  },
+  "or else the draft itself": () => {
+    const { rows } = findSource({ ...failed.event, note: undefined }, readText(REEL, 2, 1), "jacobi");
+    return [
+      marked(rows[0].words),
+      [
+        [" dog", 1],
+        [" ran", 2],
+      ],
+    ];
+  },
+  "a long title is cut": () => {
+    const reel = structuredClone(REEL);
+    reel.head.passages[0].title = "x".repeat(500);
+    return [findSource(copied.event, readText(reel, 1, 1), "trie").name.length < 70, true];
+  },
+};

@@ -1,0 +1,16 @@
+import { isControl, readPiece } from "../../../specrace/ui/static/pieces.js";
+
+export const cases = {
+  "control tokens are none of the text": () => [
+    ["<|im_end|>", "<|e2|>", " <|eot_id|>", "<s>", "</s>", "<pad>", "<｜end▁of▁sentence｜>", "<end_of_turn>"].filter(
+      (piece) => !isControl(piece),
+    ),
+    [],
+  ],
+  "what only looks alike is": () => [["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControl), []],
+  "their text is empty": () => [
+    [readPiece("<|im_end|>"), readPiece(undefined), readPiece(" cat")],
+    ["", "", " cat"],
+  ],
+  "nothing turns or breaks the line around it": () => [readPiece("a\u202eb\u0000c\r\n\n\td\u2028"), "abc\nd"],
+};

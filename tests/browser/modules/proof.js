@@ -1,0 +1,90 @@
+import { countWords, Proof, readProof } from "../../../specrace/ui/static/proof.js";
+import { put } from "./given.js";
+import { differ, REEL } from "./race.js";
+
+const alone = structuredClone(REEL);
+for (const row of alone.results.slice(1)) row.badge = ["law", "sampled from vanilla's distribution"];
+
+export const cases = {
+  "one text, with all lanes at each token": () => {
+    const { tokens, splits } = readProof(REEL);
+    return [
+      [
+        tokens.map(({ text }) => text).join(""),
+        tokens.every(({ lanes }) => lanes.length === 3 && lanes.every(Boolean)),
+        splits,
+      ],
+      ["The cat sat on", true, []],
+    ];
+  },
+  "the count": () => [
+    [countWords(readProof(REEL)), countWords(readProof(REEL), 2)],
+    ["4 of 4 tokens the same in all 3 lanes", "2 of 4 tokens the same in all 3 lanes"],
+  ],
+  "a difference splits the text": () => {
+    const proof = readProof(differ());
+    return [
+      [countWords(proof), proof.splits, proof.tokens.map(({ lanes }) => lanes)],
+      [
+        "2 of 4 tokens the same in all 3 lanes",
+        [
+          {
+            at: 2,
+            branches: [
+              { titles: ["Vanilla", "Trie"], text: " sat on", words: "" },
+              { titles: ["Lookahead"], text: " ran off", words: "differs at token 2: near tie, gap 0.004" },
+            ],
+          },
+        ],
+        [
+          [true, true, true],
+          [true, true, true],
+          [true, true, false],
+          [true, true, false],
+        ],
+      ],
+    ];
+  },
+  "a lane that is meant to differ is named, not compared": () => {
+    const reel = differ();
+    reel.results[2].badge = ["law", "sampled from vanilla's distribution"];
+    const proof = readProof(reel);
+    return [
+      [proof.others, proof.lanes.length, countWords(proof)],
+      [["Lookahead"], 2, "4 of 4 tokens the same in all 2 lanes"],
+    ];
+  },
+  "of a race that was stopped, what all lanes have": () => {
+    const reel = { ...REEL, phase: "stopped", steps: REEL.steps.slice(0, -1) };
+    const proof = readProof(reel);
+    return [
+      [countWords(proof), proof.splits],
+      ["3 of 3 tokens the same in all 3 lanes", []],
+    ];
+  },
+  "a lane that ends early differs": () => [
+    readProof({ ...REEL, steps: REEL.steps.slice(0, -1) }).splits[0].branches[1],
+    { titles: ["Lookahead"], text: "", words: "identical to vanilla" },
+  ],
+  "nothing to compare: a sentence": () => {
+    const said = [];
+    const proof = new Proof(put(), (words) => said.push(words));
+    proof.open(undefined);
+    proof.open(alone);
+    return [
+      [proof.node.open, said.length],
+      [false, 2],
+    ];
+  },
+  "where motion is unwanted it stands there at once": () => {
+    const proof = new Proof(put(), () => {});
+    proof.open(differ());
+    const seen = [
+      proof.node.querySelectorAll(".away").length,
+      proof.node.querySelectorAll(".fork p").length,
+      proof.count.textContent,
+    ];
+    proof.node.close();
+    return [seen, [0, 2, "2 of 4 tokens the same in all 3 lanes"]];
+  },
+};

@@ -1,0 +1,140 @@
+"""Slow motion and proof, over a replay that needs no model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.parts import RECORDING, RECORDINGS, open_race, read_rows, steps_of, wait_for, write_rows
+
+pytestmark = pytest.mark.browser
+
+PHASES = ["source", "draft", "verify", "accept", "cost"]
+COPYING = RECORDINGS / "smollm2-copying.jsonl"
+
+
+@pytest.fixture
+def page(replay_app: tuple[str, int], open_page: Any) -> Page:
+    """A page with a recorded race, at rest."""
+    opened: Page = open_page(replay_app[0], ready=False)
+    wait_for(opened, mode="result")
+    return opened
+
+
+def differing(path: Path) -> Path:
+    """A recording whose last lane ends with another token than vanilla, and says so."""
+    rows = read_rows(RECORDING)
+    result = rows[-1]["lanes"][-1]
+    step = steps_of(rows, result["lane"])[-1]
+    step["verdict"]["bonus"] += 1
+    step["verdict"]["scores"]["targets"][step["verdict"]["path"][-1]] += 1
+    step["emitted"][-1] += 1
+    result["identical"] = False
+    result["first_difference"] = {"position": result["tokens"] - 1, "best": ["a", "b"], "gap": 0.004}
+    return write_rows(path, rows)
+
+
+def test_every_phase_of_both_steps_is_reached(page: Page) -> None:
+    open_race(page, COPYING)
+    page.keyboard.press("m")
+    overlay = page.locator(".slow")
+    seen = []
+    for _ in range(10):
+        expect(overlay.locator("svg [data-part=caption]").first).to_be_visible()
+        seen.append((overlay.get_attribute("data-scene"), overlay.get_attribute("data-phase")))
+        page.keyboard.press("ArrowRight")
+    assert seen == [(scene, phase) for scene in "01" for phase in PHASES]
+    page.keyboard.press("Escape")
+    expect(overlay).to_be_hidden()
+    # The keys are the replay's again.
+    page.keyboard.press("m")
+    expect(overlay).to_be_visible()
+
+
+def test_it_plays_by_itself_and_a_pause_holds_it(page: Page) -> None:
+    open_race(page, COPYING)
+    page.emulate_media(reduced_motion="no-preference")
+    page.locator("[data-do=slow]").click()
+    overlay = page.locator(".slow")
+    expect(overlay).to_have_attribute("data-phase", "verify")
+    page.keyboard.press(" ")
+    held = overlay.locator("svg").evaluate("picture => picture.outerHTML")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert overlay.locator("svg").evaluate("picture => picture.outerHTML") == held
+
+
+def test_a_picture_is_saved_with_its_colours_and_fonts(page: Page, tmp_path: Path) -> None:
+    page.locator("[data-do=slow]").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save this picture").click()
+    saved.value.save_as(tmp_path / "step.svg")
+    root = ElementTree.parse(tmp_path / "step.svg").getroot()
+    text = (tmp_path / "step.svg").read_text(encoding="utf-8")
+    assert root.tag.endswith("svg") and root.get("viewBox") == "0 0 1280 720"
+    assert "@font-face" in text and "data:" in text and "var(--" not in text
+    assert saved.value.suggested_filename.endswith(".svg")
+
+
+def test_a_step_is_saved_as_a_video(page: Page, tmp_path: Path) -> None:
+    page.locator("[data-do=slow]").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save this step").click()
+    saved.value.save_as(tmp_path / "step.webm")
+    assert (tmp_path / "step.webm").read_bytes()[:4] == b"\x1aE\xdf\xa3"
+
+
+def test_the_texts_of_all_lanes_become_one(page: Page) -> None:
+    page.keyboard.press("v")
+    expect(page.locator(".proof-count")).to_have_text("129 of 129 tokens the same in all 4 lanes")
+    assert page.locator(".proof-token").count() == 129
+    assert page.locator(".proof-token .marks i:not(.none)").count() == 4 * 129
+    page.keyboard.press("v")
+    expect(page.locator(".proof")).to_be_hidden()
+
+
+def test_a_race_that_differs_splits(page: Page, tmp_path: Path) -> None:
+    open_race(page, differing(tmp_path / "differs.jsonl"))
+    page.keyboard.press("v")
+    expect(page.locator(".proof-count")).to_have_text("128 of 129 tokens the same in all 4 lanes")
+    branches = page.locator(".fork p")
+    assert branches.count() == 2
+    expect(branches.last).to_contain_text("differs at token 128: near tie, gap 0.004")
+    assert page.locator(".proof-token .marks i.none").count() == 1
+
+
+def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(page: Page) -> None:
+    page.keyboard.press("o")
+    words, chapters = set(), list[str]()
+    expect(page.locator(".tour-words")).not_to_be_empty()
+    while "Ask a question" not in page.locator(".tour-words").inner_text():
+        words.add(page.locator(".tour-words").inner_text())
+        chapters.append(page.locator(".tour-title").inner_text())
+        page.keyboard.press("ArrowRight")
+    assert list(dict.fromkeys(title.split(":")[0] for title in chapters)) == [
+        f"{number} of 5" for number in range(1, 6)
+    ]
+    assert len(words) == len(chapters) > 12
+    page.keyboard.press("ArrowLeft")
+    assert page.locator(".tour-words").inner_text() in words
+    page.keyboard.press("Escape")
+    expect(page.locator(".tour footer")).to_be_hidden()
+    assert page.evaluate("document.body.dataset.tour") is None
+    assert page.evaluate("document.body.dataset.view") != "stage"
+    # The arrows are the replay's again.
+    page.keyboard.press("ArrowLeft")
+    wait_for(page, mode="replay")
+
+
+def test_the_tour_plays_by_itself(page: Page) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    page.keyboard.press("o")
+    expect(page.locator(".tour")).to_have_attribute("data-shot", "1")
+    page.keyboard.press(" ")
+    width = page.locator(".tour-progress i").evaluate("bar => bar.style.transform")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.locator(".tour-progress i").evaluate("bar => bar.style.transform") == width
+    page.keyboard.press("Escape")
