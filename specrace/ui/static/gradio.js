@@ -89,7 +89,7 @@ export function hearToasts() {
     const others = changes.filter(({ target }) => !target.closest?.(".stage"));
     for (const node of others.flatMap((change) => [...change.addedNodes])) {
       const words = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
-      if (words) tellStage("complain", words);
+      if (words) tellStage("complain", words.replace(/^HTTP \d+: /, ""));
     }
   }).observe(document, { childList: true, subtree: true });
 }

@@ -76,7 +76,7 @@ export const cases = {
     host.firstChild.addEventListener("complain", ({ detail }) => heard.push(detail));
     hearToasts();
     const toast = document.createElement("div");
-    toast.append(Object.assign(document.createElement("p"), { textContent: HOSTILE }));
+    toast.append(Object.assign(document.createElement("p"), { textContent: `HTTP 429: ${HOSTILE}` }));
     toast.firstChild.dataset.testid = "toast-text";
     document.body.append(toast);
     await Promise.resolve();
