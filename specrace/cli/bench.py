@@ -31,18 +31,22 @@ from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.logs import TranscriptFile, write_transcripts
 from specrace.lab.score import needs_target
+from specrace.retrieval.documents import Document
 from specrace.retrieval.prompt import check_prompt
+from specrace.retrieval.suggestions import suggest_questions
 
 MAX_PROMPT_BYTES = 100_000_000
 LANES = ("vanilla", "trie", "prompt-lookup")
+PROMPTS_HELP = '{"question"}, {"prompt"} or {"prompt_ids"}; default: bundled questions, or with --docs made from them'
 DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
+OWN_QUESTIONS = 30
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 
 def add_parser(commands: Any) -> None:
     """Add `bench` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("bench", help="measure lanes, and transformers' own decoding, on many prompts")
-    parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help='{"question"}, {"prompt"} or {"prompt_ids"}')
+    parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help=PROMPTS_HELP)
     parser.add_argument("--limit", type=int, help="the most prompts to read")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(COUNTERPARTS)}")
@@ -78,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         write(options.out, found, results)
     if options.save_transcripts is not None:
         rows = ((each.prompt.id, each.prompt.tokens, each.runs["vanilla"][0].tokens) for each in results)
-        write_transcripts(options.save_transcripts, rows, (options.scripted or options.prompts or QUESTIONS).stem)
+        write_transcripts(options.save_transcripts, rows, Path(_source(options)).stem)
     if options.json:
         print_json(found)
     else:
@@ -124,10 +128,13 @@ def _peer_names(options: argparse.Namespace) -> list[str]:
 def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
     """The bench on a real model, its prompts, and the function that decodes outputs."""
     from specrace.lab.calibrate import calibrate
-    from specrace.lab.peers import make_peers
+    from specrace.lab.peers import check_peers, make_peers
 
-    lines = read_prompts(options.prompts or QUESTIONS, options.limit)
+    check_peers(_peer_names(options), options.peer_weights)
+    file = options.prompts or (None if options.docs else QUESTIONS)
+    lines = read_prompts(file, options.limit) if file else []
     workbench = open_workbench(options)
+    lines = lines or own_questions(workbench.documents, options.limit)
     target = workbench.target
     curve = workbench.curve or calibrate(target)
     num_lookup = plan_lane(spec, "prompt-lookup", target.device_type, curve).num_draft
@@ -146,6 +153,14 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
         return text.strip()
 
     return bench, [_prompt(workbench, line, spec, options.passages) for line in lines], decode
+
+
+def own_questions(documents: Sequence[Document], limit: int | None) -> list[dict[str, Any]]:
+    """Prompt lines from the documents' headings. Raises InputError where they have none."""
+    questions = suggest_questions(documents, min(limit or OWN_QUESTIONS, OWN_QUESTIONS))
+    if not questions:
+        raise InputError("No question can be made from these documents; give --prompts FILE.jsonl.")
+    return [{"id": str(number), "question": question} for number, question in enumerate(questions, 1)]
 
 
 def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
@@ -231,7 +246,7 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "settings": {
             **spec.as_json(),
             "repetitions": bench.repetitions,
-            "prompts": without_folders(str(options.scripted or options.prompts or QUESTIONS.name)),
+            "prompts": without_folders(_source(options)),
             "peers": {peer.name: peer.settings for peer in bench.peers},
             "cost_curve": bench.curve and bench.curve.as_json(),
             "earlier_outputs": "kept" if bench.keep_outputs else "not kept",
@@ -239,6 +254,12 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
         "timed": "decode: the lane's own clock (draft, target, keep, its tables), without prefill; for a peer the time "
         "after its first tokens. run: the wall clock of the whole run, with prefill.",
     }
+
+
+def _source(options: argparse.Namespace) -> str:
+    """Where the prompts come from."""
+    own = "made from the documents" if options.docs else QUESTIONS.name
+    return str(options.scripted or options.prompts or own)
 
 
 def without_folders(argument: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.measure import Measurement
 from rich.table import Table
 
 from specrace.cli.terminal import clean, console
@@ -28,6 +29,11 @@ def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
 HEAD = (
     "decoder", "tokens/s", "speedup", "tokens/step", "drafted", "accepted", "spread", "whole run", "of limit", "badge",
 )  # fmt: skip
+
+
+# The columns of the two tables that a narrow terminal gets.
+NARROW = ((0, 1, 2, 3, 9), (0, 4, 5, 6, 7, 8))
+WIDE = 10_000
 
 
 def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -126,19 +132,34 @@ def markdown(found: Mapping[str, Any]) -> str:
     )
 
 
+def _table(lines: Sequence[tuple[str, ...]], columns: Sequence[int]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        text = HEAD[column] in ("decoder", "badge")
+        table.add_column(HEAD[column], justify="left" if text else "right", no_wrap=HEAD[column] != "badge")
+    for line in lines:
+        table.add_row(*(line[column] for column in columns))
+    return table
+
+
 def show(found: Mapping[str, Any]) -> None:
     """Print the table."""
     out = console()
+    if not out.is_terminal:
+        # Into a file or a pipe: as wide as it is.
+        out.width = WIDE
     device = f"{clean(str(found['model']))}, {found['dtype']}, {clean(str(found['device']))}"
     engine = f"{found['threads']} threads, {clean(found['engine'])}"
     out.print(f"{device}, {engine}; {len(found['prompts'])} prompts, medians", style="bold")
     if "scripted" in found:
         out.print(f"Scripted: {found['scripted']}.", style="bold")
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in HEAD:
-        table.add_column(name, justify="left" if name in ("decoder", "badge") else "right")
-    for row in rows(found):
-        table.add_row(*(clean(cell) for cell in row))
-    out.print(table)
+    lines = [tuple(clean(cell) for cell in row) for row in rows(found)]
+    whole = _table(lines, range(len(HEAD)))
+    if Measurement.get(out, out.options.update(width=WIDE), whole).maximum <= out.width:
+        out.print(whole)
+    else:
+        for part in NARROW:
+            out.print(_table(lines, part))
+            out.print()
     for sentence in sentences(found):
         out.print(clean(sentence))

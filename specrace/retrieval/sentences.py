@@ -33,8 +33,8 @@ _HEADING_MARK = re.compile(r"#{1,6}[ \t]")
 _LIST_NUMBER = re.compile(r"[\s(*_]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})\Z")
 _LONGEST_WORD = 24
 
-_NEVER_END = word_set("dr mr mrs ms prof fig figs eq eqs vs e.g i.e cf viz approx ca")
-_NUMBERED = word_set("no nos p pp ch vol art par pt sec tab")
+_NEVER_END = word_set("dr mr mrs ms prof fig figs eq eqs vs e.g i.e cf viz approx ca hr fr vgl bzw ggf")
+_NUMBERED = word_set("no nos p pp ch vol art par pt sec tab nr nrn abb bd kap abs ziff")
 _MAY_END = word_set(
     "al etc inc ltd co corp jr sr ed eds est dept univ st mt ft gen col sgt capt lt sen rep gov hon rev ref refs "
     "jan feb mar apr jun jul aug sep sept oct nov dec"

@@ -35,6 +35,17 @@ class Models:
             if value and value not in choices:
                 raise InputError(f"There is no {kind} {value[:60]!r} here; choose from {', '.join(choices) or 'none'}.")
 
+    def ready(self, bench: Workbench, model: str = "", dtype: str = "", own_passages: int | None = None) -> str:
+        """What the next race runs on: the model of this choice, and `bench`'s passages or so many of one's own."""
+        about = bench.target.describe()
+        if self._chosen is not None and self._choice == (model, dtype):
+            about = self._chosen.target.describe()
+        elif model or dtype:
+            about |= {"model": model or about["model"], "dtype": dtype or ("" if model else about["dtype"])}
+        facts = [str(about[name]) for name in ("model", "dtype", "device") if about[name]]
+        count, whose = (bench.num_passages, "") if own_passages is None else (own_passages, " of your own documents")
+        return f"Ready: {', '.join(facts)}, {count:,} passage{'s' * (count != 1)}{whose}"
+
     def bench(self, bench: Workbench, model: str, dtype: str) -> Workbench:
         """`bench` with the chosen model instead of its own. Raises InputError where that cannot be loaded."""
         self.check(model, dtype)

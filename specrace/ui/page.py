@@ -41,6 +41,8 @@ DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
+USUAL = {link: settings.DEFAULTS.get(name, "") for link, name in asking.LINK.items()}
+KEEP_ADDRESS = f"(...values) => specrace.keepAddress({json.dumps(USUAL)}, values)"
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
 FREE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
@@ -71,9 +73,8 @@ def build_page(
         stage = _stage(gallery or Gallery())
         start, inputs = _starter(worker, benches, models, visitors), [question, *panel.inputs]
         gr.on([buttons["race"].click, question.submit], start, inputs, stage, **FREE)
-        for chip, text in zip(chips, examples, strict=False):
-            fill = chip.click(lambda text=text: text, None, question, queue=False, **QUIET)
-            fill.then(start, inputs, stage, **FREE)
+        for chip in chips:
+            chip.click(None, chip, question, js="(words) => [words]", **QUIET).then(start, inputs, stage, **FREE)
         if worker.fetcher is not None:
             fetch_line.keep_current(page, worker.fetcher, models, [*fetching, panel.model])
             choose = fetch_line.choose(worker.fetcher, next(iter(examples), ""))
@@ -84,8 +85,12 @@ def build_page(
         buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
         linked = page.load(_read_link, None, [question, *panel.common, stage], queue=False, **QUIET)
         linked.success(None, stage, None, js=FOLLOW_LINK, **QUIET)
-        _show_status(page, worker, status)
-        panel.files.change(_describer(worker, benches), panel.files, status, **FREE)
+        kept = [question, *panel.common]
+        gr.on([each.change for each in kept], None, kept, None, js=KEEP_ADDRESS, queue=False, **QUIET)  # type: ignore[attr-defined]
+        _show_status(page, worker, models, benches, status)
+        about = [panel.files, panel.model, panel.dtype]
+        describe = _describer(worker, models, benches, examples)
+        gr.on([each.change for each in about], describe, about, [status, *chips], **FREE)
         page.unload(_leaver(worker, benches))
         endpoint = _result_endpoint(worker, benches, models, visitors)
         gr.api(endpoint, api_name="race_result", concurrency_limit=None)
@@ -94,13 +99,15 @@ def build_page(
     return page
 
 
-def _show_status(page: gr.Blocks, worker: Worker, status: gr.HTML) -> None:
+def _show_status(
+    page: gr.Blocks, worker: Worker, models: Models, benches: uploads.SessionBenches, status: gr.HTML
+) -> None:
     """Ask for the status until the model is loaded.
 
     Not through the queue, in which each visitor would hold a place for as long as that takes.
     """
     clock = gr.Timer(STATUS_PERIOD_S)
-    gr.on([page.load, clock.tick], _status_of(worker), None, [status, clock], queue=False, **QUIET)
+    gr.on([page.load, clock.tick], _status_of(worker, models, benches), None, [status, clock], queue=False, **QUIET)
 
 
 def build_replay(gallery: Gallery) -> gr.Blocks:
@@ -138,7 +145,7 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         "head": page_style(),
         "footer_links": ["api"],
         "run_history": False,
-        # Far more than is read: what the browser does not send a race never hears of, and would run without.
+        # Far more than is read, and than the page sends (fitUploads in gradio.js): beyond it no file would arrive.
         "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
         "enable_monitoring": False,
@@ -171,8 +178,13 @@ def _top_bar() -> tuple[gr.Textbox, dict[str, gr.Button]]:
 
 def _examples(examples: Sequence[str]) -> list[gr.Button]:
     with gr.Row(elem_id="examples"):
-        gr.HTML("<span>Try</span>" if examples else "", elem_id="examples-label")
-        return [gr.Button(text, size="sm", elem_classes="example") for text in examples[:EXAMPLES_SHOWN]]
+        gr.HTML("<span>Try</span>", elem_id="examples-label")
+        return [gr.Button(text, visible=bool(text), size="sm", elem_classes="example") for text in _shown(examples)]
+
+
+def _shown(examples: Sequence[str]) -> list[str]:
+    """As many examples as there are buttons; "" for one that is not needed."""
+    return [*examples, *[""] * EXAMPLES_SHOWN][:EXAMPLES_SHOWN]
 
 
 def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
@@ -277,29 +289,47 @@ def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Req
     return leave
 
 
-def _describer(worker: Worker, benches: uploads.SessionBenches) -> Callable[..., Any]:
-    def describe(files: list[dict[str, Any]] | None, request: gr.Request) -> Any:
-        """The status once the visitor's files have changed: how many passages a race chooses from."""
-        upload = benches.read(request.session_hash or "", [file["path"] for file in files or []])
-        for sentence in upload.skipped if upload else ():
-            gr.Warning(html.escape(f"Left out: {sentence}", quote=False))
-        if worker.bench is None:
-            return gr.skip()
-        own = f"; races use your own documents, passages: {upload.num_passages:,}" if upload else ""
-        return json.dumps({"state": "ready", "text": worker.status + own})
+def _describer(
+    worker: Worker, models: Models, benches: uploads.SessionBenches, examples: Sequence[str]
+) -> Callable[..., list[Any]]:
+    def describe(files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request) -> list[Any]:
+        """Status and examples once the visitor's files, or the choice of a model, have changed."""
+        session, problem = request.session_hash or "", ""
+        try:
+            upload = benches.read(session, [file["path"] for file in files or []])
+            problem = " ".join(upload.skipped) if upload else ""
+        except InputError as error:
+            upload, problem = None, str(error)
+        if problem:
+            gr.Warning(html.escape(f"Left out: {problem}", quote=False))
+        shown = _shown(upload.examples if upload else examples)
+        buttons = [gr.Button(text, visible=bool(text)) for text in shown]
+        return [_status(worker, models, upload, str(model or ""), str(dtype or "")), *buttons]
 
     return describe
 
 
-def _status_of(worker: Worker) -> Callable[[], Awaitable[tuple[str, Any]]]:
-    async def look() -> tuple[str, Any]:
-        """The worker's status; the clock that asks for it stops when the model is loaded."""
-        settled = worker.settled
-        state = "failed" if worker.failure else "ready" if settled else "loading"
-        text = f"{worker.status} …" if state == "loading" else worker.status
-        return json.dumps({"state": state, "text": text}), gr.Timer(active=False) if settled else gr.skip()
+def _status_of(
+    worker: Worker, models: Models, benches: uploads.SessionBenches
+) -> Callable[[gr.Request], Awaitable[tuple[str, Any]]]:
+    async def look(request: gr.Request) -> tuple[str, Any]:
+        """The status before a model is chosen; the clock that asks for it stops when the server's own is loaded."""
+        # Asked before the status, which is the last one then.
+        ended = gr.Timer(active=False) if worker.settled else gr.skip()
+        return _status(worker, models, benches.known(request.session_hash or "")), ended
 
     return look
+
+
+def _status(worker: Worker, models: Models, upload: uploads.Upload | None, model: str = "", dtype: str = "") -> str:
+    """The status line's JSON: what is being loaded, or what the next race runs on."""
+    bench, text = worker.bench, worker.status
+    if bench is None:
+        failed = bool(worker.failure)
+        return json.dumps({"state": "failed" if failed else "loading", "text": text if failed else f"{text} …"})
+    if upload or model or dtype:
+        text = models.ready(bench, model, dtype, upload.num_passages if upload else None)
+    return json.dumps({"state": "ready", "text": text})
 
 
 def _result_endpoint(

@@ -120,6 +120,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         import transformers.utils.logging
 
         from specrace.model.machine import use_processors
+        from specrace.ui.models import Models
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()
@@ -142,7 +143,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             if not options.by_default or Path(options.model) == BUNDLED_MODEL:
                 raise
             bench, problem = Workbench.open(**settings), f". {error}"
-        report(describe(bench) + problem)
+        report(Models().ready(bench) + problem)
         return bench
 
     return load
@@ -161,12 +162,6 @@ def fetch(name: str, offline: str, report: Callable[[str], None]) -> None:
             raise InputError(fetcher.text)
     finally:
         fetcher.close()
-
-
-def describe(bench: Workbench) -> str:
-    """The model and the documents in a few words."""
-    about = bench.target.describe()
-    return f"Ready: {about['model']}, {about['dtype']}, {about['device']}, {bench.num_passages} passages"
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:

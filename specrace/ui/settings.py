@@ -86,14 +86,8 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _options()
     panel = Panel([lanes, *common], files, model, dtype, options)
-    # The page's style shows the options of the lanes that are named there.
-    lanes.change(
-        None,
-        lanes,
-        None,
-        js='names => { document.getElementById("settings").dataset.lanes = names.join(" "); }',
-        **quiet,
-    )
+    lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {asking.MAX_LANES})]", **quiet)
+    lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
     for button, preset in zip(presets, PRESETS, strict=True):
         button.click(lambda preset=preset: fill(preset, longest), None, [*panel.common, *options.values()], **quiet)
     return panel
@@ -130,7 +124,7 @@ def _lanes() -> gr.CheckboxGroup:
         [(method.title, name) for name, method in METHODS.items()],
         value=DEFAULTS["lanes"],
         label="Lanes",
-        info="One to six. Vanilla always runs: it is the reference.",
+        info="Six fit. Vanilla always runs: it is the reference.",
         elem_id="lanes",
     )
 
@@ -179,8 +173,8 @@ def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
 
 def _files() -> gr.File:
     return gr.File(
+        # Of any type: where the page refuses one, Gradio drops all of them.
         file_count="multiple",
-        file_types=[".txt", ".md"],
         label=f"Your own documents: .txt, .md, up to {uploads.MAX_FILES} files, 2 MB",
         height=200,
         elem_id="files",

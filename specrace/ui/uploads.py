@@ -16,6 +16,7 @@ from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.index import PassageIndex, embedded_text
 from specrace.retrieval.passages import Passage, split_passages
+from specrace.retrieval.suggestions import suggest_questions
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -23,19 +24,22 @@ if TYPE_CHECKING:
 MAX_FILES = 20
 MAX_BYTES = 2_000_000
 SESSIONS_KEPT = 16
+EXAMPLES = 4
 # The embedder's own batch size: a stop takes effect after one batch.
 BATCH = 32
 
 
 @dataclass(frozen=True)
 class Upload:
-    """Uploaded files after reading. `skipped` has a sentence for each file left out. `content` is JSON:
+    """Uploaded files after reading. `skipped` has a sentence for each file left out, `examples` are questions about
+    the others. `content` is JSON:
     {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end], ...]}.
     """
 
     files: tuple[str, ...]
     num_passages: int
     skipped: tuple[str, ...]
+    examples: tuple[str, ...]
     content: bytes
 
     def parse(self) -> tuple[list[Document], list[Passage]]:
@@ -47,7 +51,7 @@ class Upload:
 
 
 def read_uploads(_: str, files: bytes) -> bytes:
-    """Two lines of JSON for an `Upload`: passages and what is skipped, then the content. `files`: paths as JSON.
+    """Two lines of JSON for an `Upload`: its other fields, then the content. `files`: paths as JSON.
 
     Raises InputError, without this machine's paths, where none can be used.
     """
@@ -57,7 +61,8 @@ def read_uploads(_: str, files: bytes) -> bytes:
         raise InputError(" ".join(skipped))
     documents = read_documents(good)
     passages = [(number, each.start, each.end) for number, own in enumerate(documents) for each in split_passages(own)]
-    head = {"num_passages": len(passages), "skipped": skipped}
+    examples = suggest_questions(documents, EXAMPLES)
+    head = {"num_passages": len(passages), "skipped": skipped, "examples": examples}
     content = {"documents": [(each.name, each.title, each.text) for each in documents], "passages": passages}
     return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
 
@@ -71,7 +76,7 @@ def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
         try:
             size = path.stat().st_size
             if size > room:
-                raise InputError(f"{path.name} has {size:,} bytes, and at most {MAX_BYTES:,} are read in all.")
+                raise InputError(f"{path.name} is too large: at most {MAX_BYTES:,} bytes are read in all.")
             read_documents([path])
         except (InputError, OSError) as error:
             words = str(error) if isinstance(error, InputError) else f"{path.name} cannot be read."
@@ -98,17 +103,18 @@ class SessionBenches:
 
     def read(self, session: str, files: Sequence[str]) -> Upload | None:
         """The session's files, read; None without any. Raises InputError where none can be used."""
+        known = self.known(session)
+        # Gradio keeps files in folders named after their content.
+        if known is not None and known.files == tuple(files):
+            return known
+        self.forget(session)
         if not files:
             return None
         if len(files) > MAX_FILES:
             raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_FILES}.")
-        known = self._sessions.get(session)
-        # Gradio keeps files in folders named after their content.
-        if known is not None and known[0].files == tuple(files):
-            return known[0]
         head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
         found = json.loads(head)
-        upload = Upload(tuple(files), found["num_passages"], tuple(found["skipped"]), content)
+        upload = Upload(tuple(files), found["num_passages"], tuple(found["skipped"]), tuple(found["examples"]), content)
         self._keep(session, upload, None)
         return upload
 
@@ -125,6 +131,10 @@ class SessionBenches:
             bench = yield from _index(shared, upload)
         self._keep(session, upload, bench)
         return bench
+
+    def known(self, session: str) -> Upload | None:
+        """What the session has uploaded, as far as it is read."""
+        return self._sessions.get(session, (None, None))[0]
 
     def forget(self, session: str) -> None:
         """The visitor has left."""

@@ -58,11 +58,11 @@ class Hold:
     def around(self, ask: Ask) -> Ask:
         """`Workbench.ask`, whose races go on only as far as they are let."""
 
-        def held(bench: Any, question: str, spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
+        def held(bench: Any, question: str, spec: Any, *, stop: Callable[[], bool], **how: Any) -> Iterator[Event]:
             self.begun += 1
             self.running += 1
             self.events, self._left = [], self._each
-            coming = ask(bench, question, spec, top=top, stop=stop)
+            coming = ask(bench, question, spec, stop=stop, **how)
             try:
                 while True:
                     self._wait(stop)

@@ -165,6 +165,18 @@ def open_race(page: Page, path: Path) -> None:
     page.wait_for_function("number => witness.reels > number", arg=number)
 
 
+def drop(page: Page, name: str, text: str, place: str = ".panes") -> None:
+    """Drop a file on a part of the page."""
+    script = """([name, text, selector]) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([text], name));
+      const place = document.querySelector(selector);
+      for (const type of ['dragover', 'drop'])
+        place.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: transfer}));
+    }"""
+    page.evaluate(script, [name, text, place])
+
+
 def choose(page: Page, lane: str, step: int) -> None:
     """Walk the inspector to a step of a lane, on a page whose clock stands still."""
     if page.locator(".inspector").get_attribute("data-lane") != lane:

@@ -68,6 +68,7 @@ def test_its_progress_is_shown_and_one_click_races_with_it(open_page: OpenPage, 
     button.click()
     wait_for_reel(page, number)
     expect(page.locator(".stage")).to_contain_text("tiny-draft")
+    expect(page.locator(".status")).not_to_contain_text("Ready: tiny,")
     expect(button).to_have_count(0)
     page.locator("#settings-button").click()
     expect(page.get_by_role("combobox", name="Model", exact=True)).to_have_value(NAME)

@@ -13,6 +13,7 @@ from tests.browser.parts import (
     QUESTION,
     RECORDING,
     ask,
+    drop,
     enter,
     modes,
     open_race,
@@ -194,14 +195,29 @@ def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_pag
     expect(page.locator("#files")).to_contain_text("large")
     ask(page)
     wait_for(page, phase="failed")
-    expect(page.locator(".announcer")).to_contain_text("large.txt has 2,700,000 bytes")
+    expect(page.locator(".announcer")).to_contain_text("large.txt is too large: at most 2,000,000 bytes")
     clear_files(page)
     page.locator("#files input[type=file]").set_input_files([str(large), str(good)])
-    expect(status).to_contain_text("races use your own documents, passages: 1")
+    expect(status).to_have_text("Ready: tiny, float32, cpu, 1 passage of your own documents")
+    expect(page.locator(".announcer")).to_contain_text("Left out: large.txt is too large")
+    expect(page.locator(".example")).to_have_text(["What do the documents say about “Owls”?"])
     race(page, "What does the owl hear?")
     expect(page.locator(".passage h3")).to_have_count(1)
     clear_files(page)
     expect(status).not_to_contain_text("your own documents")
+    expect(page.locator(".example")).to_have_count(4)
+
+
+def test_documents_that_are_dropped_anywhere_are_raced_on(app: Any, open_page: Any) -> None:
+    """A file that Gradio would refuse, and all others with it, is named by the server."""
+    page = open_page(app.short)
+    for number, place in enumerate((".stage", "#settings"), 1):
+        drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", place)
+        expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")
+    drop(page, "photo.png", "no text", ".stage")
+    expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is not a .md or .txt file")
+    expect(page.locator(".status")).to_contain_text("cpu, 2 passages of your own documents")
+    expect(page.locator(".toast-wrap")).to_be_hidden()
 
 
 def clear_files(page: Page) -> None:

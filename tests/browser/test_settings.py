@@ -9,7 +9,7 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.parts import QUESTION, enter, modes, race, reels
+from tests.browser.parts import QUESTION, enter, modes, question_field, race, reels
 
 pytestmark = pytest.mark.browser
 
@@ -85,6 +85,7 @@ def test_another_model_and_dtype(page: Page) -> None:
     page.get_by_role("option", name="characters").click()
     head = race(page)["head"]
     assert head["model"] == "characters" and head["dtype"] == "float32"
+    expect(page.locator(".status")).to_contain_text("Ready: characters")
     expect(page.locator(".machine")).to_contain_text("characters")
     page.locator("#settings-button").click()
     page.get_by_role("combobox", name="Model").click()
@@ -108,8 +109,8 @@ def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:
     expect(page.locator(".pane[data-lane=bigram] .badge")).to_contain_text("same distribution")
 
 
-def test_what_cannot_be_raced_is_a_toast_in_which_words_stay_words(page: Page) -> None:
-    number, seen, toast = reels(page), modes(page), page.locator(".toast-wrap")
+def test_what_cannot_be_raced_is_said_in_the_page_s_line(page: Page) -> None:
+    number, seen, toast = reels(page), modes(page), page.locator(".announcer")
     draft = page.get_by_role("textbox", name=re.compile("^Draft tokens"))
     enter(page, "   ")
     expect(toast).to_contain_text("Type a question first.")
@@ -125,6 +126,31 @@ def test_what_cannot_be_raced_is_a_toast_in_which_words_stay_words(page: Page) -
     option(page, "trie", "prefix").fill("")
     race(page, start=enter)
     assert reels(page) == number + 1
+
+
+def test_lanes_fit_as_they_are_ticked_and_a_reload_keeps_them(app: Any, open_page: Any) -> None:
+    page = open_page(app.url + "?lanes=trie,fusion&tokens=40")
+    panes, line = page.locator(".pane"), page.locator(".announcer")
+    expect(panes).to_have_count(3)
+    page.locator("#settings-button").click()
+    lane(page, "Vanilla").click()
+    expect(line).to_contain_text("Vanilla always runs")
+    expect(lane(page, "Vanilla")).to_be_checked()
+    for number, title in enumerate(("Bigram", "Jacobi", "Suffix decoding"), 4):
+        lane(page, title).click()
+        expect(panes).to_have_count(number)
+    lane(page, "REST").click()
+    expect(line).to_contain_text("At most 6 lanes fit")
+    expect(line).to_be_in_viewport()
+    expect(lane(page, "REST")).not_to_be_checked()
+    set_number(page, "Temperature", "0.5")
+    question_field(page).fill("Why does bread rise?")
+    page.wait_for_url(re.compile(r"q=Why.*temperature=0\.5"))
+    page.reload()
+    expect(question_field(page)).to_have_value("Why does bread rise?")
+    expect(panes).to_have_count(6)
+    page.locator("#settings-button").click()
+    expect(page.get_by_role("spinbutton", name="Temperature")).to_have_value("0.5")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.browser.parts import (
     QUESTION,
     RECORDING,
     RECORDINGS,
+    drop,
     modes,
     open_race,
     question_field,
@@ -83,17 +84,6 @@ def test_a_race_that_is_dropped_on_the_page_opens(page: Page) -> None:
     assert stage(page)["mode"] == "result"
     expect(page.locator(".pane[data-lane=trie] .text")).to_contain_text("n-gram")
     assert question_field(page).input_value() == QUESTION
-
-
-def drop(page: Page, name: str, text: str) -> None:
-    script = """([name, text]) => {
-      const transfer = new DataTransfer();
-      transfer.items.add(new File([text], name));
-      const place = document.querySelector('.panes');
-      for (const type of ['dragover', 'drop'])
-        place.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: transfer}));
-    }"""
-    page.evaluate(script, [name, text])
 
 
 def test_files_that_are_no_race_are_one_sentence(page: Page, tmp_path: Path) -> None:

@@ -226,6 +226,24 @@ def test_bad_arguments_get_one_sentence(arguments: list[str], named: str, capsys
     assert (code, out) == (2, "") and named in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
 
 
+def test_a_missing_file_is_named_before_a_model_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specrace.cli.bench.open_workbench", lambda _: pytest.fail("it was loaded"))
+    code, _, err = run(capsys, "--peers", "llama-cpp", "--peer-weights", "/no/such.gguf")
+    assert code == 2 and "/no/such.gguf cannot be read" in err
+
+
+def test_documents_of_ones_own_are_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not with the questions about the documents that ship."""
+    (tmp_path / "owls.md").write_text("# Owls\n\nAn owl hears a mouse under the snow.\n")
+    code, out, _ = run(
+        capsys, "--docs", str(tmp_path), "--lanes", "trie", "--repetitions", "1", "--max-new-tokens", "4", "--json"
+    )
+    found = json.loads(out)
+    assert code == 0 and found["settings"]["prompts"] == "made from the documents" and len(found["prompts"]) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "not json", "[1]", "{}", '{"question": ""}', '{"question": 5}', '{"prompt_ids": []}', '{"prompt_ids": ["x"]}',

@@ -74,6 +74,7 @@ def test_no_sentence_crosses_a_paragraph(text: str) -> None:
         ["Am 31. März 2020 schloss er am 1. April und am 3. August.", "Der Rest blieb."],
         ["Im 19. Jahrhundert und im 2. Weltkrieg war es so.", "Heute nicht."],
         ["Der Vertrag endet zum 1. Oktober.", "Danach gilt der neue vom 24. Dezember."],
+        ["Das gilt z. B. für Nr. 5 der Liste.", "Vgl. Abb. 3 auf S. 12 des 2. Bandes.", "Hr. Ott kam am 1. Januar."],
         ["I am 31.", "Bob is 30.", "The total was 12.", "March came.", "We sold 19.", "August was slow."],
         ["They die at 31.", "The king had 12.", "Rome fell."],
         ["你好。", "世界！", "再见"],

@@ -44,9 +44,9 @@ def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
     [
         ("page.html", "<b>x</b>", "not a .md or .txt file"),
         ("a.txt", b"\xff\xfe\x00", "not UTF-8"),
-        ("a.txt", b"a\x00b", "NUL"),
+        ("a.txt", b"a\x00b", "not UTF-8"),
         ("a.txt", "  \n ", "No text"),
-        ("a.txt", "x" * 2_700_000, "a.txt has 2,700,000 bytes, and at most 2,000,000"),
+        ("a.txt", "x" * 2_700_000, "a.txt is too large: at most 2,000,000 bytes"),
     ],
 )
 def test_bad_files_are_named_and_left_out_without_the_servers_paths(

@@ -1,7 +1,7 @@
 // Recorded races: the cards of those that ship, and files that a visitor opens or drops. The server checks both.
 import { make } from "./dom.js";
-import { describeRecording, seconds } from "./format.js";
-import { isUpload } from "./gradio.js";
+import { describeRecording, seconds, times } from "./format.js";
+import { isUpload, uploadDocuments } from "./gradio.js";
 
 const MAX_FILE_BYTES = 16e6;
 
@@ -28,7 +28,7 @@ export class Gallery {
       make(
         "span",
         "",
-        `${card.fastest}: ${card.speedup.toFixed(2)}× vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`,
+        `${card.fastest}: ${times(card.speedup)} vanilla · ${card.lanes.length} lanes · ${seconds(card.ms)}`,
       ),
     );
     node.append(make("small", "", describeRecording(card)));
@@ -78,10 +78,19 @@ export class Gallery {
     document.body.dataset.drop = "true";
   }
 
+  // A recording opens, documents are uploaded.
+  sort(files) {
+    const race = [...files].find(({ name }) => /\.jsonl$/i.test(name));
+    if (race) return this.open(race);
+    if (files.length && !uploadDocuments(files))
+      this.complain(`${files[0].name} is no saved race; this page takes .jsonl files that were saved on such a page.`);
+    return undefined;
+  }
+
   drop(event) {
     delete document.body.dataset.drop;
     if (!this.takes(event)) return;
     event.preventDefault();
-    this.open(event.dataTransfer.files[0]);
+    this.sort(event.dataTransfer.files);
   }
 }

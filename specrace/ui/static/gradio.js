@@ -1,4 +1,8 @@
 // All that the page's scripts know of Gradio's own page: its elements, its theme, its clock.
+// As in ui/uploads.py.
+const MOST_FILES = 20;
+const MOST_BYTES = 2e6;
+const DOCUMENTS = "#files input[type=file]";
 const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
 
 // Gradio (seen in 6.31) leaves the clock of its loading screen behind: it asks for every animation frame for ever, and
@@ -59,9 +63,79 @@ export function markDefaultLanes(lanes) {
   if (panel) panel.dataset.lanes ??= lanes.join(" ");
 }
 
+function tellStage(name, detail) {
+  document.querySelector(".stage")?.dispatchEvent(new CustomEvent(name, { detail }));
+}
+
+// The lanes that are chosen now: the page's style shows their options, and an idle stage their panes.
+export function showLanes(names) {
+  const panel = document.getElementById("settings");
+  if (panel) panel.dataset.lanes = names.join(" ");
+  tellStage("lanes", names);
+}
+
+// What a visitor has ticked, made to fit: vanilla is among them, and at most `most`. The latest tick is the last.
+export function limitLanes(names, most) {
+  const wanted = names.includes("vanilla") ? names : ["vanilla", ...names];
+  if (wanted.length > names.length) tellStage("complain", "Vanilla always runs: it is the reference.");
+  if (wanted.length > most) tellStage("complain", `At most ${most} lanes fit; untick one first.`);
+  return wanted.slice(0, most);
+}
+
+// Gradio's toasts lie over the Race button for seconds; the page has a line for such words.
+export function hearToasts() {
+  new MutationObserver((changes) => {
+    // What a race adds to the stage is no toast.
+    const others = changes.filter(({ target }) => !target.closest?.(".stage"));
+    for (const node of others.flatMap((change) => [...change.addedNodes])) {
+      const words = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
+      if (words) tellStage("complain", words.replace(/^HTTP \d+: /, ""));
+    }
+  }).observe(document, { childList: true, subtree: true });
+}
+
 // Files that are dropped here are the questions' own documents, and Gradio's upload takes them.
 export function isUpload(target) {
   return Boolean(target.closest?.("#settings"));
+}
+
+// Adds files to Gradio's upload. False where the page takes no documents.
+export function uploadDocuments(files) {
+  const field = document.querySelector(DOCUMENTS);
+  if (!field) return false;
+  field.files = fitting(files);
+  field.dispatchEvent(new Event("change", { bubbles: true }));
+  openSettings(true);
+  return true;
+}
+
+// Gradio refuses all files where one is too large. The server names that one, and needs no more of it than its limit.
+export function fitUploads() {
+  document.addEventListener(
+    "change",
+    ({ target }) => {
+      if (target.matches(DOCUMENTS)) target.files = fitting(target.files);
+    },
+    true,
+  );
+  document.addEventListener(
+    "drop",
+    (event) => {
+      if (!isUpload(event.target) || !uploadDocuments(event.dataTransfer.files)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    },
+    true,
+  );
+}
+
+function fitting(files) {
+  const kept = new DataTransfer();
+  for (const file of [...files].slice(0, MOST_FILES))
+    kept.items.add(file.size > MOST_BYTES ? new File([file.slice(0, MOST_BYTES + 1)], file.name) : file);
+  if (files.length > MOST_FILES)
+    tellStage("complain", `${files.length} files were given; the first ${MOST_FILES} are read.`);
+  return kept.files;
 }
 
 export function toggleDark() {

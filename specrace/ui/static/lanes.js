@@ -10,6 +10,11 @@ export function describeLane(lane) {
   return { ...lane, ...methods.get(lane.lane) };
 }
 
+// Lanes by name, in the registry's order.
+export function inOrder(names) {
+  return [...methods.keys()].filter((lane) => names.includes(lane)).map((lane) => ({ lane }));
+}
+
 export function hueOf(lane) {
   return methods.get(lane.lane)?.hue ?? NO_HUE;
 }

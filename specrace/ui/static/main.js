@@ -1,11 +1,20 @@
 // Where the page's scripts begin. It runs before Gradio's own, and gives Gradio's hooks the page's one global name.
 import { Attract } from "./attract.js";
-import { markDefaultLanes, pressRace, silenceClock, toggleSettings } from "./gradio.js";
+import {
+  fitUploads,
+  hearToasts,
+  limitLanes,
+  markDefaultLanes,
+  pressRace,
+  showLanes,
+  silenceClock,
+  toggleSettings,
+} from "./gradio.js";
 import { bindKeys } from "./keys.js";
 import { learnMethods } from "./lanes.js";
 import { CALM } from "./motion.js";
 import { Stage } from "./stage.js";
-import { holdsRace, unpackRace } from "./share.js";
+import { beginAddress, holdsRace, keepAddress, unpackRace } from "./share.js";
 import { showStatus } from "./status.js";
 import { Tools } from "./tools.js";
 
@@ -51,7 +60,18 @@ function drawStatus({ element, props, watch }) {
 // After the address was read: what was wrong with it, if something was.
 function followLink(failed) {
   if (!failed && isInvited()) pressRace();
+  beginAddress();
 }
 
 silenceClock();
-window.specrace = Object.freeze({ drawStage, drawStatus, followLink, toggleSettings });
+hearToasts();
+fitUploads();
+window.specrace = Object.freeze({
+  drawStage,
+  drawStatus,
+  followLink,
+  keepAddress,
+  limitLanes,
+  showLanes,
+  toggleSettings,
+});

@@ -2,6 +2,9 @@
 import { make } from "./dom.js";
 import { downloadBlob } from "./files.js";
 
+const KEEP_MS = 300;
+let keeping = false;
+let late;
 const PACKED = "#race=";
 // Browsers, mail and chats take links of some ten thousand letters.
 const MAX_PACKED_BYTES = 48_000;
@@ -69,6 +72,32 @@ export function linkTo(reel) {
   for (const [name, value] of Object.entries(given))
     if (value !== undefined && value !== null) url.searchParams.set(name, value);
   return url.href;
+}
+
+// The address with the question, the lanes and the settings, so that a reload keeps them: as a link, without autorun.
+// `usual`: the parameters' defaults, which are left out, in the order of `values`.
+export function addressOf(href, usual, values) {
+  const url = new URL(href);
+  url.searchParams.delete("autorun");
+  for (const [index, [name, plain]] of Object.entries(usual).entries()) {
+    const value = String(values[index] ?? "");
+    if (value && value !== String(plain)) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+  return url.href;
+}
+
+// From the moment that the page's first address has been read.
+export function beginAddress() {
+  keeping = true;
+  history.replaceState(history.state, "", addressOf(location.href, {}, []));
+}
+
+// Browsers allow a page only so many changes of its address.
+export function keepAddress(usual, values) {
+  clearTimeout(late);
+  if (keeping)
+    late = setTimeout(() => history.replaceState(history.state, "", addressOf(location.href, usual, values)), KEEP_MS);
 }
 
 // The clipboard is there on https and on this machine only; elsewhere the old way.

@@ -8,7 +8,7 @@ import { Feed } from "./feed.js";
 import { Gallery } from "./gallery.js";
 import { canRace, focusAsked, markStop, openSettings, setQuestion } from "./gradio.js";
 import { Guess } from "./guess.js";
-import { describeLane } from "./lanes.js";
+import { describeLane, inOrder } from "./lanes.js";
 import { CALM, runDue } from "./motion.js";
 import { Pane } from "./panes.js";
 import { Passages } from "./passages.js";
@@ -53,6 +53,8 @@ export class Stage {
     });
     node.addEventListener("seek", ({ detail }) => this.player.goTo(this.player.find(detail.lane, detail.step)));
     this.find(".panes").addEventListener("click", ({ target }) => this.pick(target));
+    node.addEventListener("complain", ({ detail }) => this.warn(detail));
+    node.addEventListener("lanes", ({ detail }) => node.dataset.mode === "idle" && this.setLanes(inOrder(detail)));
     document.addEventListener("pointerdown", () => this.stay());
     this.setLanes(lanes);
     this.player.unload();
@@ -112,6 +114,12 @@ export class Stage {
     const line = this.find(".announcer");
     line.dataset.kind = kind;
     if (words && line.textContent !== words) line.textContent = line.title = words;
+  }
+
+  // Open settings may have pushed the line out of sight.
+  warn(words) {
+    this.say(words, "bad");
+    this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
   complain(words) {

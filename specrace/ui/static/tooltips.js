@@ -17,5 +17,6 @@ export const PARTS = [
 
 // A lane's tooltip. `summary` is the method's, from the registry in drafters/__init__.py.
 export function describeLane({ title, summary }) {
-  return `${summary ?? title} Press to see this lane alone.`;
+  const words = summary ?? title ?? "";
+  return `${words.slice(0, 1).toUpperCase()}${words.slice(1)}. Press to see this lane alone.`;
 }

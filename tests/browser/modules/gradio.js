@@ -1,11 +1,15 @@
 import {
   canRace,
+  hearToasts,
   isUpload,
+  limitLanes,
   markDefaultLanes,
   openSettings,
   setQuestion,
+  showLanes,
   silenceClock,
   toggleSettings,
+  uploadDocuments,
 } from "../../../specrace/ui/static/gradio.js";
 import { HOSTILE, put } from "./given.js";
 
@@ -42,6 +46,68 @@ export const cases = {
     host.remove();
     setQuestion("nowhere");
     return [heard, [HOSTILE]];
+  },
+  "vanilla and five others": () => {
+    const host = put(["section", { className: "stage" }]);
+    const heard = [];
+    for (const name of ["complain", "lanes"])
+      host.firstChild.addEventListener(name, ({ detail }) => heard.push(detail));
+    const found = [limitLanes(["trie", "rest"], 3), limitLanes(["vanilla", "a", "b", "c"], 3)];
+    showLanes(found[0]);
+    host.remove();
+    return [
+      [found, heard],
+      [
+        [
+          ["vanilla", "trie", "rest"],
+          ["vanilla", "a", "b"],
+        ],
+        [
+          "Vanilla always runs: it is the reference.",
+          "At most 3 lanes fit; untick one first.",
+          ["vanilla", "trie", "rest"],
+        ],
+      ],
+    ];
+  },
+  "a toast's words are the stage's": async () => {
+    const host = put(["section", { className: "stage" }]);
+    const heard = [];
+    host.firstChild.addEventListener("complain", ({ detail }) => heard.push(detail));
+    hearToasts();
+    const toast = document.createElement("div");
+    toast.append(Object.assign(document.createElement("p"), { textContent: `HTTP 429: ${HOSTILE}` }));
+    toast.firstChild.dataset.testid = "toast-text";
+    document.body.append(toast);
+    await Promise.resolve();
+    toast.remove();
+    host.remove();
+    return [heard, [HOSTILE]];
+  },
+  "documents go to the upload, cut where they are too large": () => {
+    const host = put(["input", { type: "file", multiple: true }]);
+    const files = new DataTransfer();
+    for (const [name, size] of [
+      ["small.md", 3],
+      ["large.md", 2_500_000],
+    ])
+      files.items.add(new File(["x".repeat(size)], name));
+    const before = uploadDocuments(files.files);
+    host.id = "files";
+    const after = uploadDocuments(files.files);
+    const given = [...host.firstChild.files].map(({ name, size }) => [name, size]);
+    host.remove();
+    return [
+      [before, after, given],
+      [
+        false,
+        true,
+        [
+          ["small.md", 3],
+          ["large.md", 2_000_001],
+        ],
+      ],
+    ];
   },
   "a page that only replays": () => [canRace(), false],
 };

@@ -1,4 +1,4 @@
-import { describeLane, hueOf, learnMethods } from "../../../specrace/ui/static/lanes.js";
+import { describeLane, hueOf, inOrder, learnMethods } from "../../../specrace/ui/static/lanes.js";
 
 const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 
@@ -13,5 +13,9 @@ export const cases = {
       [hueOf({ lane: "trie" }), describeLane({ lane: "trie", options: 1 })],
       [3, { ...METHOD, options: 1 }],
     ];
+  },
+  "lanes in the order of the registry": () => {
+    for (const lane of ["first", "second"]) learnMethods([{ lane, title: lane }]);
+    return [inOrder(["second", "unknown", "first"]), [{ lane: "first" }, { lane: "second" }]];
   },
 };

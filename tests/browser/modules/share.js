@@ -1,4 +1,4 @@
-import { linkTo, nameFile } from "../../../specrace/ui/static/share.js";
+import { addressOf, linkTo, nameFile } from "../../../specrace/ui/static/share.js";
 import { HOSTILE, LANES } from "./given.js";
 
 export const cases = {
@@ -6,6 +6,22 @@ export const cases = {
     ["What is <b>a trie?", undefined, "../../etc"].map(nameFile),
     ["race-what-is-b-a-trie.jsonl", "race.jsonl", "race-etc.jsonl"],
   ],
+  "the address has what is not as usual, and starts no race": () => {
+    const usual = { q: "", lanes: ["vanilla", "trie"], tokens: 160, seed: 0 };
+    const start = "http://specrace.test/?own=1&tokens=40&autorun=1&seed=3";
+    return [
+      [
+        addressOf(start, usual, ["Why & how?", ["vanilla", "fusion"], 160, 3]),
+        addressOf(start, usual, ["", ["vanilla", "trie"], 40, 0]),
+        addressOf(start, {}, []),
+      ],
+      [
+        "http://specrace.test/?own=1&seed=3&q=Why+%26+how%3F&lanes=vanilla%2Cfusion",
+        "http://specrace.test/?own=1&tokens=40",
+        "http://specrace.test/?own=1&tokens=40&seed=3",
+      ],
+    ];
+  },
   "a link asks for the same race": () => {
     const head = { question: HOSTILE, lanes: LANES, passages: [], settings: { seed: 0, temperature: null } };
     const url = new URL(linkTo({ head }));

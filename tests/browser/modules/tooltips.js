@@ -5,7 +5,7 @@ export const cases = {
   "every part of a step's time has a name": () => [PARTS.map(([part]) => part), Object.keys(EVENT.timing)],
   "tooltips are sentences": () => [Object.values(MEANS).filter((words) => !/^[A-Z].*\.$/.test(words)), []],
   "a lane's tooltip is its summary, or its title": () => [
-    [{ title: "Trie", summary: "Copies." }, { title: "Trie" }].map((lane) => describeLane(lane).split(" Press")[0]),
-    ["Copies.", "Trie"],
+    [{ title: "Trie", summary: "copies" }, { title: "Trie" }].map((lane) => describeLane(lane).split(" Press")[0]),
+    ["Copies.", "Trie."],
   ],
 };

@@ -1,0 +1,28 @@
+"""Questions that are made from documents."""
+
+from __future__ import annotations
+
+from specrace.retrieval.documents import Document
+from specrace.retrieval.suggestions import MAX_CHARACTERS, suggest_questions
+
+OWLS = Document("owls.md", "Owls", "They hear well.\n\n## How do owls fly?\n\nSilently.\n\n## Food ##\n\nMice.")
+BEES = Document("bees.txt", "bees", "Bees dance. They hum.")
+
+
+def test_headings_and_first_sentences_become_questions_document_by_document() -> None:
+    assert suggest_questions([OWLS, BEES], 9) == [
+        "What do the documents say about “Owls”?",
+        "Explain: “Bees dance.”",
+        "How do owls fly?",
+        "What do the documents say about “Food”?",
+    ]
+    assert len(suggest_questions([OWLS, BEES], 2)) == 2
+    assert suggest_questions([OWLS, OWLS], 9) == suggest_questions([OWLS], 9)
+    assert suggest_questions([], 4) == []
+
+
+def test_a_long_heading_is_cut_between_words() -> None:
+    (question,) = suggest_questions([Document("a.md", "word " * 60, "Text.")], 4)
+    assert len(question) < MAX_CHARACTERS + 50 and question.endswith("word …”?")
+    (question,) = suggest_questions([Document("a.txt", "a", "x" * 5000)], 4)
+    assert len(question) < MAX_CHARACTERS + 50
