@@ -28,7 +28,6 @@ export class SlowMotion {
     this.node.tabIndex = -1;
     this.canvas = make("div", "canvas");
     this.status = make("p", "slow-status");
-    this.status.setAttribute("role", "status");
     this.toggler = button("Pause", "Pause or play (space)", () => this.toggle());
     const walk = [
       button("‹", "Previous phase (left arrow)", () => this.move(-1)),
