@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 EXAMPLES_SHOWN = 4
+# In this order: of two equal selectors the later one counts.
+STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css")
 STATUS_PERIOD_S = 0.5
 # A race is repeated off stage while it is shown, until its speedups hold.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
@@ -122,7 +124,7 @@ def build_replay(gallery: Gallery) -> gr.Blocks:
 
 def page_style() -> str:
     """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
-    files = "".join(map(_read, ("page.css", "stage.css", "inspector.css", "show.css")))
+    files = "".join(map(_read, STYLES))
     return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
 
 

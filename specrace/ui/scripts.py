@@ -1,4 +1,7 @@
-"""The page's scripts: ES modules of the app's own, under a path that changes whenever one of them does."""
+"""What the page loads beside itself: its scripts, ES modules of the app's own, and what makes it an app on a phone.
+
+All of it lies under a path that changes whenever one of the files does.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,30 @@ from starlette.routing import Route
 
 STATIC = Path(__file__).resolve().parent / "static"
 FOREVER = "public, max-age=31536000, immutable"
+TYPES = {
+    ".js": "text/javascript",
+    ".webmanifest": "application/manifest+json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 
 
 def serve_scripts() -> tuple[Route, str]:
     """The route that serves them, and the HTML that loads them all at once, for the page's head."""
-    scripts = {path.name: path.read_bytes() for path in sorted(STATIC.glob("*.js"))}
+    files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
     digest = hashlib.sha256()
-    for name, script in scripts.items():
-        digest.update(f"{name} {len(script)} ".encode() + script)
+    for name, data in files.items():
+        digest.update(f"{name} {len(data)} ".encode() + data)
     folder = f"scripts/{digest.hexdigest()[:16]}"
 
     async def serve(request: Request) -> Response:
-        script = scripts.get(request.path_params["name"])
-        if script is None:
+        name = request.path_params["name"]
+        if name not in files:
             return Response(status_code=404)
-        return Response(script, media_type="text/javascript", headers={"Cache-Control": FOREVER})
+        return Response(files[name], media_type=TYPES[Path(name).suffix], headers={"Cache-Control": FOREVER})
 
-    tags = [f'<link rel="modulepreload" href="{folder}/{name}">' for name in scripts]
+    tags = [f'<link rel="modulepreload" href="{folder}/{name}">' for name in files if name.endswith(".js")]
     tags.append(f'<script type="module" src="{folder}/main.js"></script>')
+    tags.append(f'<link rel="manifest" href="{folder}/app.webmanifest">')
+    tags.append(f'<link rel="apple-touch-icon" href="{folder}/icon-192.png">')
     return Route(f"/{folder}/{{name}}", serve), "".join(tags)

@@ -22,6 +22,7 @@ SIX = ["vanilla", "trigram", "jacobi", "lookahead", "trie", "suffix"]
 RACES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "greedy": (SIX, {"max_new_tokens": 90}),
     "brief": (SIX, {"max_new_tokens": 24}),
+    "alone": (["vanilla"], {"max_new_tokens": 24}),
     "sampled": (
         ["vanilla", "trigram"],
         {"max_new_tokens": 48, "temperature": 0.3, "verifier": "rejection"},

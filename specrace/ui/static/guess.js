@@ -38,7 +38,8 @@ export class Guess {
   }
 
   choice(lane, index) {
-    const node = button(`${index + 1} ${lane.title}`, `${lane.title} wins`, () => this.choose(index));
+    const node = button("", `${lane.title} wins`, () => this.choose(index));
+    node.append(make("span", "key-hint", `${index + 1} `), lane.title);
     node.dataset.hue = hueOf(lane);
     return node;
   }

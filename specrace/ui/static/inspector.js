@@ -100,6 +100,8 @@ export class Inspector {
 
   // The lane that was looked at stays, or else it is the last.
   setLanes(lanes) {
+    // A step of the race before may still wait to be drawn.
+    clearTimeout(this.timer);
     const before = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
     this.at = { lane: before < 0 ? lanes.length - 1 : before, step: 0 };
     this.lanes = lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));

@@ -118,7 +118,9 @@ export class Pane {
   // `range`: what the figure rests on, in words.
   setSpeedup(speedup, range = "") {
     write(this.speedup, speedup ? times(speedup) : "–");
-    write(this.range, range);
+    if (this.range.textContent === range) return;
+    const [values, runs = ""] = range.split(/(?=, )/);
+    this.range.replaceChildren(...(range ? [values, make("span", "more", runs)] : []));
   }
 
   setBadge(state, words) {
@@ -126,8 +128,8 @@ export class Pane {
     this.said = words;
     this.node.dataset.badge = state;
     const short = shortBadge(words);
-    this.badge.textContent = [MARKS[state], short].filter(Boolean).join(" ");
-    this.badge.append(make("span", "more", words.slice(short.length)));
+    const mark = MARKS[state] && `${MARKS[state]} `;
+    this.badge.replaceChildren(mark, make("span", "word", short), make("span", "more", words.slice(short.length)));
     this.badge.title = `${words || "No tokens yet"}. ${MEANS.badge}`;
   }
 

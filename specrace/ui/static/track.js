@@ -24,7 +24,7 @@ export class Track {
 
   // `total`: tokens to the finish line, or a list with those of each lane.
   show(methods, total) {
-    this.first = undefined;
+    this.first = this.totals = undefined;
     this.rows = methods.map((method) => this.lane(method));
     this.ticks = make("span", "ticks");
     this.pace = make("b", "pace", "", "How much slower, or faster, than it really was.");
@@ -32,7 +32,7 @@ export class Track {
       "b",
       "clock",
       seconds(0),
-      "Race time: the lanes' own clocks. Retrieval and prefill are not counted.",
+      "Race time: lanes take turns, and each is timed as if it had the device to itself. Retrieval and prefill are not counted.",
     );
     const axis = make("div", "track-row axis");
     const side = make("span", "side");
@@ -105,7 +105,7 @@ export class Track {
     for (const each of this.rows) {
       const { tokens, ms, end } = each;
       const place = ended.indexOf(each);
-      write(each.words, !tokens ? "" : end ? `${tokens} in ${seconds(ms)}` : countOf(tokens, "token"));
+      write(each.words, !tokens ? "" : end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token"));
       write(each.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
       each.row.dataset.place = place + 1;
     }

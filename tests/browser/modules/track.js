@@ -26,12 +26,19 @@ export const cases = {
     shares(draw(80, RACE.slice(0, 1), [40, true])),
     ["scaleX(0.24125)", "scaleX(0)"],
   ],
+  "a race that is shown again has its ticks": () => {
+    const host = put();
+    const track = new Track(host);
+    track.show(LANES, 40);
+    track.show(LANES, 40);
+    return [words(host, ".ticks i").length, 8];
+  },
   "every lane has its own end where texts differ": () => [shares(draw([10, 40], RACE.slice(0, 1)))[0], "scaleX(0.965)"],
   "the first over the line wins": () => [
     [words(draw(40, RACE), ".place"), words(draw(40, RACE), ".track-row:not(.axis) .tokens")],
     [
       ["2nd", "1st"],
-      ["40 in 0.40 s", "40 in 0.20 s"],
+      ["40 tok in 0.40 s", "40 tok in 0.20 s"],
     ],
   ],
   "a photo of that moment": () => {

@@ -1,0 +1,210 @@
+"""Present from the last row, and the page on a phone: sizes of text and of what is pressed, measured in the browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.apps import App
+from tests.browser.parts import RECORDING, RECORDINGS, SIX_LANES, WITNESS, begin, open_race, turn, turn_until
+from tests.browser.test_stage_views import findings, overflow
+
+pytestmark = pytest.mark.browser
+
+PROJECTORS = [(1280, 720), (1920, 1080)]
+PHONE = {"width": 390, "height": 844}
+LAST_ROW_PX = 24
+SHOWN = {"four lanes": RECORDING, "five lanes": RECORDINGS / "smollm2-copying.jsonl", "six lanes": SIX_LANES}
+# Text that is seen: words for screen readers only are in a box of one pixel.
+TEXTS = """() => {
+  const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode, range = document.createRange();
+    const seen = text.parentElement.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+    if (!seen || !text.data.trim() || text.parentElement.clientWidth === 1) continue;
+    range.selectNodeContents(text);
+    if (range.getBoundingClientRect().width)
+      found.push([parseFloat(getComputedStyle(text.parentElement).fontSize), text.data.trim()]);
+  }
+  return [...found, ...[...document.querySelectorAll("input:not([type=range], [type=file]), textarea")]
+    .filter((field) => field.checkVisibility())
+    .map((field) => [parseFloat(getComputedStyle(field).fontSize), field.value || field.placeholder])];
+}"""
+# The letters of this typeface are a little higher than its lines.
+CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", ".track .side", ".track .name", ".legend"]
+  .flatMap((name) => [...document.querySelectorAll(name)])
+  .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 ||
+    node.scrollHeight > node.clientHeight + parseFloat(getComputedStyle(node).fontSize) / 8))
+  .map((node) => `${node.className || node.tagName}: ${node.textContent}`)"""
+# A lane's name on a phone is pressed anywhere in its row, and a box with its label.
+TARGETS = """() => [...document.querySelectorAll("button, input, select, textarea, a, summary, [role=button]")]
+  .map((node) => node.closest("label:has(> [type=checkbox], > [type=radio])") ?? node)
+  .filter((node) => node.checkVisibility({ opacityProperty: true, visibilityProperty: true }))
+  .map((node) => [(node.closest(".pane header") ?? node).getBoundingClientRect(), node.outerHTML.slice(0, 120)])
+  .filter(([{ width, height }]) => width && (width < 44 || height < 44))
+  .map(([{ width, height }, html]) => `${width} x ${height}: ${html}`)"""
+
+
+def small(page: Page) -> list[Any]:
+    found: list[Any] = page.evaluate(TEXTS)
+    assert found
+    return [(size, text) for size, text in found if size < LAST_ROW_PX]
+
+
+def check_present(page: Page, width: int, height: int) -> None:
+    """All text is large enough, none is cut, and all parts are in sight beside each other."""
+    assert small(page) == []
+    assert page.evaluate(CUT) == []
+    assert overflow(page) == []
+    boxes = {}
+    for name in ("#top-bar", ".console", ".track", ".aside", ".panes", ".strip"):
+        found = page.locator(name).bounding_box()
+        assert found and found["x"] >= 0 and found["x"] + found["width"] <= width
+        assert found["y"] >= 0 and found["y"] + found["height"] <= height, name
+        boxes[name] = found
+    for one, other in combinations(boxes, 2):
+        assert apart(boxes[one], boxes[other]), (one, other)
+    for figure in page.locator(".pane .meter:visible").all():
+        expect(figure.locator("small")).to_be_visible()
+
+
+def apart(one: Any, other: Any) -> bool:
+    return any(
+        a[at] + a[size] <= b[at] + 1
+        for a, b in ((one, other), (other, one))
+        for at, size in (("x", "width"), ("y", "height"))
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), PROJECTORS)
+@pytest.mark.parametrize("shown", [*SHOWN, "one lane"])
+def test_present_reads_from_the_last_row(still: Any, races: Any, shown: str, width: int, height: int) -> None:
+    page = still(SHOWN.get(shown) or races["alone"], width, height)
+    page.keyboard.press("p")
+    check_present(page, width, height)
+    page.evaluate("""const bar = document.querySelector(".scrubber"); bar.value = bar.max / 2;
+                     bar.dispatchEvent(new Event("input"))""")
+    turn(page, 500)
+    page.wait_for_selector(".stage[data-mode=replay]")
+    check_present(page, width, height)
+    if shown == "four lanes":
+        bar = page.locator(".track .bar").first.bounding_box()
+        assert bar and bar["height"] >= 26
+    page.keyboard.press("Escape")
+    page.keyboard.press("p")
+
+
+def test_present_asks_who_wins_and_says_so_at_the_result(app: App, open_page: Any) -> None:
+    page = open_page(app.short, calm=False, stopped=True)
+    page.keyboard.press("p")
+    check_present(page, 1280, 720)
+    begin(page)
+    turn_until(page, "() => !document.querySelector('.guess').hidden")
+    check_present(page, 1280, 720)
+    page.keyboard.press("4")
+    turn_until(page, "() => document.querySelector('.stage').dataset.phase === 'finished'")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".stage[data-mode=result]")
+    check_present(page, 1280, 720)
+
+
+def test_the_longest_headline_is_whole(still: Any) -> None:
+    page = still(SIX_LANES)
+    page.keyboard.press("p")
+    words = (
+        "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per model call. "
+        "Every other lane printed the same text. The text repeats itself, which flatters copying."
+    )
+    page.evaluate("words => document.querySelector('.announcer').textContent = words", words)
+    line = page.locator(".announcer").bounding_box()
+    assert line and line["height"] <= 64
+    check_present(page, 1280, 720)
+    page.keyboard.press("p")
+
+
+@pytest.fixture
+def phone(app: App, browser: Browser) -> Iterator[Page]:
+    """A page on a phone with a race of six lanes."""
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True, reduced_motion="reduce")  # type: ignore[arg-type]
+    page = context.new_page()
+    page.add_init_script(WITNESS)
+    page.goto(app.url)
+    page.wait_for_selector(".status[data-state=ready]", state="attached")
+    open_race(page, SIX_LANES)
+    yield page
+    context.close()
+
+
+def test_a_phone_shows_who_won_and_every_lane_on_its_first_screen(phone: Page) -> None:
+    for name in (".announcer", *(f".pane header >> nth={lane}" for lane in range(6)), ".track .bar >> nth=5"):
+        found = phone.locator(name).bounding_box()
+        assert found and found["y"] >= 0 and found["y"] + found["height"] <= PHONE["height"], name
+    expect(phone.locator(".pane.winner .speedup")).to_contain_text("×")
+    names = [phone.locator(f".pane h3 >> nth={lane}").bounding_box() for lane in range(6)]
+    bars = [phone.locator(f".track .bar >> nth={lane}").bounding_box() for lane in range(6)]
+    rows = [found["y"] for pair in zip(names, bars, strict=True) for found in pair if found]
+    assert len(rows) == 12 and rows == sorted(rows)
+    assert overflow(phone) == []
+
+
+def test_a_lane_s_text_comes_when_its_row_is_tapped(phone: Page) -> None:
+    texts = phone.locator(".pane .text:visible")
+    expect(texts).to_have_count(0)
+    for lane in (4, 1):
+        bar = phone.locator(".track .bar").nth(lane).bounding_box()
+        assert bar
+        phone.touchscreen.tap(bar["x"] + 40, bar["y"] + 5)
+        expect(texts).to_have_count(1)
+        expect(phone.locator(".pane .text").nth(lane)).to_be_visible()
+    phone.locator(".solo").nth(1).tap()
+    expect(texts).to_have_count(0)
+
+
+def test_what_is_pressed_on_a_phone_is_as_large_as_a_finger(phone: Page) -> None:
+    assert phone.evaluate(TARGETS) == []
+    phone.locator("#settings-button").tap()
+    assert phone.evaluate(TARGETS) == []
+    fields = phone.locator("#settings input:visible:not([type=checkbox], [type=radio], [type=range])")
+    sizes = fields.evaluate_all("fields => fields.map((field) => parseFloat(getComputedStyle(field).fontSize))")
+    # A phone magnifies the page for a field whose text is smaller.
+    assert sizes and min(sizes) >= 16
+    phone.locator("#settings-button").tap()
+    phone.locator("[data-do=gallery]").tap()
+    assert phone.evaluate(TARGETS) == [] and overflow(phone) == []
+
+
+def test_a_phone_has_no_keys_to_hint_at(phone: Page) -> None:
+    expect(phone.locator(".key-hint:visible")).to_have_count(0)
+    expect(phone.locator(".menu [data-do=help]")).to_be_hidden()
+
+
+def test_present_on_a_phone_covers_nothing(phone: Page) -> None:
+    phone.locator("[data-do=present]:visible").tap()
+    boxes = [phone.locator(name).bounding_box() for name in ("#top-bar", ".console", ".pane header >> nth=0")]
+    assert all(boxes) and all(apart(one, other) for one, other in combinations(boxes, 2))
+    assert overflow(phone) == [] and findings(phone) == []
+    phone.locator(".leave").tap()
+    expect(phone.locator("#brand")).to_be_visible()
+
+
+def test_the_page_can_be_installed(phone: Page) -> None:
+    answer = phone.context.new_cdp_session(phone).send("Page.getAppManifest")
+    assert answer["errors"] == []
+    manifest = json.loads(answer["data"])
+    assert manifest["display"] == "standalone" and manifest["name"] and manifest["theme_color"]
+    for icon in manifest["icons"]:
+        size = phone.evaluate(
+            """([base, src]) => new Promise((done, fail) => {
+              const picture = new Image();
+              picture.onload = () => done(picture.naturalWidth);
+              picture.onerror = fail;
+              picture.src = new URL(src, base).href;
+            })""",
+            [answer["url"], icon["src"]],
+        )
+        assert icon["sizes"] in ("any", f"{size}x{size}")
