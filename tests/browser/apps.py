@@ -46,11 +46,12 @@ Ask = Callable[..., Iterator[Event]]
 class Hold:
     """Lets a test do something in the midst of a race, however fast or slow the machine is.
 
-    `begun` and `running` count races; `events` are those of the latest one.
+    `begun` and `running` count races; `events` are those of the latest one. No race is repeated, unless it `repeats`.
     """
 
     def __init__(self) -> None:
         self.begun = self.running = 0
+        self.repeats = False
         self.events: list[Event] = []
         self._each = self._left = math.inf
         self._change = threading.Condition()
@@ -62,6 +63,8 @@ class Hold:
             self.begun += 1
             self.running += 1
             self.events, self._left = [], self._each
+            if not self.repeats:
+                how.pop("again", None)
             coming = ask(bench, question, spec, stop=stop, **how)
             try:
                 while True:

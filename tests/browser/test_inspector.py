@@ -43,7 +43,7 @@ def kinds(row: Row) -> list[str]:
 
 def shown_as(piece: str) -> str:
     """A token as the page writes it: blanks made visible where there is nothing else."""
-    return piece.strip() or ("↵" if "\n" in piece else "␣")
+    return piece.strip() or ("↵" if "\n" in piece else "␣" if piece else "·")
 
 
 def drawn(page: Page) -> list[dict[str, Any]]:
@@ -136,7 +136,8 @@ def test_a_tree_of_many_nodes_is_cut_and_says_so(page: Page, races: dict[str, Pa
           const stage = document.querySelector('.stage'), reel = { steps: [], results: [{ speedup: 1 }],
             head: { lanes: [{ lane: 'trie', title: 'N-gram trie', num_draft: 60 }] } };
           reel.steps.push({ lane: 0, index: 0, at: 5, event: row });
-          stage.dispatchEvent(new CustomEvent('reel', { detail: reel }));
+          for (const [name, detail] of [['opened', reel.head.lanes], ['steps', reel.steps], ['reel', reel], ['result', []]])
+            stage.dispatchEvent(new CustomEvent(name, { detail }));
         }""",
         {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
     )

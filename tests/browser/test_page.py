@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
+from tests.browser.apps import wait_until
 from tests.browser.parts import (
     HOSTILE,
     QUESTION,
@@ -94,6 +96,25 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     assert page.evaluate("[window.places.size, window.shift]") == [1, 0]
 
 
+def test_a_race_is_repeated_until_its_speedups_hold(app: Any, page: Page) -> None:
+    """The medians of all runs replace the figures of the first, in the headline, the panes and the saved race."""
+    app.hold.repeats = True
+    try:
+        reel = race(page)
+        page.wait_for_function("() => document.querySelector('.announcer').textContent.includes('over ')")
+    finally:
+        app.hold.repeats = False
+    page.locator("#stop").click()
+    wait_until(lambda: app.hold.running == 0)
+    repeated = page.evaluate("witness.reel.repeated")
+    assert reel["repeated"] is None or repeated["runs"] > 1
+    for (_, low, high), row in list(zip(repeated["lanes"], page.evaluate("witness.reel.results"), strict=True))[1:]:
+        assert low <= row["speedup"] <= high
+        words = page.locator(f".pane[data-lane={row['lane']}] .range").inner_text()
+        assert re.fullmatch(r"[\d.]+ to [\d.]+.*", words)
+    assert page.evaluate("witness.reel.again")["runs"] == repeated["runs"]
+
+
 def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(page: Page) -> None:
     race(page)
     expect(page.locator(".passage")).to_have_count(4)
@@ -118,6 +139,10 @@ def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, page: Page) 
     number = reels(page)
     with app.hold.after(0):
         ask(page)
+        wait_for(page, phase="waiting")
+        # What is there stays until there is something else to show.
+        assert all(texts(page)) and stage(page)["mode"] == "result"
+        app.hold.let(1)
         wait_for(page, mode="live")
         assert not any(texts(page)) and set(page.locator(".speedup").all_text_contents()) == {"–"}
         expect(page.locator(".podium")).to_be_hidden()

@@ -55,6 +55,7 @@ def test_options_of_the_lanes_reach_the_race(page: Page) -> None:
     expect(page.locator("#options-trie")).to_be_visible()
     expect(page.locator("#options-suffix")).to_be_hidden()
     lane(page, "Suffix decoding").check()
+    lane(page, "Trigram").check()
     expect(page.locator("#options-suffix")).to_be_visible()
     option(page, "trie", "prefix").fill("5")
     page.locator("#options-trie").get_by_label("static").check()
@@ -79,7 +80,6 @@ def test_presets_fill_the_settings_and_empty_the_rest(page: Page) -> None:
 
 
 def test_another_model_and_dtype(page: Page) -> None:
-    lane(page, "Trigram").uncheck()
     lane(page, "Lookahead").uncheck()
     page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="characters").click()

@@ -104,6 +104,7 @@ export class Stage {
   setMode(mode) {
     this.node.dataset.mode = mode;
     this.passages.live = mode === "live";
+    this.passages.redraw();
     this.find(".mode").textContent = MODES[mode];
     for (const name of [".podium", ".tally"]) this.find(name).hidden ||= mode !== "result";
     this.find(".again").hidden ||= mode !== "result";
