@@ -136,8 +136,8 @@ def test_a_tree_of_many_nodes_is_cut_and_says_so(page: Page, races: dict[str, Pa
           const stage = document.querySelector('.stage'), reel = { steps: [], results: [{ speedup: 1 }],
             head: { lanes: [{ lane: 'trie', title: 'N-gram trie', num_draft: 60 }] } };
           reel.steps.push({ lane: 0, index: 0, at: 5, event: row });
-          for (const [name, detail] of [['opened', reel.head.lanes], ['steps', reel.steps], ['reel', reel], ['result', []]])
-            stage.dispatchEvent(new CustomEvent(name, { detail }));
+          const told = { opened: reel.head.lanes, steps: reel.steps, reel, result: [] };
+          for (const name in told) stage.dispatchEvent(new CustomEvent(name, { detail: told[name] }));
         }""",
         {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
     )
