@@ -36,8 +36,7 @@ TEXTS = """() => {
     .map((field) => [parseFloat(getComputedStyle(field).fontSize), field.value || field.placeholder])];
 }"""
 # The letters of this typeface are a little higher than its lines.
-CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", ".track .side", ".track .name",
-    ".legend"]
+CUT = """() => [".announcer", ".tally", ".guess", ".pane header", ".podium li", ".side", ".track .name", ".legend"]
   .flatMap((name) => [...document.querySelectorAll(name)])
   .filter((node) => node.checkVisibility() && (node.scrollWidth > node.clientWidth + 1 ||
     node.scrollHeight > node.clientHeight + parseFloat(getComputedStyle(node).fontSize) / 8))
