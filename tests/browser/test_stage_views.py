@@ -93,7 +93,7 @@ def test_nothing_overflows_at_three_sizes_light_and_dark(app: Any, open_page: An
     page = open_page(app.url)
     for size in SIZES:
         fits(page, *size)
-    page.set_viewport_size({"width": 1920, "height": 1080})
+    fits(page, 1920, 1080)
     fresh = box(page, ".panes")
     open_race(page, RECORDING)
     for size in SIZES:
