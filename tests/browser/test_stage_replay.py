@@ -6,6 +6,7 @@ The page's clock is the test's, so that it is the player which is judged, and no
 from __future__ import annotations
 
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -218,6 +219,8 @@ def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page:
     reel = race(page, start=begin)
     length = max(step["at"] for step in reel["steps"])
     assert modes(page)[-1] == "live" and not any(texts(page))
+    page.locator(".guess button", has_text="Fusion").click()
+    expect(page.locator(".guess")).to_have_text("Your guess: Fusion")
     turn(page, LEAD_MS)
     turn(page, SHOW_MS / 2)
     assert clock(page) == pytest.approx(length / 2, rel=0.01)
@@ -225,9 +228,10 @@ def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page:
     assert float(words.removeprefix("slowed ").removesuffix("×")) == pytest.approx(SHOW_MS / length, rel=0.1)
     turn(page, SHOW_MS / 2 + 2 * FRAME_MS)
     assert modes(page)[-2:] == ["live", "result"]
+    expect(page.locator(".tally")).to_have_text(re.compile(r"You guessed (right|wrong): [01] of 1 so far\."))
     final = [page.locator(place).inner_text() for place in (".panes", ".podium")]
     page.keyboard.press(" ")
-    assert mode(page) == "replay"
+    assert mode(page) == "replay" and page.locator(".announcer").inner_text() == f"“{reel['head']['question']}”"
     turn(page, SHOW_MS + 2 * FRAME_MS)
     assert mode(page) == "result"
     assert [page.locator(place).inner_text() for place in (".panes", ".podium")] == final

@@ -55,7 +55,6 @@ export class Stage {
     this.find(".panes").addEventListener("click", ({ target }) => this.pick(target));
     node.addEventListener("complain", ({ detail }) => this.warn(detail));
     node.addEventListener("lanes", ({ detail }) => node.dataset.mode === "idle" && this.setLanes(inOrder(detail)));
-    document.addEventListener("pointerdown", () => this.stay());
     this.setLanes(lanes);
     this.player.unload();
   }
@@ -313,7 +312,10 @@ export class Stage {
 
   beginReplay() {
     this.stay();
-    if (this.node.dataset.mode !== "live" && this.node.dataset.mode !== "replay") this.setMode("replay");
+    if (["live", "replay"].includes(this.node.dataset.mode)) return;
+    this.setMode("replay");
+    // The headline would say who wins.
+    this.say(`“${this.reel.head.question ?? "No question"}”`);
   }
 
   clear() {
