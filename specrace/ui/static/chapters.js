@@ -19,7 +19,7 @@ function writeIdle(win) {
   const reel = win;
   const shots = [
     {
-      words: `A language model writes one token at a time. This one has ${Math.round(parameters / 1e6)} million parameters.`,
+      words: `A language model writes one token, about a word, at a time. We call that vanilla. This one has ${Math.round(parameters / 1e6)} million parameters.`,
       ms: 9000,
       show: "race",
       reel,

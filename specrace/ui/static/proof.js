@@ -82,7 +82,8 @@ function readOn(tokens, at) {
 }
 
 export function countWords({ lanes, same, total }, shown = total) {
-  return `${Math.min(same, shown)} of ${total} tokens the same in all ${lanes.length} lanes`;
+  const sofar = shown < total ? " so far" : "";
+  return `${Math.min(same, shown)} of ${shown} tokens the same in all ${lanes.length} lanes${sofar}`;
 }
 
 export class Proof {

@@ -85,8 +85,8 @@ export class Stage {
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
     this.find(".panes").dataset.count = this.panes.length;
-    this.setSolo(undefined);
     this.track.show(lanes.map(describeLane), total);
+    this.setSolo(undefined);
   }
 
   // One lane alone; the one that is, no more.
@@ -98,6 +98,7 @@ export class Stage {
       pane.node.classList.toggle("away", solo !== undefined && number !== solo);
       pane.solo.setAttribute("aria-pressed", String(number === solo));
     });
+    this.track.mark(solo);
   }
 
   setMode(mode) {
@@ -306,6 +307,7 @@ export class Stage {
     this.tell("steps", reel.steps);
     this.tell("begun", { live: false });
     this.tell("reel", reel);
+    this.sayQuestion();
     if (CALM.matches) this.showWhole();
     else this.player.play();
   }
@@ -314,7 +316,11 @@ export class Stage {
     this.stay();
     if (["live", "replay"].includes(this.node.dataset.mode)) return;
     this.setMode("replay");
-    // The headline would say who wins.
+    this.sayQuestion();
+  }
+
+  // The headline would say who wins.
+  sayQuestion() {
     this.say(`“${this.reel.head.question ?? "No question"}”`);
   }
 

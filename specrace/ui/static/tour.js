@@ -56,11 +56,14 @@ export class Tour {
     );
     const chapters = writeChapters(win, lose);
     this.shots = chapters.flatMap(({ title, shots }, number) =>
-      shots.map((shot) => ({ ...shot, title: `${number + 1} of ${chapters.length}: ${title}` })),
+      shots.map((shot) => ({
+        ...shot,
+        chapter: number + 1,
+        title: `${number + 1} of ${chapters.length}: ${title}`,
+      })),
     );
     this.view = document.body.dataset.view;
     document.body.dataset.view = "stage";
-    document.body.dataset.tour = "true";
     this.node.hidden = false;
     this.paused = CALM.matches;
     return this.go(0);
@@ -84,6 +87,7 @@ export class Tour {
     this.time = 0;
     this.closeProof();
     this.title.textContent = shot.title;
+    document.body.dataset.tour = shot.chapter;
     this.words.textContent = shot.words;
     this.node.dataset.shot = number;
     if (shot.show !== "stay") this.canvas.hidden = !["scene", "figure"].includes(shot.show);

@@ -62,6 +62,11 @@ export class Track {
     return { row, fill, photo, words, place, tokens: 0, ms: 0, end: "" };
   }
 
+  // The lane that stands alone, if one does.
+  mark(solo) {
+    this.rows.forEach((each, lane) => each.row.classList.toggle("away", solo !== undefined && lane !== solo));
+  }
+
   // Where the finish line is; `known` once a lane has reached it.
   aim(total, known) {
     const totals = this.rows.map((_, lane) => Math.max(1, Array.isArray(total) ? total[lane] : total));
