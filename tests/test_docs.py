@@ -163,6 +163,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("saved.jsonl").write_bytes(Path("logs.jsonl").read_bytes())
     Path("logs.jsonl.gz").write_bytes(gzip.compress(Path("logs.jsonl").read_bytes()))
     Path("texts.jsonl").write_text('{"prompt": "The moon pulls ", "output": "the sea."}\nnot JSON\n')
+    request = {"custom_id": "a", "body": {"messages": [{"role": "user", "content": "What pulls the sea?"}]}}
+    Path("requests.jsonl").write_text(json.dumps(request))
+    answer = {"choices": [{"message": {"role": "assistant", "content": "The moon."}}]}
+    Path("responses.jsonl").write_text(json.dumps({"custom_id": "a", "response": {"status_code": 200, "body": answer}}))
+    Path("table.csv").write_text("question,answer\nWhat pulls the sea?, The moon.\n")
     Path("prompts.jsonl").write_text('{"question": "What does the moon pull?"}\n')
     ASSUMED_CPU.save(Path("curve.json"))
     Path("race.jsonl").write_bytes((ASSETS / "recordings" / "ngram-trie.jsonl").read_bytes())

@@ -23,8 +23,11 @@ from specrace.core.errors import InputError
 from specrace.core.files import explained
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
-from specrace.lab.logs import Tokenize, TranscriptFile
+from specrace.lab.formats import FORMATS
+from specrace.lab.formats.tables import read_columns
+from specrace.lab.logs import TranscriptFile
 from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
+from specrace.model.chat_tokenizer import load_tokenizer
 from specrace.model.names import resolve
 
 TABLE_WIDTH = 140
@@ -33,12 +36,15 @@ TABLE_WIDTH = 140
 def add_parser(commands: Any) -> None:
     """Add `score` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("score", help="forced decoding over transcripts; needs no model")
-    parser.add_argument("file", type=Path, metavar="TRANSCRIPTS.jsonl[.gz]", help="prompt_ids and output_ids a line")
+    parser.add_argument("file", type=Path, metavar="LOG", help="requests and outputs, in any of the known formats")
+    parser.add_argument("requests", type=Path, nargs="?", metavar="OTHER", help="the other file of a batch")
+    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=", ".join(FORMATS))
+    parser.add_argument("--columns", metavar="prompt=COLUMN,output=COLUMN", help="where a table has them")
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
     add_setting(parser, "num_draft")
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
     parser.add_argument("--by", choices=("category",), help="a row for each category, too")
-    parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for lines that have text and no ids")
+    parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: name, folder, tokenizer.json")
     parser.add_argument("--vocab-size", type=int, help="ids from here on are bad; default: no bound")
     parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
     parser.add_argument("--cost-curve", type=Path, metavar="FILE.json", help='{"rows": [1, ...], "ratio": [1.0, ...]}')
@@ -56,8 +62,17 @@ def run(options: argparse.Namespace) -> int:
     if options.csv is not None and not options.csv.parent.is_dir():
         raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
     tokenizer = fetched(options.tokenizer, quiet=options.json)
-    tokenize = load_tokenizer(str(resolve(tokenizer))) if tokenizer is not None else None
-    file = TranscriptFile(options.file, tokenize=tokenize, vocab_size=options.vocab_size, skip_bad=options.skip_bad)
+    loaded = load_tokenizer(resolve(tokenizer)) if tokenizer is not None else None
+    file = TranscriptFile(
+        options.file,
+        tokenize=loaded,
+        chat=None if loaded is None else loaded.chat,
+        vocab_size=options.vocab_size,
+        skip_bad=options.skip_bad,
+        format=options.format,
+        columns=None if options.columns is None else read_columns(options.columns),
+        requests=options.requests,
+    )
     by_category = options.by == "category"
     board = Scoreboard(lanes, by_category=by_category, curve=curve, keep_outputs=options.keep_outputs)
     with _progress(file) as show:
@@ -86,44 +101,6 @@ def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
     return [ScoredLane.of(name, given.get(name, {}), number) for name in names]
 
 
-def load_tokenizer(name: str) -> Tokenize:
-    """A Hugging Face tokenizer's ids of a whole text, special tokens included. Raises InputError."""
-    from huggingface_hub import HfApi
-
-    try:
-        try:
-            tokenizer = _open_tokenizer(name, local=True)
-        except OSError:
-            if Path(name).exists():
-                raise
-            # One short question to the hub: the loader would retry for half a minute.
-            HfApi().model_info(name, timeout=10)
-            tokenizer = _open_tokenizer(name, local=False)
-    except InputError:
-        raise
-    except Exception as error:  # the libraries raise many kinds; a user needs to know that this one did not load
-        raise InputError(
-            f"The tokenizer {name!r} cannot be loaded; give a model's folder, or a hub id that this machine can reach."
-        ) from error
-
-    def tokenize(text: str) -> Sequence[int]:
-        ids: list[int] = tokenizer(text, verbose=False)["input_ids"]
-        return ids
-
-    return tokenize
-
-
-def _open_tokenizer(name: str, *, local: bool) -> Any:
-    """Raises InputError for one that comes with code of its own, and whatever the library raises."""
-    from transformers import AutoTokenizer
-    from transformers.models.auto.tokenization_auto import get_tokenizer_config
-
-    from specrace.model.checkpoint import refuse_own_code
-
-    refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", name)
-    return AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
-
-
 @contextmanager
 def _progress(file: TranscriptFile) -> Iterator[Any]:
     """A bar on standard error while a terminal watches, over the bytes of the file."""
@@ -146,6 +123,8 @@ def report(
     return {
         "groups": board.groups(curve),
         "file": str(options.file),
+        "format": file.describe()[0],
+        "format_title": file.describe()[1],
         "outputs": board.outputs,
         "skipped": file.skipped,
         "looping": {"outputs": board.looping, "in_figures": True, "without_them": "tau_without_looping"},
@@ -190,6 +169,7 @@ def _show(result: dict[str, Any]) -> None:
     if not out.is_terminal:
         out.width = TABLE_WIDTH
     rows = result["groups"]
+    out.print(f"{clean(result['file'])}: {result['format_title']}")
     columns = {key: value for key, value in COLUMNS.items() if key in rows[0]}
     table = Table("lane", "category")
     for title, _ in columns.values():

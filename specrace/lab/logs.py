@@ -1,7 +1,6 @@
-"""Transcripts on disk: a prompt and the output some model gave, one JSON object a line, plain or gzip.
+"""Transcripts on disk: a log of requests and their outputs, in any of the formats in `formats`, plain or gzip.
 
-A line is {"prompt_ids": [...], "output_ids": [...]} or {"prompt": "...", "output": "..."}, with "id" and "category"
-if there are any. A file is read line by line, so its size does not matter.
+A file is read row by row, so its size does not matter.
 """
 
 from __future__ import annotations
@@ -12,20 +11,28 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import explained, open_regular
+from specrace.lab.formats import Exchange, Format, find_format, is_trace, recognise
+from specrace.lab.formats.base import MAX_LINE_BYTES, Message, Row, Tokens, parse_line
+from specrace.lab.formats.own import Own
+from specrace.lab.formats.pairs import RequestIndex
+from specrace.lab.formats.responses import Batch
+from specrace.lab.formats.tables import PARQUET_MAGIC, csv_rows, is_csv, parquet_rows, rename, unpack
 
-Tokens = tuple[int, ...]
 Tokenize = Callable[[str], Sequence[int]]
+# The ids of a conversation up to the model's turn, and those of the turn; the tools that were offered are the last.
+Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int], Sequence[int]]]
 
 GZIP_MAGIC = b"\x1f\x8b"
-# Far above any real transcript: a longer line is another kind of file, and must not fill the memory.
-MAX_LINE_BYTES = 16_000_000
 MAX_TOKEN = 2**31 - 1
 REASONS_KEPT = 5
+# Rows at the start of a file among which its format is looked for.
+LOOK_AT = 20
 
 
 @dataclass(frozen=True)
@@ -44,31 +51,194 @@ class TranscriptFile:
 
     Iterating raises InputError that names file and line, unless `skip_bad`: then bad lines are counted in `skipped`
     and the first few reasons are kept. A gzip that breaks off ends the file, and counts as one bad line.
-    `tokenize` turns a whole text into ids, special tokens included; without it text transcripts are bad lines.
+    `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them text
+    and conversations are bad lines. `format` is a name in `formats.FORMATS`; "" recognises it. `columns` gives the
+    column of each of our names. `requests` is the other file of a batch; which is which is seen by their look.
     """
 
     def __init__(
-        self, path: Path, *, tokenize: Tokenize | None = None, vocab_size: int | None = None, skip_bad: bool = False
+        self,
+        path: Path,
+        *,
+        tokenize: Tokenize | None = None,
+        chat: Chat | None = None,
+        vocab_size: int | None = None,
+        skip_bad: bool = False,
+        format: str = "",
+        columns: dict[str, str] | None = None,
+        requests: Path | None = None,
     ) -> None:
         self.path = path
         self.tokenize = tokenize
+        self.chat = chat
         self.vocab_size = vocab_size
         self.skip_bad = skip_bad
+        self.columns = columns
+        self.requests = requests
+        # None until it is recognised.
+        self.format: type[Format] | None = find_format(format) if format else None
+        self.table = ""
         self.skipped = 0
         self.reasons: list[str] = []
         # Bytes of the file, compressed or not, read so far.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Transcript]:
+        if self.requests is not None:
+            self._order_pair(self.requests)
         try:
             with open_regular(self.path, pipes=True) as raw:
-                for number, line in self._lines(raw):
-                    transcript = self._read_line(number, line)
-                    if transcript is not None:
-                        yield transcript
+                yield from self._transcripts(self._rows(raw))
         except OSError as error:
             reason = error.strerror or error
             raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+
+    def describe(self) -> tuple[str, str]:
+        """(name, words) of the format, once the first transcript is read."""
+        known = self.format or Own
+        if self.table and known is Own:
+            return self.table, f"a {self.table.capitalize() if self.table == 'parquet' else 'CSV'} table"
+        return known.name, known.title
+
+    def _order_pair(self, other: Path) -> None:
+        """Make `path` the responses and `requests` the requests. Raises InputError where they are no pair."""
+        looks = [TranscriptFile(path, skip_bad=True)._first_row() for path in (self.path, other)]
+        responses = ["response" in row for row in looks]
+        if sorted(responses) != [False, True] or not all("custom_id" in row for row in looks):
+            raise InputError(
+                f"{shorten(self.path)} and {shorten(other)} are not the requests and the responses of one batch; "
+                "give two files whose lines have a custom_id, or score each file by itself."
+            )
+        self.path, self.requests = (self.path, other) if responses[0] else (other, self.path)
+
+    def _first_row(self) -> Row:
+        try:
+            with open_regular(self.path) as raw:
+                return next((row for _, row in self._rows(raw)), {})
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+
+    def _transcripts(self, rows: Iterator[tuple[int, Row]]) -> Iterator[Transcript]:
+        if self.format is None:
+            rows = self._recognised(rows)
+        reader = (self.format or Own)()
+        index: RequestIndex | None = None
+        if isinstance(reader, Batch):
+
+            def find(name: str) -> Row | None:
+                nonlocal index
+                index = index or RequestIndex(self.requests or self.path)
+                return index(name)
+
+            reader.find_request = find
+        number = 0
+        try:
+            for number, row in rows:
+                yield from self._read(number, reader.read, row)
+            yield from self._read(number, lambda _: reader.end(), {})
+        finally:
+            if index is not None:
+                index.close()
+
+    def _recognised(self, rows: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+        """The same rows, after the first few have shown the format. Raises InputError for a trace of lengths."""
+        seen = []
+        for number, row in rows:
+            seen.append((number, row))
+            self.format = recognise(row)
+            if self.format is None and is_trace(row):
+                raise InputError(
+                    f"{shorten(self.path)} is a trace of lengths and block hashes, like Mooncake's: without tokens or "
+                    "text nothing can be drafted or compared; give a log that keeps the requests and their outputs."
+                )
+            if self.format is not None or len(seen) == LOOK_AT:
+                break
+        return chain(seen, rows)
+
+    def _read(self, number: int, read: Callable[[Row], Iterable[Exchange]], row: Row) -> Iterator[Transcript]:
+        """The transcripts of a row; the first that cannot be used makes the row a bad one, and ends it."""
+        try:
+            for exchange in read(row):
+                yield self._transcript(exchange)
+        except ValueError as error:
+            self._bad(number, str(error))
+
+    def _transcript(self, exchange: Exchange) -> Transcript:
+        """Its ids. Raises ValueError."""
+        prompt, output = exchange.prompt, exchange.output
+        if isinstance(prompt, tuple) and isinstance(output, tuple):
+            _check_range("prompt_ids", prompt, self.vocab_size)
+            _check_range("output_ids", output, self.vocab_size)
+        else:
+            prompt, output = self._tokenized(exchange)
+            _check_range("the text", (*prompt, *output), self.vocab_size)
+        size = self.vocab_size or max(max(prompt), max(output)) + 1
+        return Transcript(exchange.id, exchange.category or "none", prompt, output, size)
+
+    def _tokenized(self, exchange: Exchange) -> tuple[Tokens, Tokens]:
+        if isinstance(exchange.prompt, str) and isinstance(exchange.output, str):
+            if self.tokenize is None:
+                raise ValueError("this has text and no ids; give --tokenizer, the one of the model that wrote it")
+            return split_tokens(exchange.prompt, exchange.output, self.tokenize)
+        if not isinstance(exchange.prompt, list) or not isinstance(exchange.output, dict):
+            raise ValueError("the prompt and the output are of different kinds")
+        if self.chat is None:
+            raise ValueError("this has messages and no ids; give --tokenizer, the one of the model that wrote it")
+        if not any(exchange.output.get(key) for key in ("content", "tool_calls", "reasoning_content")):
+            raise ValueError("the answer is empty; every transcript needs a prompt and an output")
+        prompt, output = self.chat(exchange.prompt, exchange.output, exchange.tools)
+        for name, ids in (("prompt", prompt), ("output", output)):
+            if not ids:
+                raise ValueError(f"the {name} has no tokens; every transcript needs some")
+        return tuple(prompt), tuple(output)
+
+    def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
+        """(number, row) of every row that can be read."""
+        found: Iterator[tuple[int, Row | str]]
+        if raw.peek(4)[:4] == PARQUET_MAGIC:
+            self.table, found = "parquet", iter(parquet_rows(self.path))
+        elif is_csv(self.path):
+            self.table, found = "csv", self._csv_rows(raw)
+        else:
+            found = self._objects(raw)
+        for number, row in found:
+            if self.table and isinstance(row, dict):
+                self._check_columns(row)
+            if isinstance(row, str):
+                self._bad(number, row)
+            elif self.columns:
+                yield number, unpack(rename(row, self.columns))
+            else:
+                yield number, unpack(row) if self.table else row
+
+    def _check_columns(self, row: Row) -> None:
+        """Raises InputError for a column that a table lacks."""
+        for theirs in (self.columns or {}).values():
+            if theirs not in row:
+                raise InputError(
+                    f"{shorten(self.path)} has no column {shorten(theirs)!r}, but {shorten(', '.join(row))}."
+                )
+
+    def _csv_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
+        number = 0
+        try:
+            for number, row in csv_rows(self.path, self._unpacked(raw)):
+                self._count(raw)
+                yield number, row
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            yield number + 1, _gzip_fault(error)
+
+    def _objects(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
+        for number, line in self._lines(raw):
+            try:
+                yield number, parse_line(line)
+            except ValueError as error:
+                yield number, str(error)
+
+    def _count(self, raw: io.BufferedReader) -> None:
+        if raw.seekable():
+            self.bytes_read = raw.tell()
 
     def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
         """(number, line) of every line that is not blank, without its end."""
@@ -85,17 +255,15 @@ class TranscriptFile:
                         rest = lines.readline(MAX_LINE_BYTES + 1)
                     continue
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
-                self._bad(number, f"the gzip file {kind} here; copy or write it again")
+                self._bad(number, _gzip_fault(error))
                 return
             if not line:
                 return
-            if raw.seekable():
-                self.bytes_read = raw.tell()
+            self._count(raw)
             if line.strip():
                 yield number, line
 
-    def _unpacked(self, raw: io.BufferedReader) -> io.BufferedIOBase:
+    def _unpacked(self, raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
         """The file's own bytes. Raises InputError for a name in .gz without gzip content."""
         if raw.peek(2)[:2] == GZIP_MAGIC:
             return gzip.GzipFile(fileobj=raw)
@@ -104,14 +272,6 @@ class TranscriptFile:
                 f"{shorten(self.path)}, line 1: this is not gzip, though the name ends in .gz; rename or pack it."
             )
         return raw
-
-    def _read_line(self, number: int, line: bytes) -> Transcript | None:
-        """The line's transcript, None for a bad line that is skipped."""
-        try:
-            return parse(_object(line), self.tokenize, self.vocab_size)
-        except ValueError as error:
-            self._bad(number, str(error))
-            return None
 
     def _bad(self, number: int, reason: str) -> None:
         message = f"{shorten(self.path)}, line {number}: {reason}"
@@ -130,34 +290,9 @@ def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], ca
             file.write(json.dumps(line) + "\n")
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    """The line as a JSON object. Raises ValueError."""
-    try:
-        # Some editors begin a file with a byte order mark. Without the newline, an error is reported in this line.
-        found = json.loads(line.rstrip().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this is not JSON ({error.msg} at column {error.colno}); write one object a line") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError("this JSON has a number too long or is nested too deeply; write a plain object") from error
-    if not isinstance(found, dict):
-        raise ValueError("this is JSON but not an object; write {...} with prompt_ids and output_ids")
-    return found
-
-
-def parse(line: dict[str, Any], tokenize: Tokenize | None = None, vocab_size: int | None = None) -> Transcript:
-    """The transcript of a line. Where it has ids, they count; text is what is tokenised. Raises ValueError."""
-    if "prompt_ids" in line or "output_ids" in line:
-        prompt, output = (_ids(line, name, vocab_size) for name in ("prompt_ids", "output_ids"))
-    else:
-        texts = (_text(line, "prompt"), _text(line, "output"))
-        if tokenize is None:
-            raise ValueError("this has text and no ids; give --tokenizer, the one of the model that wrote it")
-        prompt, output = split_tokens(texts[0], texts[1], tokenize)
-        _check_range("the text", (*prompt, *output), vocab_size)
-    size = vocab_size or max(max(prompt), max(output)) + 1
-    return Transcript(_label(line, "id"), _label(line, "category") or "none", prompt, output, size)
+def _gzip_fault(error: Exception) -> str:
+    kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
+    return f"the gzip file {kind} here; copy or write it again"
 
 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
@@ -177,51 +312,9 @@ def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, 
     return tuple(whole[:shared]), tuple(whole[shared:])
 
 
-def _ids(line: dict[str, Any], name: str, vocab_size: int | None) -> Tokens:
-    ids = line.get(name)
-    if ids is None:
-        raise ValueError(f"there is no {name}; write both prompt_ids and output_ids")
-    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise ValueError(f"{name} is not a list of whole numbers; write token ids")
-    if not ids:
-        raise ValueError(f"{name} is empty; every transcript needs a prompt and an output")
-    _check_range(name, ids, vocab_size)
-    return tuple(ids)
-
-
 def _check_range(name: str, ids: Sequence[int], vocab_size: int | None) -> None:
     if min(ids) < 0:
         raise ValueError(f"{name} has the negative id {shorten(min(ids), 20)}; ids begin at 0")
     if max(ids) >= (vocab_size or MAX_TOKEN):
         bound = f"--vocab-size is {vocab_size}" if vocab_size else f"no vocabulary reaches {MAX_TOKEN}"
         raise ValueError(f"{name} has the id {shorten(max(ids), 20)}, but {bound}; check the file and its tokenizer")
-
-
-def _text(line: dict[str, Any], name: str) -> str:
-    text = line.get(name)
-    if text is None:
-        raise ValueError(f"there is no {name}; write prompt_ids and output_ids, or prompt and output")
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is not text; write it in quotes")
-    if not text:
-        raise ValueError(f"{name} is empty; every transcript needs a prompt and an output")
-    return _whole(name, text)
-
-
-def _label(line: dict[str, Any], name: str) -> str:
-    """An id or category as text; "" where there is none."""
-    label = line.get(name)
-    if label is None:
-        return ""
-    if isinstance(label, bool) or not isinstance(label, str | int | float):
-        raise ValueError(f"{name} is neither text nor a number; write it in quotes")
-    return _whole(name, str(label))
-
-
-def _whole(name: str, text: str) -> str:
-    """The text itself. Raises ValueError for a lone surrogate, which JSON can escape and UTF-8 cannot encode."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} has half a character at {error.start}; write it as UTF-8") from error
-    return text

@@ -1,0 +1,100 @@
+"""Every format scores, is named, and gives the figures of every other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.formats import FORMATS, find_format
+from specrace.lab.logs import TranscriptFile
+from tests.lab.formats.written import SHAPES, chat_folder
+from tests.lab.parts import run, write
+
+TIMED = ("draft_ms_per_step", "build_ms_per_output")
+
+
+def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """What --json prints, without the times."""
+    assert run(*arguments, "--json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    for group in found["groups"]:
+        for name in TIMED:
+            del group[name]
+    return found
+
+
+def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = chat_folder(tmp_path / "chat")
+    figures = {}
+    for shape, make in SHAPES.items():
+        folder = tmp_path / shape
+        folder.mkdir()
+        found = scored(capsys, *make(folder), "--tokenizer", tokenizer)
+        assert (found["format"], found["outputs"], found["skipped"]) == (shape.split()[0], 20, 0), shape
+        figures[shape] = found["groups"]
+    first = figures["specrace ids"]
+    assert len({group["tau"] for group in first}) > 3
+    for shape, groups in figures.items():
+        assert groups == first, shape
+    assert {shape.split()[0] for shape in SHAPES} == {*FORMATS, "csv"}
+
+
+def test_exact_ids_need_no_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for shape in ("specrace ids", "openai-response"):
+        assert scored(capsys, *SHAPES[shape](tmp_path))["outputs"] == 20
+
+
+@pytest.mark.parametrize("shape", ["openai-chat", "codex"])
+def test_the_table_names_the_format_in_words(shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*SHAPES[shape](tmp_path), "--tokenizer", chat_folder(tmp_path / "chat"), "--lanes", "vanilla") == 0
+    assert FORMATS[shape].title in capsys.readouterr().out
+
+
+def test_a_format_is_insisted_on(tmp_path: Path) -> None:
+    path = SHAPES["openai-chat"](tmp_path)[0]
+    with pytest.raises(InputError, match="line 1: conversations is not a list"):
+        list(TranscriptFile(path, format="sharegpt"))
+    with pytest.raises(InputError, match="no format 'word'; known are openai-batch"):
+        find_format("word")
+
+
+def test_text_and_messages_ask_for_a_tokenizer(tmp_path: Path) -> None:
+    for shape, word in (("specrace text", "text"), ("openai-chat", "messages")):
+        with pytest.raises(InputError, match=f"line 1: this has {word} and no ids; give --tokenizer"):
+            list(TranscriptFile(SHAPES[shape](tmp_path)[0]))
+
+
+def test_a_trace_of_lengths_is_refused(tmp_path: Path) -> None:
+    row = {"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1, 2]}
+    with pytest.raises(InputError, match=r"t\.jsonl is a trace of lengths and block hashes"):
+        list(TranscriptFile(write(tmp_path / "t.jsonl", row), skip_bad=True))
+    kept = row | {"prompt_ids": [1], "output_ids": [2]}
+    assert len(list(TranscriptFile(write(tmp_path / "t.jsonl", kept)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [({"content": ""}, "the answer is empty"), ({"content": None, "tool_calls": [{}]}, "the function of a tool call")],
+)
+def test_an_answer_must_have_something(tmp_path: Path, answer: dict[str, Any], reason: str) -> None:
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant"} | answer]}
+    path = write(tmp_path / "t.jsonl", row)
+    with pytest.raises(InputError, match=f"line 1: {reason}"):
+        list(TranscriptFile(path, chat=lambda *_: ([1], [2])))
+
+
+def test_a_file_may_begin_with_lines_of_no_known_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        b"?",
+        {"title": "a"},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    ]
+    path = write(tmp_path / "t.jsonl", *lines)
+    arguments = ("--tokenizer", chat_folder(tmp_path / "chat"), "--skip-bad", "--lanes", "vanilla", "--json")
+    assert run(path, *arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["format"], found["outputs"], found["skipped"]) == ("openai-chat", 1, 2)

@@ -1,0 +1,53 @@
+"""Requests found by custom_id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.formats import pairs
+from specrace.lab.formats.pairs import RequestIndex
+from specrace.lab.logs import TranscriptFile
+from tests.lab.formats.written import batch_pair
+from tests.lab.parts import write
+
+
+def request(name: str, text: str = "a") -> dict[str, object]:
+    return {"custom_id": name, "body": {"prompt": text}}
+
+
+def test_a_request_is_found_by_its_name(tmp_path: Path) -> None:
+    lines = [request(str(number), f"text {number}") for number in range(500)]
+    index = RequestIndex(write(tmp_path / "r.jsonl", b"?", *lines, request("7", "again"), {"custom_id": "x"}))
+    assert index("7") == lines[7] and index("499") == lines[499]
+    assert index("500") is None and index("x") is None
+    index.close()
+
+
+def test_names_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "_hash", lambda _: 5)
+    index = RequestIndex(write(tmp_path / "r.jsonl", request("a", "1"), request("b", "2")))
+    assert index("b") == request("b", "2") and index("c") is None
+    index.close()
+
+
+def test_a_file_without_requests_has_none(tmp_path: Path) -> None:
+    index = RequestIndex(write(tmp_path / "r.jsonl", b""))
+    assert index("a") is None
+    index.close()
+
+
+def test_packed_requests_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="unpack the file of requests"):
+        RequestIndex(write(tmp_path / "r.jsonl.gz", request("a")))
+
+
+def test_two_files_must_be_a_pair(tmp_path: Path) -> None:
+    asked, answered = batch_pair(tmp_path)
+    for first, second in ((asked, asked), (answered, answered), (asked, write(tmp_path / "x", {"a": 1}))):
+        with pytest.raises(InputError, match="not the requests and the responses of one batch"):
+            list(TranscriptFile(first, requests=second))
+    with pytest.raises(InputError, match="nowhere cannot be read"):
+        list(TranscriptFile(asked, requests=tmp_path / "nowhere"))

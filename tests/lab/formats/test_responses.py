@@ -1,0 +1,61 @@
+"""Responses, with exact ids or with their requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specrace.lab.formats.responses import Batch, Response
+
+ASKED = {"messages": [{"role": "user", "content": "a"}]}
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "b"}}
+
+
+def row(**response: Any) -> dict[str, Any]:
+    return {"id": "1", "custom_id": "r", "response": {"status_code": 200, "body": {"choices": [CHOICE]}} | response}
+
+
+def test_each_choice_is_a_request() -> None:
+    exact = [CHOICE | {"token_ids": [3, 4]}, CHOICE | {"token_ids": [5]}]
+    found = list(Response().read({"id": "x", "choices": exact, "prompt_token_ids": [1, 2]}))
+    assert [(each.prompt, each.output, each.id) for each in found] == [((1, 2), (3, 4), "x"), ((1, 2), (5,), "x")]
+
+
+def test_a_completion_has_its_ids_in_the_choice() -> None:
+    (only,) = Response().read({"choices": [{"text": "b", "prompt_token_ids": [1], "token_ids": [2]}]})
+    assert (only.prompt, only.output) == ((1,), (2,))
+
+
+def test_a_request_in_the_same_line_counts() -> None:
+    (only,) = Batch().read(row() | {"body": ASKED})
+    assert (only.prompt, only.id) == (ASKED["messages"], "r")
+
+
+def test_exact_ids_in_a_batch_need_no_request() -> None:
+    body = {"choices": [CHOICE | {"token_ids": [2]}], "prompt_token_ids": [1]}
+    (only,) = Batch().read(row(body=body))
+    assert (only.prompt, only.output) == ((1,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (row(), "no request has the custom_id r"),
+        (row(status_code=500), "failed with the status 500"),
+        (row() | {"error": {"code": "x"}}, "the request failed"),
+        (row() | {"response": None}, "the request failed"),
+        (row(body=None), "body of the response is not an object"),
+        (row(body={"choices": []}) | {"body": ASKED}, "no choices"),
+        (row() | {"body": {}}, "prompt is not text"),
+        (row() | {"custom_id": 3}, "custom_id is not text"),
+    ],
+)
+def test_what_cannot_be_read_is_named(line: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        list(Batch().read(line))
+
+
+def test_a_response_alone_needs_ids() -> None:
+    with pytest.raises(ValueError, match="ask vLLM for return_token_ids"):
+        list(Response().read({"choices": [CHOICE]}))

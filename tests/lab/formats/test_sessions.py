@@ -1,0 +1,102 @@
+"""Sessions of coding agents: tools, subagents, new beginnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specrace.lab.formats import sessions
+from specrace.lab.formats.base import Exchange, Format
+from specrace.lab.formats.sessions import ClaudeCode, Codex
+
+
+def read(reader: Format, rows: list[dict[str, Any]]) -> list[Exchange]:
+    return [each for row in rows for each in reader.read(row)] + list(reader.end())
+
+
+def claude(role: str, content: Any, parent: str | None = "p", **more: Any) -> dict[str, Any]:
+    message = {"role": role, "content": content} | ({"id": more.pop("id", "m")} if role == "assistant" else {})
+    return {"type": role, "sessionId": "s", "parentUuid": parent, "uuid": "u", "message": message} | more
+
+
+USE = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "a.txt"}]}
+
+
+def test_a_tools_result_ends_a_turn_and_begins_the_next() -> None:
+    rows = [
+        claude("user", "list", None),
+        claude("assistant", [{"type": "thinking", "thinking": "hm", "signature": "x"}]),
+        claude("assistant", [{"type": "text", "text": "I look."}]),
+        claude("assistant", [USE]),
+        claude("user", [RESULT]),
+        claude("assistant", [{"type": "text", "text": "One file."}], id="n"),
+    ]
+    first, second = read(ClaudeCode(), rows)
+    call = {"type": "function", "function": {"name": "Bash", "arguments": {"command": "ls"}}}
+    turn = {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": [call]}
+    assert (first.prompt, first.output) == ([{"role": "user", "content": "list"}], turn)
+    assert second.prompt == [*first.prompt, turn, {"role": "tool", "content": "a.txt"}]
+    assert (second.output, second.id) == ({"role": "assistant", "content": "One file."}, "s")
+
+
+def test_a_subagent_and_an_error_are_no_part_of_a_session() -> None:
+    rows = [
+        claude("user", "a", None),
+        claude("user", "b", None, isSidechain=True),
+        claude("assistant", "c", isSidechain=True),
+        claude("assistant", "API Error", isApiErrorMessage=True),
+        claude("assistant", "d"),
+    ]
+    (only,) = read(ClaudeCode(), rows)
+    assert only.prompt == [{"role": "user", "content": "a"}]
+
+
+def test_a_line_without_a_parent_begins_anew() -> None:
+    rows = [
+        claude("user", "a", None),
+        claude("assistant", "b"),
+        claude("user", "c", None),
+        claude("assistant", "d", id="n"),
+    ]
+    assert [each.prompt for each in read(ClaudeCode(), rows)] == [[{"role": "user", "content": text}] for text in "ac"]
+
+
+def codex(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "t", "type": kind, "payload": payload}
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return codex("response_item", type="message", role=role, content=[{"type": "output_text", "text": text}])
+
+
+def test_a_codex_turn_is_its_text_and_calls() -> None:
+    rows = [
+        codex("session_meta", id="s", base_instructions={"text": "Be brief."}),
+        said("user", "list"),
+        codex("response_item", type="reasoning", summary=[], encrypted_content="x"),
+        said("assistant", "I look."),
+        codex("response_item", type="function_call", name="shell", arguments='{"command": ["ls"]}', call_id="c"),
+        codex("response_item", type="function_call_output", call_id="c", output="a.txt"),
+        said("assistant", "One file."),
+        codex("compacted", message="They listed files."),
+        said("user", "and now"),
+        said("assistant", "Done."),
+    ]
+    first, second, third = read(Codex(), rows)
+    assert first.prompt == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "list"}]
+    assert isinstance(first.output, dict) and first.output["tool_calls"][0]["function"]["name"] == "shell"
+    assert second.prompt[-1] == {"role": "tool", "content": "a.txt"}
+    assert third.prompt[0] == {"role": "assistant", "content": "They listed files."}
+    assert {each.id for each in (first, second, third)} == {"s"}
+
+
+def test_a_session_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_HISTORY", 300)
+    reader = Codex()
+    with pytest.raises(ValueError, match="the session is longer than"):
+        read(reader, [said("user", "a" * 50) for _ in range(9)])
+    assert [each.prompt for each in read(reader, [said("user", "b"), said("assistant", "c")])] == [
+        [{"role": "user", "content": "b"}]
+    ]

@@ -1,0 +1,98 @@
+"""CSV and Parquet: columns by name, cells that hold JSON, rows that cannot be used."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.formats import tables
+from specrace.lab.formats.tables import read_columns
+from specrace.lab.logs import Transcript, TranscriptFile
+
+IDS = 'question,answer,kind\n"[1, 2]","[3]",qa\n'
+
+
+def table(path: Path, text: str) -> Path:
+    packed = text.encode(errors="surrogateescape")
+    path.write_bytes(gzip.compress(packed) if path.suffix == ".gz" else packed)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv"])
+def test_columns_are_named(tmp_path: Path, name: str) -> None:
+    text = IDS if "csv" in name else "question\tanswer\tkind\n[1, 2]\t[3]\tqa\n"
+    columns = read_columns("prompt_ids=question, output_ids=answer,category=kind")
+    file = TranscriptFile(table(tmp_path / name, text), columns=columns)
+    assert list(file) == [Transcript("", "qa", (1, 2), (3,), 4)]
+    assert file.describe() == ("csv", "a CSV table")
+
+
+def test_our_own_names_need_no_columns(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", 'prompt_ids,output_ids\n"[1]","[2]"\n')
+    assert list(TranscriptFile(path)) == [Transcript("", "none", (1,), (2,), 3)]
+
+
+def test_a_row_that_cannot_be_used_is_counted(tmp_path: Path) -> None:
+    text = 'prompt,output\na\na,b,c\n\udcff,b\nab,c\n"x,y'
+    file = TranscriptFile(
+        table(tmp_path / "t.csv", text), tokenize=lambda text: [ord(each) for each in text], skip_bad=True
+    )
+    assert [each.output for each in file] == [(99,)]
+    assert file.skipped == 4
+    assert "line 2: the row has not as many cells as the head" in file.reasons[0]
+    assert "half a character" in file.reasons[2]
+
+
+def test_a_quotation_mark_that_never_closes_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
+    path = table(tmp_path / "t.csv", "prompt,output\n" + '"' + "a" * 1000 + "\n")
+    with pytest.raises(InputError, match=r"this is not CSV .field larger than"):
+        list(TranscriptFile(path))
+
+
+def test_a_packed_table_that_breaks_off_is_named(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv.gz", 'prompt_ids,output_ids\n"[1]","[2]"\n')
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(InputError, match="the gzip file breaks off"):
+        list(TranscriptFile(path))
+    file = TranscriptFile(path, skip_bad=True)
+    list(file)
+    assert file.skipped == 1
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no column 'reply', but question, answer, kind"):
+        list(TranscriptFile(table(tmp_path / "t.csv", IDS), columns={"output": "reply"}, skip_bad=True))
+
+
+@pytest.mark.parametrize("text", ["prompt", "reply=a", "prompt=", "="])
+def test_columns_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="give NAME=COLUMN, where NAME is prompt, output"):
+        read_columns(text)
+
+
+def test_parquet_asks_for_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and so on")
+    with pytest.raises(InputError, match=r"needs pyarrow .pip install 'specrace\[parquet\]'"):
+        list(TranscriptFile(tmp_path / "t.parquet"))
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    path = tmp_path / "t"
+    write_table(pyarrow.table({"q": [[1, 2], [4]], "a": [[3], [5]], "n": [1, 2]}), path)
+    file = TranscriptFile(path, columns={"prompt_ids": "q", "output_ids": "a", "id": "n"})
+    assert [(each.id, each.prompt, each.output) for each in file] == [("1", (1, 2), (3,)), ("2", (4,), (5,))]
+    assert file.describe()[0] == "parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match="this is not Parquet"):
+        list(TranscriptFile(path))

@@ -1,0 +1,262 @@
+"""The same twenty requests in every log format, each in its published shape, and a tokenizer with a chat template.
+
+The sources of the shapes are named in specrace/lab/formats/.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
+
+Message = dict[str, str]
+TEMPLATE = (
+    "{%- for message in messages -%}{{ message.role }}: {{ message.content }}"
+    "{%- if message.tool_calls -%}{{ message.tool_calls | tojson }}{%- endif -%}<|end|>{{ '\\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}assistant: {%- endif -%}"
+)
+WORDS = ("the", "moon", "pulls", "sea", "hall", "was", "built", "in", "1911", "of", "stone", "and", "tides", "rise")
+
+
+def chat_folder(folder: Path, template: str = TEMPLATE) -> Path:
+    """The bundled tokenizer with a template that shows every message, as a model's folder has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(BUNDLED_MODEL / name, folder / name)
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def conversations() -> list[list[Message]]:
+    """Ten conversations of two turns each: twenty requests."""
+    draw = random.Random(7)
+
+    def sentence() -> str:
+        return " ".join(draw.choices(WORDS, k=draw.randint(4, 20))) + "."
+
+    return [
+        [{"role": role, "content": sentence()} for role in ("user", "assistant", "user", "assistant")]
+        for _ in range(10)
+    ]
+
+
+def requests() -> list[tuple[str, list[Message], str]]:
+    """(id, messages, answer) of the twenty."""
+    return [
+        (f"r{number}-{turn}", talk[:turn], talk[turn]["content"])
+        for number, talk in enumerate(conversations())
+        for turn in (1, 3)
+    ]
+
+
+def ids_of(tokenizer: ChatTokenizer) -> list[tuple[list[int], list[int]]]:
+    """Prompt and output ids of the twenty, as a server has them."""
+    pairs = [
+        tokenizer.chat(list(before), {"role": "assistant", "content": said}, None) for _, before, said in requests()
+    ]
+    return [(list(prompt), list(output)) for prompt, output in pairs]
+
+
+def texts() -> list[tuple[str, str]]:
+    """Prompt and output of the twenty as texts, as the template has them."""
+    return [
+        ("".join(f"{each['role']}: {each['content']}<|end|>\n" for each in before) + "assistant:", f" {said}<|end|>")
+        for _, before, said in requests()
+    ]
+
+
+def _lines(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def _answer(said: str, **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": said, "tool_calls": []}, "finish_reason": "stop"}
+    return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice | more]}
+
+
+def own_text(folder: Path) -> list[Path]:
+    return [_lines(folder / "own.jsonl", [{"prompt": prompt, "output": output} for prompt, output in texts()])]
+
+
+def own_ids(folder: Path) -> list[Path]:
+    pairs = ids_of(load_tokenizer(chat_folder(folder / "chat")))
+    return [_lines(folder / "ids.jsonl", [{"prompt_ids": prompt, "output_ids": output} for prompt, output in pairs])]
+
+
+def openai_chat(folder: Path) -> list[Path]:
+    return [_lines(folder / "chat.jsonl", [{"messages": talk} for talk in conversations()])]
+
+
+def sharegpt(folder: Path) -> list[Path]:
+    speakers = {"user": "human", "assistant": "gpt"}
+    rows = [
+        {"id": f"c{n}", "conversations": [{"from": speakers[each["role"]], "value": each["content"]} for each in talk]}
+        for n, talk in enumerate(conversations())
+    ]
+    return [_lines(folder / "sharegpt.jsonl", rows)]
+
+
+def _batch_rows() -> tuple[list[Any], list[Any]]:
+    asked, answered = [], []
+    for name, before, said in requests():
+        body = {"model": "m", "messages": before}
+        asked.append({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
+        response = {"status_code": 200, "request_id": f"vllm-batch-{name}", "body": _answer(said)}
+        answered.append({"id": f"vllm-{name}", "custom_id": name, "response": response, "error": None})
+    return asked, answered
+
+
+def batch_pair(folder: Path) -> list[Path]:
+    asked, answered = _batch_rows()
+    return [_lines(folder / "requests.jsonl", asked[::-1]), _lines(folder / "responses.jsonl", answered)]
+
+
+def batch_one_file(folder: Path) -> list[Path]:
+    asked, answered = _batch_rows()
+    return [_lines(folder / "both.jsonl", [*answered, *asked])]
+
+
+def batch_completions(folder: Path) -> list[Path]:
+    asked, answered = [], []
+    for number, (prompt, output) in enumerate(texts()):
+        body = {"model": "m", "prompt": prompt}
+        asked.append({"custom_id": f"{number}", "method": "POST", "url": "/v1/completions", "body": body})
+        choice = {"index": 0, "text": output, "finish_reason": "stop"}
+        found = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+        response = {"status_code": 200, "request_id": f"{number}", "body": found}
+        answered.append({"id": f"b{number}", "custom_id": f"{number}", "response": response, "error": None})
+    return [_lines(folder / "responses.jsonl", answered), _lines(folder / "requests.jsonl", asked)]
+
+
+def vllm_ids(folder: Path) -> list[Path]:
+    pairs = ids_of(load_tokenizer(chat_folder(folder / "chat")))
+    rows = [
+        _answer(said, token_ids=output) | {"prompt_token_ids": prompt}
+        for (_, _, said), (prompt, output) in zip(requests(), pairs, strict=True)
+    ]
+    return [_lines(folder / "vllm.jsonl", rows)]
+
+
+def litellm(folder: Path) -> list[Path]:
+    rows = [
+        {
+            "id": name,
+            "trace_id": None,
+            "call_type": "acompletion",
+            "status": "success",
+            "startTime": 1.0,
+            "model": "m",
+            "messages": before,
+            "response": _answer(said),
+            "model_parameters": {},
+            "error_str": None,
+        }
+        for name, before, said in requests()
+    ]
+    return [_lines(folder / "litellm.jsonl", rows)]
+
+
+def langfuse(folder: Path) -> list[Path]:
+    rows: list[Any] = [{"id": "s", "trace_id": "t", "type": "SPAN", "input": "{}", "output": None}]
+    for name, before, said in requests():
+        fields = {"input": json.dumps(before), "output": json.dumps({"role": "assistant", "content": said})}
+        rows.append({"id": name, "trace_id": "t", "type": "GENERATION", "provided_model_name": "m"} | fields)
+    return [_lines(folder / "langfuse.jsonl", rows)]
+
+
+def _aiperf_row(name: str, before: list[Message], responses: list[Any]) -> dict[str, Any]:
+    metadata = {"session_num": 0, "x_request_id": name, "request_start_ns": 1, "benchmark_phase": "profiling"}
+    payload = {"model": "m", "messages": before, "stream": len(responses) > 1}
+    return {"metadata": metadata, "start_perf_ns": 1, "payload": payload, "status": 200, "responses": responses}
+
+
+def aiperf_text(folder: Path) -> list[Path]:
+    rows = [
+        _aiperf_row(
+            name,
+            before,
+            [{"perf_ns": 2, "content_type": "application/json", "text": json.dumps(_answer(said))}],
+        )
+        for name, before, said in requests()
+    ]
+    return [_lines(folder / "profile_export_raw.jsonl", rows)]
+
+
+def aiperf_streamed(folder: Path) -> list[Path]:
+    rows = []
+    for name, before, said in requests():
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        deltas += [{"content": said[at : at + 5]} for at in range(0, len(said), 5)]
+        data = [json.dumps({"object": "chat.completion.chunk", "choices": [{"delta": each}]}) for each in deltas]
+        events = [{"perf_ns": 2, "packets": [{"name": "data", "value": value}]} for value in [*data, "[DONE]"]]
+        rows.append(_aiperf_row(name, before, events))
+    return [_lines(folder / "profile_export_raw.jsonl", rows)]
+
+
+def claude_code(folder: Path) -> list[Path]:
+    rows: list[Any] = [{"type": "summary", "summary": "The moon", "leafUuid": "u"}]
+    for number, talk in enumerate(conversations()):
+        parent = None
+        for place, message in enumerate(talk):
+            uuid, role, said = f"{number}-{place}", message["role"], message["content"]
+            about = {"parentUuid": parent, "isSidechain": False, "sessionId": f"s{number}", "type": role, "uuid": uuid}
+            # The assistant's text in two lines of one message.
+            parts = [said] if role == "user" else [said[:7], said[7:]]
+            for part in parts:
+                content: Any = part if role == "user" else [{"type": "text", "text": part}]
+                inner = {"role": role, "content": content} | ({} if role == "user" else {"id": f"msg_{uuid}"})
+                rows.append(about | {"message": inner, "timestamp": "2026-01-01T00:00:00.000Z"})
+            parent = uuid
+        rows.append({"type": "system", "sessionId": f"s{number}", "subtype": "stop_hook_summary", "parentUuid": parent})
+    return [_lines(folder / "session.jsonl", rows)]
+
+
+def codex(folder: Path) -> list[Path]:
+    rows: list[Any] = []
+    for number, talk in enumerate(conversations()):
+        payload: dict[str, Any] = {"id": f"s{number}", "cwd": "/w", "originator": "codex_cli", "cli_version": "1.0.0"}
+        rows.append({"timestamp": "t", "type": "session_meta", "payload": payload})
+        for message in talk:
+            kind = "input_text" if message["role"] == "user" else "output_text"
+            content = [{"type": kind, "text": message["content"]}]
+            item = {"type": "message", "role": message["role"], "content": content}
+            rows.append({"timestamp": "t", "type": "response_item", "payload": item})
+            rows.append({"timestamp": "t", "type": "event_msg", "payload": {"type": "token_count"}})
+    return [_lines(folder / "rollout.jsonl", rows)]
+
+
+def csv_text(folder: Path) -> list[Path]:
+    path = folder / "table.csv"
+    with path.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["prompt", "output", "model"])
+        writer.writerows([*pair, "m"] for pair in texts())
+    return [path]
+
+
+# What a format's name in the answer is, and what writes a file of it. The last part of a name tells shapes apart.
+SHAPES: dict[str, Callable[[Path], list[Path]]] = {
+    "specrace text": own_text,
+    "specrace ids": own_ids,
+    "openai-chat": openai_chat,
+    "sharegpt": sharegpt,
+    "openai-batch pair": batch_pair,
+    "openai-batch one": batch_one_file,
+    "openai-batch completions": batch_completions,
+    "openai-response": vllm_ids,
+    "litellm": litellm,
+    "langfuse": langfuse,
+    "aiperf text": aiperf_text,
+    "aiperf streamed": aiperf_streamed,
+    "claude-code": claude_code,
+    "codex": codex,
+    "csv": csv_text,
+}
