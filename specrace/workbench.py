@@ -79,7 +79,7 @@ class Workbench:
         Raises InputError for a model, device, dtype or documents that cannot be used.
         """
         report("Reading the documents")
-        texts = read_documents(documents, skip=skip)
+        texts = read_documents(documents, skip=skip, report=report)
         require_faiss()
         report("Loading the embedder")
         embedder = load_embedder()
@@ -209,7 +209,7 @@ def _freeze_garbage() -> None:
 def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:
     """Passages, and each prompt token's place in them, as JSON, to show where a draft came from."""
     passages = [
-        {name: getattr(hit.passage, name) for name in ("document", "title", "start", "text")}
+        {name: getattr(hit.passage, name) for name in ("document", "title", "place", "start", "text")}
         | {"score": hit.score, "sentences": [asdict(sentence) for sentence in hit.sentences]}
         for hit in hits
     ]

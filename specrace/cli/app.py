@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {kept}")
     parser.add_argument("--no-fetch", action="store_true", help="start with what is on this machine, and fetch nothing")
     parser.set_defaults(by_default=False, beside=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
-    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .md and .txt files")
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument(
         "--allowed-hosts",

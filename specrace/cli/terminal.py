@@ -153,7 +153,8 @@ class Terminal:
         if about.get("question") is not None:
             self.console.print(Text(about["question"], style="bold"))
         for number, passage in enumerate(about.get("passages") or (), 1):
-            line = f"[{number}] {passage['score']:.2f}  {passage['title']}  ({passage['document']})"
+            source = ", ".join(filter(None, (passage["document"], passage.get("place"))))
+            line = f"[{number}] {passage['score']:.2f}  {passage['title']}  ({source})"
             self.console.print(Text(line, style="dim"))
         model = ", ".join(str(about.get(name, "?")) for name in MODEL_FACTS if name != "engine" or name in about)
         drafting = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)

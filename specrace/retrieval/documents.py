@@ -1,114 +1,170 @@
-"""Documents: the plain-text files that a person gives, read into memory."""
+"""Documents: the files that a person gives, read into memory as text with addresses."""
 
 from __future__ import annotations
 
 import os
-import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
 
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
-from specrace.retrieval.encoding import decode_text
+from specrace.retrieval.limits import COMMAND_LINE, Limits
+from specrace.retrieval.readers.archives import Found, read_content
+from specrace.retrieval.readers.kinds import KINDS, READ, kind_of
+from specrace.retrieval.readers.reading import Mark, Refusal
+from specrace.retrieval.sandbox import HINT, Sandbox
 
-SUFFIXES = (".md", ".txt")
-MAX_TITLE_CHARS = 120
-
-_HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>[^\n]*)")
-_FENCES = ("```", "~~~")
+# Between progress lines.
+REPORT_S = 2.0
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file's text. `name` is its path below the root that was given; every offset elsewhere refers to `text`."""
+    """A file's text. `name` is its path below the root that was given; every offset elsewhere refers to `text`.
+
+    `marks` are the addresses in it, in order.
+    """
 
     name: str
     title: str
     text: str
+    marks: tuple[Mark, ...] = field(default=(), compare=False)
 
 
 def read_documents(
     paths: Sequence[Path],
     *,
     skip: Callable[[str], object] = str,
-    max_files: int = 2000,
-    max_bytes: int = 20_000_000,
+    report: Callable[[str], object] = str,
+    limits: Limits = COMMAND_LINE,
 ) -> list[Document]:
-    """Read files, and folders with all below them, in the order given; a folder's files come sorted by path.
+    """Read files, folders with all below them, and zips, in the order given; a folder's files come sorted by path.
 
-    Hidden entries of a folder, links that lead out of it, files read already and files without text are skipped, and
-    so are files that cannot be read or are no text: `skip` gets a sentence about each of these.
-    Raises InputError for a missing path, too much to read, or nothing to read.
+    Hidden entries of a folder, files of other kinds and files read already are passed over. What cannot be read, has
+    no text, leads out of its folder or zip, or exceeds `limits` is left out: `skip` gets a sentence about each of
+    these, `report` a line about progress every two seconds.
+    Raises InputError for a missing path or nothing to read.
     """
-    files = _find_files(paths, max_files)
-    documents, problems, size = list[Document](), list[str](), 0
-    for name, file in files.items():
-        try:
-            content = read_bytes(file, max_bytes, "give a smaller .md or .txt file that you may read")
-            documents.append(_document(name, file, content))
-        except InputError as error:
-            problems.append(str(error))
-            continue
-        size += len(content)
-        if size > max_bytes:
-            raise InputError(f"The documents hold more than {max_bytes:,} bytes: give fewer or smaller files.")
-    with_text = [document for document in documents if document.text.strip()]
-    if problems and not with_text:
-        raise InputError(" ".join(problems))
-    for sentence in problems:
-        skip(sentence)
-    if not with_text:
+    intake = _Intake(limits)
+    files = _find_files(paths, intake)
+    with Sandbox(limits) as sandbox:
+        last = time.monotonic()
+        for number, (name, file) in enumerate(files.items(), 1):
+            intake.read(name, file, sandbox)
+            if time.monotonic() - last >= REPORT_S:
+                report(f"Read {number:,} of {len(files):,} documents")
+                last = time.monotonic()
+    if not intake.documents:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
-        raise InputError(f"No text was found in {where}: give a .md or .txt file, or a folder that holds some.")
-    return with_text
+        none = f"No text was found in {where}: give a {READ} file, or a folder that holds some."
+        raise InputError(" ".join(intake.problems) or none)
+    for sentence in intake.problems:
+        skip(sentence)
+    return list(intake.documents.values())
 
 
-def _find_files(paths: Sequence[Path], max_files: int) -> dict[str, Path]:
+class _Intake:
+    """What was read so far, by name, and sentences about the rest."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.documents: dict[str, Document] = {}
+        self.problems: list[str] = []
+        self.limits = limits
+        self._bytes = self._characters = 0
+
+    def refuse(self, path: str | Path, why: str, member: str = "") -> None:
+        """Note why a path, or a member of the zip there, is left out."""
+        self.problems.append(f"{_below(_printable(path), member)} {why}")
+
+    def read(self, name: str, file: Path, sandbox: Sandbox) -> None:
+        """Read one file, or what a zip holds."""
+        most = self.limits
+        try:
+            size = file.stat().st_size
+        except OSError as error:
+            return self.refuse(file, f"cannot be read ({error.strerror}); {HINT}.")
+        if size > most.file_bytes:
+            return self.refuse(file, f"is too large: at most {most.file_bytes:,} bytes are read of a file.")
+        if self._bytes + size > most.total_bytes:
+            return self.refuse(file, f"is too large: at most {most.total_bytes:,} bytes are read in all.")
+        self._bytes += size
+        left = replace(most, characters=most.characters - self._characters, files=most.files - len(self.documents))
+        for member, found in self._found(file, left, sandbox):
+            if isinstance(found, str):
+                self.refuse(file, found, member)
+            elif self._characters + len(found.text) > most.characters:
+                self.refuse(file, f"is left out: at most {most.characters:,} characters are read in all.", member)
+            else:
+                self._characters += len(found.text)
+                own = _unused(_below(name, member), self.documents)
+                title = found.title or Path(own).stem
+                self.documents[own] = Document(own, title, found.text, found.marks)
+        return None
+
+    def _found(self, file: Path, limits: Limits, sandbox: Sandbox) -> Iterator[Found]:
+        """What only decodes text is read here, the rest in the sandbox."""
+        kind = KINDS.get(file.suffix.lower())
+        if kind is None or kind.parsed:
+            return sandbox.read(file, limits)
+        try:
+            content = read_bytes(file, limits.file_bytes, HINT)
+            if kind_of(file.name, content).parsed:
+                return sandbox.read(file, limits)
+        except InputError as error:
+            self.problems.append(str(error))
+            return iter(())
+        except Refusal as refusal:
+            return iter([("", str(refusal))])
+        return read_content(file.name, content, limits)
+
+
+def _find_files(paths: Sequence[Path], intake: _Intake) -> dict[str, Path]:
     """The files to read by name; one that is reached twice is kept once, and names that clash are numbered."""
     files: dict[str, Path] = {}
     seen: set[Path] = set()
     for root in map(Path, paths):
-        for file in _files_under(root):
+        for file in _files_under(root, intake):
             real = file.resolve()
             if real in seen:
                 continue
+            if len(files) == intake.limits.files:
+                intake.refuse(root, f"holds more than {intake.limits.files:,} documents: the others are left out.")
+                return files
             seen.add(real)
             name = _printable(file.relative_to(root) if root.is_dir() else file.name)
             files[_unused(name, files)] = file
-            if len(files) > max_files:
-                raise InputError(f"{_printable(root)} brings more than {max_files:,} documents: give a smaller folder.")
     return files
 
 
-def _files_under(root: Path) -> Iterator[Path]:
+def _files_under(root: Path, intake: _Intake) -> Iterator[Path]:
     """`root` itself if it is a file, else the readable files below it, sorted by path."""
     if root.is_file():
-        if root.suffix.lower() not in SUFFIXES:
-            raise InputError(f"{_printable(root)} is not a .md or .txt file: save it as plain text first.")
         yield root
     elif root.is_dir():
         home = root.resolve()
-        for file in sorted(_walk(root), key=lambda file: file.relative_to(root).parts):
-            if file.is_file() and file.resolve().is_relative_to(home):
+        for file in sorted(_walk(root, intake), key=lambda file: file.relative_to(root).parts):
+            if not file.resolve().is_relative_to(home):
+                intake.refuse(file, "is a link out of the folder: copy the file itself there.")
+            elif file.is_file():
                 yield file
     else:
         raise InputError(f"{_printable(root)} does not exist: check the path of the documents.")
 
 
-def _walk(root: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> NoReturn:
-        raise InputError(f"{_printable(error.filename)} cannot be read: check its permissions.") from error
+def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        intake.refuse(error.filename, "cannot be read: check its permissions.")
 
     for folder, subfolders, names in os.walk(root, onerror=refuse):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         for name in names:
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+            if not name.startswith(".") and Path(name).suffix.lower() in KINDS:
                 yield Path(folder, name)
 
 
-def _unused(name: str, taken: dict[str, Path]) -> str:
+def _unused(name: str, taken: dict[str, Path] | dict[str, Document]) -> str:
     candidate, copy = name, 1
     while candidate in taken:
         copy += 1
@@ -116,28 +172,11 @@ def _unused(name: str, taken: dict[str, Path]) -> str:
     return candidate
 
 
+def _below(name: str, member: str) -> str:
+    """Joined as text: a hostile member's path may begin with a slash."""
+    return f"{name}/{member}" if member else name
+
+
 def _printable(path: str | Path) -> str:
     """A path as text that can be encoded: bytes of a file name that are not UTF-8 become replacement marks."""
     return os.fsencode(Path(path).as_posix()).decode("utf-8", "replace")
-
-
-def _document(name: str, file: Path, content: bytes) -> Document:
-    text = decode_text(content)
-    if text is None:
-        raise InputError(f"{_printable(file)} is not UTF-8 text: save it as UTF-8.")
-    title, body = _take_title(text.replace("\r\n", "\n").replace("\r", "\n"))
-    return Document(name, title or Path(name).stem, body)
-
-
-def _take_title(text: str) -> tuple[str, str]:
-    """The first markdown heading outside a code fence and the text without its line; ("", text) without one."""
-    start, fenced = 0, False
-    for line in text.splitlines(keepends=True):
-        if line.lstrip().startswith(_FENCES):
-            fenced = not fenced
-        heading = None if fenced else _HEADING.match(line)
-        if heading:
-            title = " ".join(heading["title"].rstrip().rstrip("#").split())
-            return title[:MAX_TITLE_CHARS], text[:start] + text[start + len(line) :]
-        start += len(line)
-    return "", text

@@ -1,4 +1,8 @@
-"""A document's bytes as text: UTF-8, or UTF-16 and western European (Windows-1252, Latin-1) where there is no doubt."""
+"""A document's bytes as text: UTF-8, or another encoding where there is no doubt.
+
+That is UTF-16, western European (Windows-1252, Latin-1), and those of other scripts than Latin: Cyrillic, Greek,
+Hebrew, Arabic, Japanese, Chinese, Korean. The Latin ones of central Europe and Turkey look too much alike.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ _WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜßà
 _QUOTE_IN_WORD = re.compile(r"[^\W\d_][‚“”„][^\W\d_]")
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")
 _MOST_OF_LETTERS = 0.25
+# Bytes by which an encoding is told; below the first there are too few letters, and the more the slower.
+_LEAST, _SAMPLE = 100, 16_384
+_LATIN_END = "\u0370"
+_MOST_LATIN = 0.02
+_MOST_MESS = 0.1
 
 
 def decode_text(content: bytes) -> str | None:
@@ -22,7 +31,11 @@ def decode_text(content: bytes) -> str | None:
         text = _decode(content, encoding)
         return None if text is None or _CONTROL.search(text) else text
     text = _decode(content, "windows-1252")
-    return text if text is not None and _is_western(text) else None
+    if text is not None and _is_western(text):
+        return text
+    encoding = _other_script(content[: content.rfind(b"\n", 0, _SAMPLE) if len(content) > _SAMPLE else None])
+    text = _decode(content, encoding) if encoding else None
+    return None if text is None or _CONTROL.search(text) else text
 
 
 def _decode(content: bytes, encoding: str) -> str | None:
@@ -50,3 +63,15 @@ def _is_western(text: str) -> bool:
         and not _CONTROL.search(text)
         and not _QUOTE_IN_WORD.search(text)
     )
+
+
+def _other_script(sample: bytes) -> str:
+    """The likely encoding where nearly all letters beyond ASCII are of another script than Latin; or ""."""
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(sample).best() if len(sample) >= _LEAST else None
+    if best is None or best.chaos > _MOST_MESS:
+        return ""
+    other = [letter for letter in str(best) if letter.isalpha() and not letter.isascii()]
+    latin = sum(letter < _LATIN_END for letter in other)
+    return best.encoding if other and latin <= _MOST_LATIN * len(other) else ""

@@ -55,7 +55,7 @@ def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Pat
     """
     passages = [passage for document in documents for passage in split_passages(document)]
     if not passages:
-        raise InputError("The documents hold no text to index: give a .md or .txt file with some text in it.")
+        raise InputError("The documents hold no text to index: give one with some text in it.")
     texts = [embedded_text(passage) for passage in passages]
     file = _cache_file(texts, embedder, cache_dir)
     vectors = _read_vectors(file, texts, embedder) if file else None

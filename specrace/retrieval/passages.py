@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
+from specrace.retrieval.addresses import Addresses
 from specrace.retrieval.documents import Document
 from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
 
@@ -27,6 +28,8 @@ class Passage:
     start: int
     end: int
     text: str
+    # Where in the document, for instance "page 3"; "" where it has no addresses.
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,9 @@ def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]
     if max_words < 1:
         raise ValueError(f"max_words is {max_words}: a passage holds one word or more")
     units = (unit for span in split_paragraphs(document.text) for unit in _units(document.text, span, max_words))
+    addresses = Addresses(document.text, document.marks)
     return [
-        Passage(document.name, document.title, start, end, document.text[start:end])
+        Passage(document.name, document.title, start, end, document.text[start:end], addresses.of(start, end))
         for start, end in _pack(units, max_words)
     ]
 

@@ -175,7 +175,7 @@ def _files() -> gr.File:
     return gr.File(
         # Of any type: where the page refuses one, Gradio drops all of them.
         file_count="multiple",
-        label=f"Your own documents: .txt, .md, up to {uploads.MAX_FILES} files, 2 MB",
+        label=f"Your own documents: txt, md, html, pdf, docx, … up to {uploads.MAX_FILES} files, 2 MB",
         height=200,
         elem_id="files",
     )

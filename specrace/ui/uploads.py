@@ -15,6 +15,7 @@ import numpy as np
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.index import PassageIndex, embedded_text
+from specrace.retrieval.limits import UPLOADS
 from specrace.retrieval.passages import Passage, split_passages
 from specrace.retrieval.suggestions import suggest_questions
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
 MAX_FILES = 20
-MAX_BYTES = 2_000_000
+MAX_BYTES = UPLOADS.total_bytes
 SESSIONS_KEPT = 16
 EXAMPLES = 4
 # The embedder's own batch size: a stop takes effect after one batch.
@@ -33,7 +34,7 @@ BATCH = 32
 class Upload:
     """Uploaded files after reading. `skipped` has a sentence for each file left out, `examples` are questions about
     the others. `content` is JSON:
-    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end], ...]}.
+    {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place], ...]}.
     """
 
     files: tuple[str, ...]
@@ -46,8 +47,11 @@ class Upload:
         """The documents and their passages."""
         found = json.loads(self.content)
         documents = [Document(*each) for each in found["documents"]]
-        of = ((documents[number], start, end) for number, start, end in found["passages"])
-        return documents, [Passage(each.name, each.title, start, end, each.text[start:end]) for each, start, end in of]
+        passages = []
+        for number, start, end, place in found["passages"]:
+            own = documents[number]
+            passages.append(Passage(own.name, own.title, start, end, own.text[start:end], place))
+        return documents, passages
 
 
 def read_uploads(_: str, files: bytes) -> bytes:
@@ -55,36 +59,31 @@ def read_uploads(_: str, files: bytes) -> bytes:
 
     Raises InputError, without this machine's paths, where none can be used.
     """
-    paths = [Path(file) for file in json.loads(files)]
-    good, skipped = _readable(paths)
-    if not good:
-        raise InputError(" ".join(skipped))
-    documents = read_documents(good)
-    passages = [(number, each.start, each.end) for number, own in enumerate(documents) for each in split_passages(own)]
+    skipped: list[str] = []
+    folders = {f"{Path(file).parent.as_posix()}/" for file in json.loads(files)}
+
+    def public(sentence: str) -> str:
+        for folder in folders:
+            sentence = sentence.replace(folder, "")
+        return sentence
+
+    try:
+        documents = read_documents(
+            [Path(file) for file in json.loads(files)],
+            skip=lambda sentence: skipped.append(public(sentence)),
+            limits=UPLOADS,
+        )
+    except InputError as error:
+        raise InputError(public(str(error))) from None
+    passages = [
+        (number, each.start, each.end, each.place)
+        for number, own in enumerate(documents)
+        for each in split_passages(own)
+    ]
     examples = suggest_questions(documents, EXAMPLES)
     head = {"num_passages": len(passages), "skipped": skipped, "examples": examples}
     content = {"documents": [(each.name, each.title, each.text) for each in documents], "passages": passages}
     return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
-
-
-def _readable(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files that can be used, and a sentence about each other one."""
-    good: list[Path] = []
-    skipped: list[str] = []
-    room = MAX_BYTES
-    for path in paths:
-        try:
-            size = path.stat().st_size
-            if size > room:
-                raise InputError(f"{path.name} is too large: at most {MAX_BYTES:,} bytes are read in all.")
-            read_documents([path])
-        except (InputError, OSError) as error:
-            words = str(error) if isinstance(error, InputError) else f"{path.name} cannot be read."
-            skipped.append(words.replace(f"{path.parent.as_posix()}/", ""))
-        else:
-            good.append(path)
-            room -= size
-    return good, skipped
 
 
 class SessionBenches:

@@ -62,6 +62,7 @@ class _Passage:
     text: str
     score: float
     sentences: tuple[_Sentence, ...] | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True)

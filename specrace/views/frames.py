@@ -374,6 +374,7 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
     return {
         "title": passage["title"],
         "document": passage["document"],
+        "place": str(passage.get("place") or ""),
         "score": round(float(passage["score"]), 3),
         "text": passage["text"],
         "evidence": [[each["start"], each["end"], each["evidence"]] for each in sentences if each["evidence"]],

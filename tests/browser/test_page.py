@@ -240,7 +240,7 @@ def test_documents_that_are_dropped_anywhere_are_raced_on(app: Any, open_page: A
         drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", place)
         expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")
     drop(page, "photo.png", "no text", ".stage")
-    expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is not a .md or .txt file")
+    expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is no txt, md, html")
     expect(page.locator(".status")).to_contain_text("cpu, 2 passages of your own documents")
     expect(page.locator(".toast-wrap")).to_be_hidden()
 

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specrace.core.errors import InputError
+from specrace.retrieval import documents as reading
 from specrace.retrieval.documents import Document, read_documents
+from specrace.retrieval.limits import COMMAND_LINE
+from tests.retrieval.readers import samples
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -18,7 +22,7 @@ def write(path: Path, content: str | bytes) -> Path:
 def test_folder_is_read_sorted_and_below(tmp_path: Path) -> None:
     write(tmp_path / "b.txt", "bee")
     write(tmp_path / "a" / "z.MD", "# Zed\nzed")
-    write(tmp_path / "c.py", "print()")
+    write(tmp_path / "c.png", "print()")
     write(tmp_path / ".git" / "hidden.md", "hidden")
     assert read_documents([tmp_path]) == [Document("a/z.MD", "Zed", "zed"), Document("b.txt", "b", "bee")]
 
@@ -74,7 +78,9 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "root" / "folder").symlink_to(secret.parent)
     (tmp_path / "root" / "again.md").symlink_to(inside)
     (tmp_path / "root" / "broken.md").symlink_to(tmp_path / "nowhere.md")
-    assert [document.text for document in read_documents([tmp_path / "root"])] == ["inside"]
+    named: list[str] = []
+    assert [document.text for document in read_documents([tmp_path / "root"], skip=named.append)] == ["inside"]
+    assert [line for line in named if "link.md is a link out of the folder" in line] and len(named) == 2
 
 
 def test_empty_files_are_skipped(tmp_path: Path) -> None:
@@ -93,8 +99,8 @@ def test_empty_files_are_skipped(tmp_path: Path) -> None:
         ("russian.txt", "съешь ещё этих булок".encode("cp1251"), "UTF-8"),
         ("half.txt", "wide".encode("utf-16")[:-1], "UTF-8"),
         ("nul.md", b"a\0b", "UTF-8"),
-        ("page.html", b"<p>text</p>", ".md or .txt"),
-        ("blank.md", b" ", "No text"),
+        ("photo.png", b"<p>text</p>", "is no txt, md, html"),
+        ("blank.md", b" ", "holds no text"),
     ],
 )
 def test_unusable_file_is_named(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
@@ -110,17 +116,51 @@ def test_other_encodings_are_read_where_there_is_no_doubt(tmp_path: Path, encodi
     assert read_documents([write(tmp_path / "a.md", text.encode(encoding))])[0].text == text
 
 
+CYRILLIC = "Москва является столицей России и крупнейшим городом страны.\n"
+SCRIPTS = {
+    "cp1251": CYRILLIC,
+    "koi8-r": CYRILLIC,
+    "cp866": CYRILLIC,
+    "cp1253": "Η Αθήνα είναι η πρωτεύουσα της Ελλάδας και η μεγαλύτερη πόλη της χώρας.\n",
+    "shift_jis": "東京は日本の首都であり、世界最大の都市の一つです。吾輩は猫である。\n",
+    "gb18030": "北京是中华人民共和国的首都，也是全国的政治、文化中心。北京位于华北平原。\n",
+    "euc_kr": "서울은 대한민국의 수도이자 최대 도시이다. 한반도 중앙에 위치해 있다.\n",
+}
+
+
+@pytest.mark.parametrize("encoding", SCRIPTS)
+def test_encodings_of_other_scripts_are_told_apart(tmp_path: Path, encoding: str) -> None:
+    for times in (2, 3000):
+        text = SCRIPTS[encoding] * times
+        assert read_documents([write(tmp_path / "a.txt", text.encode(encoding))])[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [("cp1250", "Pchnąć w tę łódź jeża. "), ("cp1254", "İstanbul kalabalık şehridir. "), ("cp850", "Gemäß März. ")],
+)
+def test_latin_encodings_that_look_alike_are_refused(tmp_path: Path, encoding: str, text: str) -> None:
+    with pytest.raises(InputError, match="is not UTF-8"):
+        read_documents([write(tmp_path / "a.txt", (text * 20).encode(encoding))])
+
+
+def test_noise_is_refused_at_once(tmp_path: Path) -> None:
+    noise = bytes(range(256)) * 10_000
+    with pytest.raises(InputError, match="is not UTF-8"):
+        read_documents([write(tmp_path / "a.txt", noise)])
+
+
 def test_a_bad_file_among_good_ones_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     write(tmp_path / "bad.md", b"\x00\x01\xff")
     write(tmp_path / "good.md", "Owls see at night.")
     write(tmp_path / "worse.md", "x" * 99)
     skipped: list[str] = []
-    found = read_documents([tmp_path], skip=skipped.append, max_bytes=50)
+    found = read_documents([tmp_path], skip=skipped.append, limits=replace(COMMAND_LINE, file_bytes=50))
     assert [document.name for document in found] == ["good.md"]
     assert len(skipped) == 2 and "bad.md" in skipped[0] and "worse.md" in skipped[1]
     (tmp_path / "good.md").unlink()
     with pytest.raises(InputError, match=r"bad\.md.*worse\.md"):
-        read_documents([tmp_path], max_bytes=50)
+        read_documents([tmp_path], limits=replace(COMMAND_LINE, file_bytes=50))
 
 
 def test_missing_path_is_named(tmp_path: Path) -> None:
@@ -135,14 +175,42 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         read_documents([tmp_path])
 
 
-def test_limits(tmp_path: Path) -> None:
-    for number in range(3):
-        write(tmp_path / f"{number}.md", "12345")
-    assert len(read_documents([tmp_path], max_files=3, max_bytes=15)) == 3
-    with pytest.raises(InputError, match="more than 2 documents"):
-        read_documents([tmp_path], max_files=2)
-    with pytest.raises(InputError, match="more than 14 bytes"):
-        read_documents([tmp_path], max_bytes=14)
+@pytest.mark.parametrize(
+    ("limit", "most", "left", "named"),
+    [
+        ("files", 2, 2, "holds more than 2 documents: the others are left out"),
+        ("total_bytes", 14, 2, "2.md is too large: at most 14 bytes are read in all"),
+        ("characters", 14, 2, "2.md has more than 4 characters"),
+        ("file_bytes", 5, 2, "0.md is too large: at most 5 bytes are read of a file"),
+    ],
+)
+def test_limits(tmp_path: Path, limit: str, most: int, left: int, named: str) -> None:
+    for number, content in enumerate(("12345" + "6" * (limit == "file_bytes"), "12345", "12345")):
+        write(tmp_path / f"{number}.md", content)
+    skipped: list[str] = []
+    assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), skip=skipped.append)) == 3
+    assert not skipped
+    limits = replace(COMMAND_LINE, **{limit: most})
+    assert len(read_documents([tmp_path], limits=limits, skip=skipped.append)) == left
+    assert len(skipped) == 1 and named in skipped[0]
+
+
+def test_members_of_a_zip_are_named_with_it(tmp_path: Path) -> None:
+    write(tmp_path / "a.zip", samples.packed({"/etc/x.md": "out", "inner/good.md": "Fine.", "bad.pdf": "junk"}))
+    skipped: list[str] = []
+    assert [each.name for each in read_documents([tmp_path], skip=skipped.append)] == ["a.zip/inner/good.md"]
+    assert [line.partition(" ")[0] for line in skipped] == [
+        f"{tmp_path}/a.zip{end}" for end in ("//etc/x.md", "/bad.pdf")
+    ]
+
+
+def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "REPORT_S", 0.0)
+    for number in range(2):
+        write(tmp_path / f"{number}.md", "text")
+    lines: list[str] = []
+    read_documents([tmp_path], report=lines.append)
+    assert lines == ["Read 1 of 2 documents", "Read 2 of 2 documents"]
 
 
 def test_pipe_is_not_waited_for(tmp_path: Path) -> None:

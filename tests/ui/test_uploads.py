@@ -15,6 +15,7 @@ from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Retriever
 from specrace.ui.uploads import MAX_FILES, SESSIONS_KEPT, SessionBenches, Upload, read_uploads
 from specrace.workbench import Workbench
+from tests.retrieval.readers import samples
 
 
 def put(folder: Path, name: str, text: str | bytes) -> str:
@@ -39,13 +40,19 @@ def test_uploads_become_documents_and_their_passages(tmp_path: Path) -> None:
     assert found.num_passages == len(passages) == 2
 
 
+def test_parsed_kinds_keep_their_places(tmp_path: Path) -> None:
+    pages = [put(tmp_path, "paper.pdf", samples.pdf("Clocks tick.")), put(tmp_path, "talk.pptx", samples.slides())]
+    _, passages = upload(pages).parse()
+    assert [(each.document, each.place) for each in passages] == [("paper.pdf", "page 1"), ("talk.pptx", "slide 1–2")]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("page.html", "<b>x</b>", "not a .md or .txt file"),
+        ("page.png", "<b>x</b>", "page.png is no txt, md, html"),
         ("a.txt", b"\xff\xfe\x00", "not UTF-8"),
         ("a.txt", b"a\x00b", "not UTF-8"),
-        ("a.txt", "  \n ", "No text"),
+        ("a.txt", "  \n ", "a.txt holds no text"),
         ("a.txt", "x" * 2_700_000, "a.txt is too large: at most 2,000,000 bytes"),
     ],
 )

@@ -26,7 +26,7 @@ class Passage {
     head.append(make("span", "number", `[${number}]`), make("h3", "", passage.title));
     head.append(make("span", "score", passage.score.toFixed(2), "Cosine between the question and this passage."));
     this.text = make("p");
-    this.node.append(head, this.text, make("footer", "", passage.document));
+    this.node.append(head, this.text, make("footer", "", [passage.document, passage.place].filter(Boolean).join(", ")));
     this.draw();
   }
 

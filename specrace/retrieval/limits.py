@@ -1,0 +1,28 @@
+"""How much is read of documents: one row for the command line and the library, one for uploads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`files`, `total_bytes` and `characters` count over all documents, the other limits hold for each file."""
+
+    files: int
+    file_bytes: int
+    total_bytes: int
+    # What a zip, or an Office file, may hold once it is unpacked.
+    unpacked_bytes: int
+    characters: int
+    # Of a PDF or a presentation.
+    pages: int
+    seconds: float
+    # Of the process that parses.
+    memory_bytes: int
+
+
+COMMAND_LINE = Limits(5_000, 50_000_000, 500_000_000, 200_000_000, 20_000_000, 5_000, 25.0, 2**30)
+UPLOADS = Limits(200, 2_000_000, 2_000_000, 20_000_000, 2_000_000, 500, 10.0, 2**29)
+# Zips within zips.
+MAX_DEPTH = 2

@@ -1,0 +1,74 @@
+"""A file's documents: one, or those that a zip holds."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from specrace.retrieval.limits import MAX_DEPTH, Limits
+from specrace.retrieval.readers.kinds import KINDS, READ, kind_of
+from specrace.retrieval.readers.reading import Reading, Refusal
+from specrace.retrieval.readers.unpacking import open_zip, unpack_member
+
+# The path of a member inside the file ("" for the file itself), and its text or why it is left out.
+Found = tuple[str, Reading | str]
+
+
+def read_content(name: str, content: bytes, limits: Limits, depth: int = 0) -> Iterator[Found]:
+    """The documents in a file called `name`, and a sentence's rest (see `Refusal`) about what is left out."""
+    try:
+        read = kind_of(name, content).read
+        if read is None:
+            yield from _members(content, limits, depth)
+            return
+        reading = read(content, limits)
+        if len(reading.text) > limits.characters:
+            raise Refusal(f"has more than {limits.characters:,} characters: give a smaller file.")
+    except Refusal as refusal:
+        yield "", str(refusal)
+    except RecursionError:
+        yield "", "is nested too deeply: give a simpler file."
+    else:
+        yield from (("", problem) for problem in reading.problems)
+        if reading.text.strip():
+            yield "", reading
+        elif not reading.problems:
+            yield "", "holds no text."
+
+
+def _members(content: bytes, limits: Limits, depth: int) -> Iterator[Found]:
+    """What a zip holds; hidden members and other kinds are passed over, as in a folder. Raises Refusal."""
+    if depth >= MAX_DEPTH:
+        raise Refusal("lies too deep in other zips: unpack them first.")
+    room, files = limits.unpacked_bytes, 0
+    with open_zip(content) as archive:
+        for info in archive.infolist():
+            path = PurePosixPath(info.filename.replace("\\", "/"))
+            hidden = any(part.startswith(".") and part != ".." for part in path.parts) or "__MACOSX" in path.parts
+            if info.is_dir() or hidden or path.suffix.lower() not in KINDS:
+                continue
+            files += 1
+            if files > limits.files:
+                raise Refusal(f"holds more than {limits.files:,} documents: the others are left out.")
+            try:
+                member = _unpack(archive, info, path, room)
+            except Refusal as refusal:
+                yield path.as_posix(), str(refusal)
+                continue
+            room -= len(member)
+            inner_limits = replace(limits, unpacked_bytes=room)
+            for inner, found in read_content(path.name, member, inner_limits, depth + 1):
+                yield f"{path.as_posix()}/{inner}".removesuffix("/"), found
+    if not files:
+        raise Refusal(f"holds no {READ} file.")
+
+
+def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: PurePosixPath, room: int) -> bytes:
+    if path.is_absolute() or ".." in path.parts:
+        raise Refusal("leads out of the zip: pack it under a plain name.")
+    if stat.S_ISLNK(info.external_attr >> 16):
+        raise Refusal("is a link: pack the file itself.")
+    return unpack_member(archive, info, room)

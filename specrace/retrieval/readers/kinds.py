@@ -1,0 +1,73 @@
+"""The registry of file kinds: which reader reads which suffix, and what a file's first bytes tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.markup import read_html
+from specrace.retrieval.readers.notebooks import read_notebook
+from specrace.retrieval.readers.office import checked, read_docx, read_pptx
+from specrace.retrieval.readers.pdf import read_pdf
+from specrace.retrieval.readers.reading import Reading, Refusal
+from specrace.retrieval.readers.tables import read_csv, read_json, read_json_lines, read_xlsx
+from specrace.retrieval.readers.text import read_code, read_markdown, read_plain
+from specrace.retrieval.readers.unpacking import open_zip
+
+_CODE = (
+    ".bash .c .cc .cfg .cpp .cs .css .cu .go .h .hpp .ini .java .jl .js .jsx .kt .lua .mjs .php .pl .proto .py .pyi "
+    ".r .rb .rs .scala .sh .sql .swift .tex .toml .ts .tsx .xml .yaml .yml"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files with these suffixes. `read` takes a file's bytes; None for a zip, whose members are read."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    read: Callable[[bytes, Limits], Reading] | None
+    # What only decodes text is read in this process; a parser runs in another.
+    parsed: bool = True
+
+
+_KINDS = (
+    Kind("markdown", (".md", ".markdown"), read_markdown, parsed=False),
+    Kind("text", (".txt", ".rst", ".log"), read_plain, parsed=False),
+    Kind("source code", tuple(_CODE.split()), read_code, parsed=False),
+    Kind("HTML", (".html", ".htm"), read_html),
+    Kind("PDF", (".pdf",), read_pdf),
+    Kind("Word", (".docx",), checked(read_docx)),
+    Kind("PowerPoint", (".pptx",), checked(read_pptx)),
+    Kind("Excel", (".xlsx",), checked(read_xlsx)),
+    Kind("CSV", (".csv", ".tsv"), read_csv),
+    Kind("JSON", (".json",), read_json),
+    Kind("JSON lines", (".jsonl", ".ndjson"), read_json_lines),
+    Kind("notebook", (".ipynb",), read_notebook),
+    Kind("zip", (".zip",), None),
+)
+KINDS = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
+READ = "txt, md, html, pdf, docx, pptx, xlsx, csv, json, jsonl, ipynb, source code or zip"
+
+_OFFICE_PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/workbook.xml": ".xlsx"}
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
+_PDF = b"%PDF-"
+
+
+def kind_of(name: str, content: bytes) -> Kind:
+    """The kind by the first bytes, else by the suffix. Raises Refusal."""
+    if content.startswith(_OLE):
+        raise Refusal("is encrypted or of an old Office format: save it as .docx, .pptx or .xlsx without a password.")
+    if content.startswith(_PDF):
+        return KINDS[".pdf"]
+    if content.startswith(_ZIPS):
+        with open_zip(content) as archive:
+            parts = _OFFICE_PARTS.keys() & set(archive.namelist())
+        return KINDS[_OFFICE_PARTS[min(parts)] if parts else ".zip"]
+    kind = KINDS.get(PurePosixPath(name).suffix.lower())
+    if kind is None:
+        raise Refusal(f"is no {READ} file: save it as one of these.")
+    return kind

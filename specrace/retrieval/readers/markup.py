@@ -1,0 +1,94 @@
+"""HTML, as markdown: headings, list items, table rows and paragraphs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.reading import Blocks, Reading, decode
+from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
+from specrace.retrieval.sentences import word_set
+
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([\w-]{2,20})", re.IGNORECASE)
+_HEAD_BYTES = 4096
+_UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "select", "textarea"})
+_HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
+_INLINE = word_set(
+    "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
+    "label ins del big"
+)
+
+
+def read_html(content: bytes, limits: Limits) -> Reading:
+    """A page's visible text with headings as addresses; its title is the first heading, else <title>."""
+    page = _Page(limits)
+    page.feed(_decode(content))
+    page.close()
+    page.end_block()
+    reading = from_markdown(page.blocks.text)
+    return replace(reading, title=reading.title or " ".join(page.title.split())[:MAX_TITLE_CHARS])
+
+
+def _decode(content: bytes) -> str:
+    """By what the page declares, where it is not UTF-8. Raises Refusal."""
+    declared = _CHARSET.search(content[:_HEAD_BYTES])
+    for encoding in ("utf-8-sig", declared[1].decode() if declared else "utf-8"):
+        with contextlib.suppress(LookupError, ValueError):
+            return content.decode(encoding)
+    return decode(content)
+
+
+class _Page(HTMLParser):
+    """Collects the blocks of a page."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(convert_charrefs=True)
+        self.blocks, self.title = Blocks(limits), ""
+        self._words: list[str] = []
+        self._prefix, self._unseen, self._verbatim, self._in_title = "", 0, False, False
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Begin a block, unless the tag stands inside one."""
+        if tag in _UNSEEN:
+            self._unseen += 1
+        elif tag == "title":
+            self._in_title = not self.title
+        elif tag in ("td", "th") and self._words:
+            self._words.append(" | ")
+        elif tag == "br":
+            self._words.append("\n" if self._verbatim else " ")
+        elif tag not in _INLINE and tag not in ("td", "th"):
+            # <li><p> is one item.
+            kept = self._prefix if tag == "p" and not self._words else ""
+            self.end_block()
+            self._prefix = _HEADINGS.get(tag, "- " if tag == "li" else kept)
+            self._verbatim = self._verbatim or tag == "pre"
+
+    def handle_endtag(self, tag: str) -> None:
+        """End the block."""
+        if tag in _UNSEEN:
+            self._unseen = max(0, self._unseen - 1)
+        elif tag == "title":
+            self._in_title = False
+        elif tag not in _INLINE and tag not in ("td", "th"):
+            self.end_block()
+            self._verbatim = self._verbatim and tag != "pre"
+
+    def handle_data(self, data: str) -> None:
+        """Text between tags."""
+        if self._in_title:
+            self.title += data
+        elif not self._unseen:
+            self._words.append(data)
+
+    def end_block(self) -> None:
+        """Add what was collected."""
+        text = "".join(self._words)
+        if self._verbatim and text.strip():
+            self.blocks.add(f"```\n{text.strip(chr(10))}\n```")
+        elif text.strip():
+            self.blocks.add(self._prefix + " ".join(text.split()))
+        self._words, self._prefix = [], ""

@@ -1,0 +1,32 @@
+"""Jupyter notebooks, cell by cell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, decode
+from specrace.retrieval.readers.text import from_markdown
+
+
+def read_notebook(content: bytes, limits: Limits) -> Reading:
+    """Each cell's source, and what it printed. Raises Refusal."""
+    blocks, title = Blocks(limits), ""
+    try:
+        for number, cell in enumerate(json.loads(decode(content))["cells"], 1):
+            source = _joined(cell.get("source", ""))
+            if cell.get("cell_type") == "markdown":
+                title = title or from_markdown(source).title
+            blocks.add(source, f"cell {number}")
+            for output in cell.get("outputs", ()):
+                data = output.get("data") or {}
+                blocks.add(_joined(output.get("text") or data.get("text/plain", "")), f"cell {number}")
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise Refusal("is a broken notebook: save it again.") from error
+    return blocks.reading(title)
+
+
+def _joined(value: Any) -> str:
+    """Notebooks hold text as one string or as a list of lines."""
+    return value if isinstance(value, str) else "".join(value)

@@ -1,0 +1,86 @@
+"""Word documents and presentations, and what every Office file must pass before a parser sees it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
+from specrace.retrieval.readers.tables import add_rows
+from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
+from specrace.retrieval.readers.unpacking import open_zip, unpack
+
+_HEADING_STYLE = re.compile(r"heading ([1-6])\Z", re.IGNORECASE)
+_DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
+
+
+def checked(read: Callable[[bytes, Limits], Reading]) -> Callable[[bytes, Limits], Reading]:
+    """`read` on packages that unpack to a bounded size and declare no entities; another raises Refusal."""
+
+    def check(content: bytes, limits: Limits) -> Reading:
+        with open_zip(content) as package:
+            for info, part in unpack(package, limits):
+                if info.filename.endswith((".xml", ".rels")) and any(each in part for each in _DOCTYPES):
+                    raise Refusal("declares XML entities, which no Office program writes: save it again.")
+        try:
+            return read(content, limits)
+        except (Refusal, MemoryError, RecursionError):
+            raise
+        except Exception as error:  # a parser of hostile files raises what it likes
+            raise Refusal("is a broken Office file: save it again.") from error
+
+    return check
+
+
+def read_docx(content: bytes, limits: Limits) -> Reading:
+    """Paragraphs and tables in order, with headings as addresses."""
+    docx, blocks = load_parser("docx"), Blocks(limits)
+    for item in docx.Document(io.BytesIO(content)).iter_inner_content():
+        if hasattr(item, "rows"):
+            add_rows(blocks, (("", [cell.text for cell in row.cells]) for row in item.rows))
+        else:
+            words = " ".join(item.text.split())
+            blocks.add(_mark(item.style.name or "") + words if words else "")
+    return from_markdown(blocks.text)
+
+
+def _mark(style: str) -> str:
+    """The markdown mark of a paragraph with this style."""
+    heading = _HEADING_STYLE.match(style)
+    if heading:
+        return "#" * int(heading[1]) + " "
+    return "# " if style == "Title" else "- " if style.startswith("List") else ""
+
+
+def read_pptx(content: bytes, limits: Limits) -> Reading:
+    """Each slide's text, tables and notes."""
+    pptx, blocks, title, problems = load_parser("pptx"), Blocks(limits), "", list[str]()
+    for number, slide in enumerate(pptx.Presentation(io.BytesIO(content)).slides, 1):
+        if number > limits.pages:
+            problems.append(f"is read up to slide {limits.pages:,}.")
+            break
+        heading = slide.shapes.title
+        if heading is not None:
+            title = title or " ".join(heading.text_frame.text.split())[:MAX_TITLE_CHARS]
+        for shape in _shapes(slide.shapes):
+            address = f"slide {number}"
+            if shape.has_text_frame:
+                words = "\n".join(filter(None, (" ".join(each.text.split()) for each in shape.text_frame.paragraphs)))
+                blocks.add(f"## {words}" if words and shape == heading else words, address)
+            elif getattr(shape, "has_table", False):
+                add_rows(blocks, ((address, [cell.text for cell in row.cells]) for row in shape.table.rows))
+        if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+            blocks.add(slide.notes_slide.notes_text_frame.text, f"slide {number}")
+    return blocks.reading(title, tuple(problems))
+
+
+def _shapes(shapes: Any) -> Iterator[Any]:
+    """All shapes, those in groups too."""
+    for shape in shapes:
+        if hasattr(shape, "shapes"):
+            yield from _shapes(shape.shapes)
+        else:
+            yield shape

@@ -1,0 +1,55 @@
+"""PDF, page by page."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
+from specrace.retrieval.readers.text import MAX_TITLE_CHARS
+
+# Of the time of a file: a long one is then read in part, rather than ended by its limit.
+TIME_SHARE = 0.6
+
+
+def read_pdf(content: bytes, limits: Limits) -> Reading:
+    """The text of each page. Raises Refusal."""
+    pypdf = load_parser("pypdf")
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(content))
+        locked = reader.is_encrypted and not reader.decrypt("")
+        pages = None if locked else reader.pages[: limits.pages]
+        more = not locked and len(reader.pages) > limits.pages
+    except pypdf.errors.DependencyError:
+        pages, more = None, False
+    except Exception as error:  # a parser of hostile files raises what it likes
+        raise Refusal("is a broken PDF: save it again.") from error
+    if pages is None:
+        raise Refusal("is encrypted: save it without a password.")
+    blocks, problems = Blocks(limits), [f"is read up to page {limits.pages:,}."] if more else []
+    until = time.monotonic() + TIME_SHARE * limits.seconds
+    for number, page in enumerate(pages, 1):
+        try:
+            text = page.extract_text()
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:  # the other pages may be sound
+            problems.append(f"has a broken page {number}, which is left out.")
+        else:
+            blocks.add(text, f"page {number}")
+        if time.monotonic() > until and number < len(pages):
+            problems.append(f"is read up to page {number:,}: it takes too long.")
+            break
+    if not blocks.text and not problems:
+        raise Refusal("holds no text, perhaps only scanned images: give a PDF with text.")
+    return blocks.reading(_title(reader), tuple(problems))
+
+
+def _title(reader: Any) -> str:
+    try:
+        title = reader.metadata.title if reader.metadata else ""
+    except Exception:
+        return ""
+    return " ".join(str(title or "").split())[:MAX_TITLE_CHARS]

@@ -1,0 +1,51 @@
+"""Zip files, unpacked in memory up to a limit."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.reading import Refusal
+
+# Deflate at its best is 1,032; text and XML seldom reach 50.
+MAX_RATIO = 200
+# Below this size any ratio is harmless.
+_SMALL = 1_000_000
+MAX_MEMBERS = 20_000
+
+
+def open_zip(content: bytes) -> zipfile.ZipFile:
+    """Raises Refusal for a broken one, or one of too many members."""
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise Refusal("is broken: pack or save it again.") from error
+    if len(archive.infolist()) > MAX_MEMBERS:
+        raise Refusal(f"holds more than {MAX_MEMBERS:,} members: give a smaller file.")
+    return archive
+
+
+def unpack(archive: zipfile.ZipFile, limits: Limits) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
+    """Every member's content. Raises Refusal where they unpack to too much, or cannot be unpacked."""
+    room = limits.unpacked_bytes
+    for info in archive.infolist():
+        content = unpack_member(archive, info, room)
+        room -= len(content)
+        yield info, content
+
+
+def unpack_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, room: int) -> bytes:
+    """A member's content of at most `room` bytes, whatever size it states. Raises Refusal."""
+    if info.flag_bits & 1:
+        raise Refusal("is encrypted: pack it without a password.")
+    try:
+        with archive.open(info) as stream:
+            content = stream.read(room + 1)
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
+        raise Refusal("is broken: pack or save it again.") from error
+    if len(content) > room or len(content) > max(_SMALL, MAX_RATIO * info.compress_size):
+        raise Refusal("unpacks to far more than its size: give the files themselves.")
+    return content

@@ -1,0 +1,173 @@
+"""Parsers run in a process of their own: a file that takes too long or too much memory ends that process only.
+
+The process is started as a program, not by multiprocessing, which would run a library user's own script again.
+Only JSON crosses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from specrace.core.errors import InputError
+from specrace.core.files import read_bytes
+from specrace.retrieval.limits import Limits
+from specrace.retrieval.readers.archives import Found, read_content
+from specrace.retrieval.readers.reading import Mark, Reading
+
+# For the import of this package on a busy machine; the limit of a file counts from there.
+START_S = 120.0
+HINT = "give a smaller file that you may read"
+TOO_MUCH_MEMORY = "takes too much memory to read: give a smaller file."
+
+
+class Sandbox:
+    """Reads files one after the other in a process that starts with the first, and again after it has ended."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, file: Path, limits: Limits) -> Iterator[Found]:
+        """As `read_content`, of a path; what a file gave before it took too much is kept.
+
+        Raises InputError where the process does not start.
+        """
+        try:
+            process = self._running()
+            request = {"path": os.fspath(file), "limits": asdict(limits)}
+            _send(process.stdin, request)
+            until = time.monotonic() + limits.seconds
+            while (answer := self._next(until)) is not None:
+                yield _unpack(answer)
+        except queue.Empty:
+            self.close()
+            yield "", f"takes more than {limits.seconds:g} seconds to read: give a smaller file."
+        except (OSError, ValueError):
+            self.close()
+            yield "", TOO_MUCH_MEMORY
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+        self._process = None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            code = f"from {__name__} import serve; serve({self._limits.memory_bytes})"
+            # "" is the current folder, which would be another entry's separator.
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+            # A thread's stack counts as memory.
+            environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+            self._lines = queue.SimpleQueue()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+            threading.Thread(target=_pump, args=[self._process.stdout, self._lines], daemon=True).start()
+            try:
+                self._next(time.monotonic() + START_S)
+            except (queue.Empty, ValueError) as error:
+                self.close()
+                raise InputError(f"No process for parsers starts: check that {sys.executable} runs.") from error
+        return self._process
+
+    def _next(self, until: float) -> Any:
+        """The next answer, None after the last. Raises queue.Empty when it is late, ValueError when none will come."""
+        # One that is there counts, however late it is.
+        return json.loads(self._lines.get(timeout=max(0.0, until - time.monotonic())))
+
+
+def _pump(stream: Any, lines: queue.SimpleQueue[bytes]) -> None:
+    """Hand over each line, and an empty one at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        while line := stream.readline():
+            lines.put(line)
+    lines.put(b"")
+
+
+def _unpack(answer: dict[str, Any]) -> Found:
+    if "problem" in answer:
+        return answer["member"], answer["problem"]
+    return answer["member"], Reading(answer["title"], answer["text"], tuple(Mark(*each) for each in answer["marks"]))
+
+
+def serve(memory_bytes: int) -> None:
+    """The process: read the files that standard input names, until it is closed."""
+    # What a parser prints must not mix with the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    _bound_memory(memory_bytes)
+    _send(answers, None)
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        limits = Limits(**request["limits"])
+        _set_alarm(math.ceil(limits.seconds) + 1)
+        for answer in _answers(Path(request["path"]), limits):
+            _send(answers, answer)
+        _set_alarm(0)
+        _send(answers, None)
+
+
+def _answers(file: Path, limits: Limits) -> Iterator[dict[str, Any]]:
+    try:
+        content = read_bytes(file, limits.file_bytes, HINT)
+        for member, found in read_content(file.name, content, limits):
+            if isinstance(found, str):
+                yield {"member": member, "problem": found}
+            else:
+                yield {"member": member, "title": found.title, "text": found.text, "marks": found.marks}
+    except MemoryError:
+        yield {"member": "", "problem": TOO_MUCH_MEMORY}
+    except InputError as error:
+        yield {"member": "", "problem": f"cannot be read ({error})"}
+    except Exception as error:  # one file must not end the process for the next
+        yield {"member": "", "problem": f"cannot be read ({type(error).__name__}): save it again."}
+
+
+def _send(stream: Any, value: object) -> None:
+    stream.write(json.dumps(value).encode() + b"\n")
+    stream.flush()
+
+
+def _set_alarm(seconds: int) -> None:
+    """End this process, and a parser in it that hangs, also where nothing is left that would."""
+    with contextlib.suppress(ImportError, AttributeError):
+        import signal
+
+        signal.alarm(seconds)
+
+
+def _bound_memory(most: int) -> None:
+    """Where the system knows such a limit."""
+    with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))

@@ -1,0 +1,129 @@
+"""Every kind by one table: what is read, and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from specrace.retrieval.addresses import Addresses
+from specrace.retrieval.documents import Document, read_documents
+from specrace.retrieval.limits import COMMAND_LINE, UPLOADS, Limits
+from specrace.retrieval.passages import split_passages
+from specrace.retrieval.readers.archives import read_content
+from specrace.retrieval.readers.kinds import KINDS
+from specrace.retrieval.readers.reading import Mark
+from tests.retrieval.readers import samples
+
+# File, title, words in it, their address.
+SPOTS = [
+    ("notes.txt", "notes", "whales", "line 3"),
+    ("latin.txt", "latin", "Käse", "line 1"),
+    ("guide.md", "Guide", "pulls the sea", "Moon"),
+    ("guide.md", "Guide", "Intro", ""),
+    ("page.html", "Owls", "Owls see at night.", ""),
+    ("page.html", "Owls", "- Mice\n\n- Voles", "Food"),
+    ("page.html", "Owls", "Owl | 5", "Food"),
+    ("page.html", "Owls", "# no heading\n  x = 1", "Food"),
+    ("table.csv", "table", "Name: Grace; Born: 1906", "line 3"),
+    ("data.json", "data", "city: Oslo; size.people: 700000", "item 1"),
+    ("data.json", "data", "Bergen", "item 2"),
+    ("log.jsonl", "log", "event: stop", "line 3"),
+    ("code.py", "code", "return 2", "line 4"),
+    ("book.ipynb", "Tides", "Twice", "cell 1"),
+    ("book.ipynb", "Tides", "42", "cell 2"),
+    ("paper.pdf", "On clocks", "Clocks tick.", "page 1"),
+    ("paper.pdf", "On clocks", "Pianos ring.", "page 2"),
+    ("letter.docx", "Bread", "Yeast", ""),
+    ("letter.docx", "Bread", "- Hot oven", "Baking"),
+    ("letter.docx", "Bread", "Flour: Rye; Grams: 500", "Baking"),
+    ("talk.pptx", "Bridges", "They carry roads.", "slide 1"),
+    ("talk.pptx", "Bridges", "Mention arches.", "slide 1"),
+    ("talk.pptx", "Bridges", "Bridge: Forth; Metres: 2467", "slide 2"),
+    ("prices.xlsx", "prices", "Item: Tea; Price: 2.5", "sheet Prices, row 2"),
+    ("prices.xlsx", "prices", "Closed on Monday.", "sheet Notes, row 1"),
+    ("pack.zip/inner/rice.md", "Rice", "Rice grows.", ""),
+    ("pack.zip/deep.zip/salt.txt", "salt", "Salt.", "line 1"),
+]
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
+    folder = tmp_path_factory.mktemp("kinds")
+    for name, content in samples.good().items():
+        (folder / name).write_bytes(content)
+    skipped: list[str] = []
+    found = {each.name: each for each in read_documents([folder], skip=skipped.append)}
+    assert not skipped and len(found) == len(samples.good()) + 1
+    return found
+
+
+@pytest.mark.parametrize(("name", "title", "words", "place"), SPOTS)
+def test_words_are_found_under_their_address(
+    documents: dict[str, Document], name: str, title: str, words: str, place: str
+) -> None:
+    document = documents[name]
+    start = document.text.index(words)
+    assert document.title == title
+    assert Addresses(document.text, document.marks).of(start, start + len(words)) == place
+
+
+def test_what_no_reader_shows_is_left_out(documents: dict[str, Document]) -> None:
+    assert "steal" not in documents["page.html"].text and "p {}" not in documents["page.html"].text
+
+
+def test_a_sample_of_every_parsed_kind_is_here() -> None:
+    assert {kind.name for kind in KINDS.values()} == {KINDS[Path(name).suffix].name for name in samples.good()}
+
+
+@pytest.mark.parametrize("name", sorted(samples.good()))
+def test_the_first_bytes_tell_more_than_the_suffix(name: str) -> None:
+    content = samples.good()[name]
+    binary = content.startswith((b"PK", b"%PDF"))
+    right, wrong = list(read_content(name, content, COMMAND_LINE)), list(read_content("x.md", content, COMMAND_LINE))
+    assert (right == wrong) is (binary or Path(name).suffix == ".md")
+
+
+@pytest.mark.parametrize("name", sorted(samples.good()))
+def test_a_file_cut_anywhere_is_read_in_part_or_named(name: str) -> None:
+    content = samples.good()[name]
+    for size in range(0, len(content), max(1, len(content) // 12)):
+        assert list(read_content(name, content[:size], COMMAND_LINE))
+        noise = bytes(255 - byte for byte in content[size : size + 40])
+        assert list(read_content(name, content[:size] + noise + content[size + 40 :], COMMAND_LINE))
+
+
+def test_a_passage_has_the_address_of_its_text() -> None:
+    text = "One.\n\nTwo.\n\n" + "word " * 120 + "\n\nLast."
+    marks = (Mark(0, "page 1"), Mark(6, "page 2"), Mark(text.index("word"), "page 3"), Mark(text.index("Last"), "end"))
+    places = [each.place for each in split_passages(Document("a.pdf", "A", text, marks))]
+    assert places == ["page 1–2", "page 3", "page 3 – end"]
+
+
+def test_lines_are_counted_from_the_file_s_first() -> None:
+    found = list(read_content("a.txt", b"one\n\ntwo\n# Title\nfive\nsix", COMMAND_LINE))
+    ((_, reading),) = found
+    assert not isinstance(reading, str) and reading.title == "Title"
+    addresses = Addresses(reading.text, reading.marks)
+    places = {word: addresses.of(at := reading.text.index(word), at + 1) for word in ("one", "two", "five", "six")}
+    assert places == {"one": "line 1", "two": "line 3", "five": "line 5", "six": "line 6"}
+
+
+def test_the_docs_state_the_limits() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    pairs = [(getattr(COMMAND_LINE, each.name), getattr(UPLOADS, each.name)) for each in fields(Limits)]
+    files, one, whole, unpacked, characters, pages, seconds, memory = pairs
+    for row in (
+        "| documents | {:,} | {:,} |".format(*files),
+        *(
+            "| {} | {:g} MB | {:g} MB |".format(words, *(each / 1e6 for each in pair))
+            for words, pair in (("a file", one), ("all files", whole), ("an unpacked zip or Office file", unpacked))
+        ),
+        "| characters of all documents | {:,} | {:,} |".format(*characters),
+        "| pages of a PDF, slides | {:,} | {:,} |".format(*pages),
+        "| time a file | {:g} s | {:g} s |".format(*seconds),
+        f"| memory of the parsers' process | {memory[0] / 2**30:g} GiB | {memory[1] / 2**20:g} MiB |",
+    ):
+        assert row in page
+    assert all(f"`{suffix}`" in page for suffix in KINDS if KINDS[suffix].name != "source code")

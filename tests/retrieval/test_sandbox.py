@@ -1,0 +1,104 @@
+"""The process of the parsers: what it answers, and that no file holds it, or the command, up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.retrieval import sandbox
+from specrace.retrieval.limits import COMMAND_LINE
+from specrace.retrieval.readers.reading import Reading
+from specrace.retrieval.sandbox import Sandbox
+from tests.retrieval.readers import samples
+
+
+@pytest.fixture
+def reading() -> Iterator[Sandbox]:
+    with Sandbox(COMMAND_LINE) as found:
+        yield found
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    file = tmp_path / "page.html"
+    file.write_text("<h1>Owls</h1>They see.")
+    return file
+
+
+def texts(found: list[tuple[str, Reading | str]]) -> list[tuple[str, str]]:
+    return [(member, each if isinstance(each, str) else each.text.strip()) for member, each in found]
+
+
+def test_files_are_read_in_one_other_process(reading: Sandbox, page: Path) -> None:
+    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+    first = reading._process
+    assert first is not None and first.pid != os.getpid()
+    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+    assert reading._process is first
+    reading.close()
+    assert first.poll() is not None
+
+
+def test_a_file_that_takes_too_long_ends_the_process_only(reading: Sandbox, tmp_path: Path, page: Path) -> None:
+    slow = tmp_path / "slow.html"
+    slow.write_bytes(b"<p>word" * 1_000_000)
+    ((member, sentence),) = reading.read(slow, replace(COMMAND_LINE, seconds=0.0))
+    assert (member, sentence) == ("", "takes more than 0 seconds to read: give a smaller file.")
+    assert reading._process is None
+    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_file_that_takes_too_much_memory_is_named(tmp_path: Path, page: Path) -> None:
+    large = tmp_path / "large.json"
+    large.write_bytes(b"[" + b"{}," * 4_000_000 + b"{}]")
+    with Sandbox(replace(COMMAND_LINE, memory_bytes=200_000_000)) as reading:
+        assert list(reading.read(large, COMMAND_LINE)) == [("", "takes too much memory to read: give a smaller file.")]
+        assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+
+
+def test_a_process_that_dies_is_one_sentence_and_another_starts(reading: Sandbox, page: Path) -> None:
+    list(reading.read(page, COMMAND_LINE))
+    assert reading._process is not None
+    reading._process.kill()
+    reading._process.wait()
+    assert "too much memory" in str(list(reading.read(page, COMMAND_LINE)))
+    assert texts(list(reading.read(page, COMMAND_LINE))) == [("", "They see.")]
+
+
+def test_members_read_before_a_zip_takes_too_much_are_kept(reading: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "pack.zip"
+    file.write_bytes(samples.packed({"a.txt": "First.", "b.txt": "Second."}))
+    going = reading.read(file, COMMAND_LINE)
+    assert texts([next(going)]) == [("a.txt", "First.")]
+    assert reading._process is not None
+    # What else it wrote is dropped, as if it had ended here.
+    reading._lines = sandbox.queue.SimpleQueue()
+    reading._lines.put(b"")
+    assert "too much memory" in str(list(going))
+
+
+def test_a_process_that_cannot_start_is_no_fault_of_the_file(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(InputError, match="No process for parsers starts"), Sandbox(COMMAND_LINE) as reading:
+        list(reading.read(page, COMMAND_LINE))
+
+
+def test_a_script_without_a_main_guard_reads_parsed_kinds(page: Path) -> None:
+    """multiprocessing would run the script again; and the package may come from the current folder."""
+    script = f"""
+from pathlib import Path
+from specrace.retrieval.documents import read_documents
+print([each.title for each in read_documents([Path({str(page)!r})])])
+"""
+    root = Path(__file__).resolve().parents[2]
+    for command in ([sys.executable, "-c", script], [sys.executable, "-"]):
+        done = subprocess.run(command, input=script, cwd=root, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "['Owls']"
