@@ -44,7 +44,9 @@ class Bench:
         self.documents = documents
         return self
 
-    def ask(self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool]) -> Iterator[Event]:
+    def ask(
+        self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool], again: Callable[[Any], bool]
+    ) -> Iterator[Event]:
         """A race that ends when it is told to."""
         self.begun.set()
         try:

@@ -41,8 +41,8 @@ def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: i
         assert served.files() == ["owls.md"]
         with served.watching(served.race()["key"]) as frames:
             # The race is under way.
-            while b'"phase":"running"' not in frames.readline():
-                pass
+            while b'"kind":"head"' not in (line := frames.readline()):
+                assert line, "the race ended before it began"
             process.send_signal(number)
             lines = frames.read().splitlines()
         told = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
