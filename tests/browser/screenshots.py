@@ -1,4 +1,4 @@
-"""The pictures that the README shows, of a real race: python tests/browser/screenshots.py [FOLDER]"""
+"""The pictures that the README shows, of a real race: python tests/browser/screenshots.py [FOLDER [MODEL]]"""
 
 from __future__ import annotations
 
@@ -46,7 +46,12 @@ def main() -> None:
     """Serve the app, race, and write the pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "assets" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, serving(Path(scratch)) as (url, _), sync_playwright() as playwright:
+    arguments = ["--model", sys.argv[2]] if len(sys.argv) > 2 else []
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        serving(Path(scratch), *arguments) as (url, _),
+        sync_playwright() as playwright,
+    ):
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         take(browser.new_page(viewport={"width": 1280, "height": 720}), url, folder)
 
