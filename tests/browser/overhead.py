@@ -27,8 +27,7 @@ from playwright.sync_api import Page, sync_playwright  # noqa: E402
 from tests.browser.apps import FLAGS, find_chromium, serving  # noqa: E402
 
 QUESTION = "What is the n-gram trie built from?"
-LANES = {"bigram": "Bigram", "trigram": "Trigram", "lookahead": "Lookahead", "trie": "N-gram trie"}
-LANES |= {"prompt-lookup": "Prompt lookup"}
+LANES = {"trigram": "Trigram", "lookahead": "Lookahead", "trie": "N-gram trie", "fusion": "Fusion"}
 KEPT, WALL, TIMEOUT_MS = 0.9, 1.25, 600_000
 FIRST_WORDS_S, ANSWERS_S = 5, 15
 # Playwright looks at every animation frame unless it is told how often: the page would pay for that.
@@ -66,7 +65,7 @@ def watched(page: Page) -> Measured:
 
 
 def prepare(page: Page, url: str) -> None:
-    """The page with the six lanes chosen and the question asked."""
+    """The page with these lanes chosen and the question asked."""
     page.set_default_timeout(TIMEOUT_MS)
     page.goto(url)
     page.wait_for_selector(".status[data-state=ready]", state="attached")

@@ -163,7 +163,7 @@ export class Stage {
   takeHead({ head, started }) {
     const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? MOST_TOKENS);
     this.reader = new StepReader(head.lanes);
-    this.reel = { head, started, steps: [] };
+    this.reel = { race: this.feed.race, head, started, steps: [] };
     this.node.dataset.phase = "running";
     this.player.open(forecast);
     this.find(".results").hidden = true;
