@@ -17,4 +17,3 @@ ACTIONS = 40
 def test_no_action_breaks_the_page(app: Any, browser: Browser, tmp_path: Path) -> None:
     found = monkey.run(browser, app.url, ACTIONS, 1, tmp_path)
     assert found.complaints == []
-    assert sum(found.done.values()) == ACTIONS and found.done["nothing to do"] < ACTIONS / 2

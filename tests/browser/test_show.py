@@ -145,7 +145,7 @@ def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(page:
 def test_the_tour_plays_by_itself(page: Page) -> None:
     page.emulate_media(reduced_motion="no-preference")
     page.keyboard.press("o")
-    expect(page.locator(".tour")).to_have_attribute("data-shot", "1")
+    page.wait_for_function("() => Number(document.querySelector('.tour').dataset.shot) >= 1")
     page.keyboard.press(" ")
     width = page.locator(".tour-progress i").evaluate("bar => bar.style.transform")
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

@@ -228,7 +228,9 @@ def test_a_live_race_is_shown_slowed_and_can_be_seen_again(app: Any, share_page:
     assert float(words.removeprefix("slowed ").removesuffix("×")) == pytest.approx(SHOW_MS / length, rel=0.1)
     turn(page, SHOW_MS / 2 + 2 * FRAME_MS)
     assert modes(page)[-2:] == ["live", "result"]
-    expect(page.locator(".tally")).to_have_text(re.compile(r"You guessed (right|wrong): [01] of 1 so far\."))
+    # On a machine that was disturbed nobody has won.
+    judged = r"^$" if reel["pace"]["disturbed"] else r"You guessed (right|wrong): [01] of 1 so far\."
+    expect(page.locator(".tally")).to_have_text(re.compile(judged))
     final = [page.locator(place).inner_text() for place in (".panes", ".podium")]
     page.keyboard.press(" ")
     assert mode(page) == "replay" and page.locator(".announcer").inner_text() == f"“{reel['head']['question']}”"
