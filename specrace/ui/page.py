@@ -17,6 +17,7 @@ from specrace.drafters import METHODS
 from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, fetch_line, settings, uploads
+from specrace.ui.audience import Audience, routes
 from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import Page, upload_routes
@@ -128,7 +129,9 @@ def page_style() -> str:
     return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
 
 
-def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = None) -> dict[str, Any]:
+def mount_options(
+    page: gr.Blocks, visitors: Visitors, audience: Audience, worker: Worker | None = None
+) -> dict[str, Any]:
     """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races."""
     # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
     sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
@@ -139,12 +142,13 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         font=[sans, "system-ui", "sans-serif"],
         font_mono=[mono, "monospace"],
     )
-    scripts, head = serve_scripts()
+    scripts, head, phone = serve_scripts()
     helper = worker.helper if worker else FileReader()
     watch = [watch_route(worker)] if worker else []
+    own = [*upload_routes(page, visitors), scripts, recording_route(helper), *watch, *routes(audience, phone)]
     return {
         "theme": theme,
-        "head": page_style(),
+        "head": page_style() + audience.meta(),
         "footer_links": ["api"],
         "run_history": False,
         # Far more than is read, and than the page sends (fitUploads in gradio.js): beyond it no file would arrive.
@@ -153,7 +157,7 @@ def mount_options(page: gr.Blocks, visitors: Visitors, worker: Worker | None = N
         "enable_monitoring": False,
         "show_error": False,
         "app_kwargs": {
-            "routes": [*upload_routes(page, visitors), scripts, recording_route(helper), *watch],
+            "routes": own,
             "middleware": [Middleware(PagePolicy), Middleware(EarlyHead, html=head)],
         },
     }

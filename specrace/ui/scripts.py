@@ -13,6 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 STATIC = Path(__file__).resolve().parent / "static"
+# Runs on the audience's phones.
+VOTER = "voter.js"
 FOREVER = "public, max-age=31536000, immutable"
 TYPES = {
     ".js": "text/javascript",
@@ -22,8 +24,8 @@ TYPES = {
 }
 
 
-def serve_scripts() -> tuple[Route, str]:
-    """The route that serves them, and the HTML that loads them all at once, for the page's head."""
+def serve_scripts() -> tuple[Route, str, str]:
+    """The route that serves them, the HTML that loads them all at once, for the page's head, and the phones' page."""
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
     digest = hashlib.sha256()
     for name, data in files.items():
@@ -36,8 +38,11 @@ def serve_scripts() -> tuple[Route, str]:
             return Response(status_code=404)
         return Response(files[name], media_type=TYPES[Path(name).suffix], headers={"Cache-Control": FOREVER})
 
-    tags = [f'<link rel="modulepreload" href="{folder}/{name}">' for name in files if name.endswith(".js")]
+    tags = [
+        f'<link rel="modulepreload" href="{folder}/{name}">' for name in files if name.endswith(".js") and name != VOTER
+    ]
     tags.append(f'<script type="module" src="{folder}/main.js"></script>')
     tags.append(f'<link rel="manifest" href="{folder}/app.webmanifest">')
     tags.append(f'<link rel="apple-touch-icon" href="{folder}/icon-192.png">')
-    return Route(f"/{folder}/{{name}}", serve), "".join(tags)
+    phone = (STATIC / "audience.html").read_text(encoding="utf-8").replace("{scripts}", folder)
+    return Route(f"/{folder}/{{name}}", serve), "".join(tags), phone

@@ -38,6 +38,7 @@ FIRST_QUESTIONS = (
 
 def serve(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
+    from specrace.ui.audience import reach
     from specrace.ui.guard import Hosts
     from specrace.ui.http_server import Server, ending_on_sigterm, log_discreetly, open_sockets, run
 
@@ -51,7 +52,8 @@ def serve(options: argparse.Namespace) -> int:
         # Whatever visitors send is kept there, and nowhere else.
         os.environ["GRADIO_TEMP_DIR"] = folder
         bound = [host, *(each.getsockname()[0] for each in sockets)]
-        app, worker, leave = build_app(options, Hosts(bound, options.allowed_hosts))
+        reached = reach(bound, sockets[0].getsockname()[1])
+        app, worker, leave = build_app(options, Hosts(bound, options.allowed_hosts), reached)
         if worker is not None:
             worker.start()
         print(f"specrace serves {address(sockets)}", flush=True)
@@ -63,12 +65,18 @@ def serve(options: argparse.Namespace) -> int:
     return code
 
 
-def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Worker | None, Callable[[], None]]:
-    """The whole app, the worker behind it, which is not started yet, and what ends the work of both."""
+def build_app(
+    options: argparse.Namespace, hosts: Hosts, reached: str = ""
+) -> tuple[Starlette, Worker | None, Callable[[], None]]:
+    """The whole app, the worker behind it, which is not started yet, and what ends the work of both.
+
+    `reached` is the server's address on its network, for phones.
+    """
     import gradio as gr
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
 
+    from specrace.ui.audience import Audience
     from specrace.ui.fetcher import Fetcher
     from specrace.ui.gallery import Gallery
     from specrace.ui.guard import Guard
@@ -89,7 +97,7 @@ def build_app(options: argparse.Namespace, hosts: Hosts) -> tuple[Starlette, Wor
         worker = Worker(loader(options), limits.queue, fetcher)
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
-    gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, worker))  # type: ignore[arg-type]
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, Audience(hosts, reached), worker))  # type: ignore[arg-type]
     # Gradio checks the paths of files only in a page that was launched.
     page.has_launched = True
     mounted = app.routes[-1].app  # type: ignore[attr-defined]

@@ -16,10 +16,12 @@ from starlette.responses import HTMLResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from specrace.ui.audience import Audience
 from specrace.ui.gallery import Gallery
 from specrace.ui.gradio_private import QUEUE_PERIOD_S, EarlyHead, slow_queue
+from specrace.ui.guard import Hosts
 from specrace.ui.page import build_replay, mount_options
-from specrace.ui.scripts import STATIC
+from specrace.ui.scripts import STATIC, VOTER
 from specrace.ui.visitors import Visitors
 
 PAGE = "<!doctype html><html><head><script src=theirs></script></head><body>é <head></body></html>"
@@ -54,7 +56,7 @@ def test_all_else_passes_as_it_is() -> None:
 def served() -> Iterator[TestClient]:
     """The app of a page as it is served."""
     page, app = build_replay(Gallery()), Starlette()
-    gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors()))
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors(), Audience(Hosts())))
     with TestClient(app) as client:
         yield client
 
@@ -69,7 +71,9 @@ def test_our_modules_run_before_gradio_s(served: TestClient) -> None:
 
 def test_every_script_is_loaded_at_once_and_kept(served: TestClient) -> None:
     paths = re.findall(r'<link rel="modulepreload" href="(scripts/[^"]*)">', served.get("/").text)
-    assert [Path(path).name for path in paths] == sorted(path.name for path in STATIC.glob("*.js"))
+    assert [Path(path).name for path in paths] == sorted(
+        path.name for path in STATIC.glob("*.js") if path.name != VOTER
+    )
     for path in paths:
         answer = served.get(f"/{path}")
         assert answer.content == (STATIC / Path(path).name).read_bytes()

@@ -15,6 +15,7 @@ function listKeys(stage, tools) {
     ["ArrowLeft", "one step back", () => player.move(-1)],
     ["ArrowRight", "one step on", () => player.move(1)],
     ["1", "guess who wins; later one lane alone, and back", (key) => pickLane(stage, Number(key) - 1)],
+    ["a", "audience: phones vote who wins", () => tools.audience.show()],
     ["p", "present: only the race, for a projector", present],
     ["f", "full screen", fullScreen],
     ["t", "draft tree of the step", () => tools.toggleInspector()],
@@ -47,6 +48,7 @@ function listDeeds(stage, tools) {
     steps: () => tools.toggleInspector(),
     slow: () => openShow(stage, tools.slow),
     tour: () => tools.tour.begin(),
+    audience: () => tools.audience.show(),
     proof: () => openShow(stage, tools.proof),
     present,
   };

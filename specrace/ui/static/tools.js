@@ -1,4 +1,5 @@
 // What stands around the stage: the step inspector, the plots and explain mode, and how they are turned on.
+import { Audience } from "./audience.js";
 import { Explainer } from "./explain.js";
 import { Inspector } from "./inspector.js";
 import { CALM } from "./motion.js";
@@ -19,6 +20,7 @@ export class Tools {
     this.slow = new SlowMotion(node, say);
     this.proof = new Proof(node, say);
     this.tour = new Tour(stage, this);
+    this.audience = new Audience(stage, document.querySelector("meta[name=specrace-reach]")?.content ?? "");
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));

@@ -1,0 +1,37 @@
+import { drawCode, originFor, tell } from "../../../specrace/ui/static/audience.js";
+
+const lanes = ["Vanilla", "Trie", "Fusion"];
+
+export const cases = {
+  "where phones find the server": () => [
+    [
+      originFor({ hostname: "127.0.0.1", origin: "http://127.0.0.1:1" }, "http://192.0.2.7:1"),
+      originFor({ hostname: "localhost", origin: "http://localhost:1" }, ""),
+      originFor({ hostname: "a.test", origin: "https://a.test" }, "http://192.0.2.7:1"),
+    ],
+    ["http://192.0.2.7:1", "", "https://a.test"],
+  ],
+  "who leads is a secret until the votes are closed": () => [
+    [
+      tell({ lanes, open: true, counts: [0, 0, 0], winner: null }),
+      tell({ lanes, open: true, counts: [0, 1, 0], winner: null }),
+      tell({ lanes, open: false, counts: [0, 1, 4], winner: null }),
+      tell({ lanes, open: false, counts: [0, 1, 4], winner: 1 }),
+      tell({ lanes, open: false, counts: [0, 0, 0], winner: 1 }),
+    ],
+    [
+      "Audience: no votes yet.",
+      "Audience: 1 vote.",
+      "Audience: Fusion 4, Trie 1.",
+      "Audience: Fusion 4, Trie 1. 1 of 5 guessed right.",
+      "",
+    ],
+  ],
+  "a code with its quiet zone": () => {
+    const picture = drawCode(["101", "010", "111"]);
+    return [
+      [picture.getAttribute("viewBox"), picture.querySelector("path").getAttribute("d")],
+      ["0 0 11 11", "M4 4h1v1h-1zM6 4h1v1h-1zM5 5h1v1h-1zM4 6h1v1h-1zM5 6h1v1h-1zM6 6h1v1h-1z"],
+    ];
+  },
+};

@@ -1,0 +1,52 @@
+import { describe, Voter } from "../../../specrace/ui/static/voter.js";
+import { HOSTILE, put } from "./given.js";
+
+const STATE = { round: 1, lanes: ["Vanilla", "Trie"], open: true, winner: null, counts: [0, 0], mine: null };
+
+export const cases = {
+  "what a phone shows": () => [
+    [
+      { ...STATE, round: 0 },
+      STATE,
+      { ...STATE, mine: 1 },
+      { ...STATE, open: false },
+      { ...STATE, open: false, winner: 0 },
+      { ...STATE, open: false, winner: 0, mine: 0 },
+      { ...STATE, open: false, winner: 0, mine: 1 },
+    ].map(describe),
+    [
+      "Wait for the race on the stage.",
+      "Who wins?",
+      "You say: Trie. Another tap changes it.",
+      "The votes are closed. Watch the stage.",
+      "Vanilla won.",
+      "Vanilla won. You were right.",
+      "Vanilla won. You were wrong.",
+    ],
+  ],
+  "a button a lane": () => {
+    const host = put(["h1", {}], ["div", {}], ["p", {}]);
+    new Voter(host).draw({ ...STATE, lanes: [HOSTILE, "Trie"], mine: 1 });
+    const found = [...host.querySelectorAll("button")];
+    return [
+      [found.map((node) => node.textContent), found.map((node) => node.getAttribute("aria-pressed"))],
+      [
+        [HOSTILE, "Trie"],
+        ["false", "true"],
+      ],
+    ];
+  },
+  "the counts, once they are closed": () => {
+    const host = put(["h1", {}], ["div", {}], ["p", {}]);
+    new Voter(host).draw({ ...STATE, open: false, winner: 1, counts: [2, 3] });
+    const found = [...host.querySelectorAll("button")];
+    return [
+      [found.map((node) => node.textContent), found.map((node) => node.disabled), found.map((n) => n.dataset.won)],
+      [
+        ["Vanilla: 2", "Trie: 3"],
+        [true, true],
+        ["false", "true"],
+      ],
+    ];
+  },
+};

@@ -1,0 +1,51 @@
+"""The audience's tally: a stage and a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.apps import serving
+from tests.browser.parts import RECORDING, open_race
+
+pytestmark = pytest.mark.browser
+
+PHONE = {"width": 390, "height": 844}
+
+
+def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> None:
+    with serving(tmp_path, "--replay", str(RECORDING), "--allowed-hosts", "stage.localhost") as (url, _):
+        home = url.replace("127.0.0.1", "stage.localhost")
+        stage = open_page(home, ready=False)
+        stage.keyboard.press("a")
+        dialog = stage.get_by_role("dialog", name="The audience votes")
+        expect(dialog.get_by_role("img", name="QR code")).to_be_visible()
+        link = dialog.locator(".link").inner_text()
+        assert f"http://{link}".startswith(f"{home}audience/")
+
+        phone = stage.context.browser.new_page(viewport=PHONE)
+        phone.goto(f"http://{link}")
+        expect(phone.get_by_role("heading")).to_have_text("Who wins?")
+        buttons = phone.get_by_role("button")
+        assert min(each.bounding_box()["height"] for each in buttons.all()) >= 44
+        titles = buttons.all_inner_texts()
+        winner = stage.evaluate("document.querySelector('.pane.winner h3').textContent.trim()")
+        phone.get_by_role("button", name=winner).click()
+        expect(phone.get_by_role("heading")).to_contain_text(f"You say: {winner}")
+        expect(dialog.locator(".votes")).to_have_text("Audience: 1 vote.")
+
+        stage.keyboard.press("Escape")
+        open_race(stage, RECORDING)
+        expect(stage.locator(".room")).to_have_text(f"Audience: {winner} 1. 1 of 1 guessed right.")
+        expect(phone.get_by_role("heading")).to_have_text(f"{winner} won. You were right.")
+        assert buttons.all_inner_texts() == [f"{title}: {int(title == winner)}" for title in titles]
+        phone.close()
+
+
+def test_a_server_that_phones_do_not_reach(replay_app: tuple[str, int], open_page: Any) -> None:
+    stage = open_page(replay_app[0], ready=False)
+    stage.keyboard.press("a")
+    expect(stage.locator(".announcer")).to_contain_text("--host 0.0.0.0")
