@@ -14,7 +14,7 @@ import { bindKeys } from "./keys.js";
 import { learnMethods } from "./lanes.js";
 import { CALM } from "./motion.js";
 import { Stage } from "./stage.js";
-import { beginAddress, holdsRace, keepAddress, unpackRace } from "./share.js";
+import { beginAddress, dropRace, holdsRace, keepAddress, unpackRace } from "./share.js";
 import { showStatus } from "./status.js";
 import { Tools } from "./tools.js";
 
@@ -45,6 +45,7 @@ function drawStage({ element, props, server, watch }) {
   const node = element.querySelector(".stage");
   const stage = new Stage(node, { lanes, cards: props.gallery, server });
   bindKeys(stage, new Tools(stage));
+  node.addEventListener("begun", ({ detail }) => detail.live && dropRace());
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
   openLinked(stage);

@@ -41,6 +41,11 @@ export function holdsRace(hash) {
   return hash.startsWith(PACKED);
 }
 
+// Another race has begun: the address does not hold this one.
+export function dropRace() {
+  if (holdsRace(location.hash)) history.replaceState(history.state, "", location.href.split("#")[0]);
+}
+
 // The recording in an address, as a file; undefined for a damaged one. A little code may unpack to very much.
 export async function unpackRace(hash) {
   if (hash.length > 2 * MAX_PACKED_BYTES) return undefined;

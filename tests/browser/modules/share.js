@@ -1,4 +1,12 @@
-import { addressOf, linkTo, nameFile } from "../../../specrace/ui/static/share.js";
+import {
+  addressOf,
+  dropRace,
+  holdsRace,
+  linkTo,
+  nameFile,
+  packRace,
+  unpackRace,
+} from "../../../specrace/ui/static/share.js";
 import { HOSTILE, LANES } from "./given.js";
 
 export const cases = {
@@ -28,6 +36,23 @@ export const cases = {
     return [
       [url.origin === location.origin, Object.fromEntries(url.searchParams)],
       [true, { q: HOSTILE, lanes: "vanilla,trie", seed: "0", autorun: "1" }],
+    ];
+  },
+  "a race in an address, until another one begins": async () => {
+    const words = { head: {}, started: { question: HOSTILE }, steps: [{ event: { a: 1 } }], finished: { b: "é" } };
+    const { hash } = new URL(await packRace(words));
+    const rows = await (await unpackRace(hash)).text();
+    location.hash = hash;
+    const held = holdsRace(location.hash);
+    dropRace();
+    const left = location.hash;
+    location.hash = "#other";
+    dropRace();
+    const other = location.hash;
+    location.hash = "";
+    return [
+      [rows.trim().split("\n").map(JSON.parse), held, left, other, await unpackRace("#race=%%%")],
+      [[{ question: HOSTILE }, { a: 1 }, { b: "é" }], true, "", "#other", undefined],
     ];
   },
 };
