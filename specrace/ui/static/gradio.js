@@ -1,4 +1,6 @@
 // All that the page's scripts know of Gradio's own page: its elements, its theme, its clock.
+import { hasFolder, listDropped } from "./drops.js";
+
 // As in ui/uploads.py.
 const MOST_FILES = 20;
 const MOST_BYTES = 2e6;
@@ -109,6 +111,17 @@ export function uploadDocuments(files) {
   return true;
 }
 
+// The same for what was dropped, folders' files, too.
+export function uploadDropped(transfer) {
+  if (!hasFolder(transfer)) return uploadDocuments(transfer.files);
+  if (!document.querySelector(DOCUMENTS)) return false;
+  listDropped(transfer, MOST_FILES).then(
+    (files) => (files.length ? uploadDocuments(files) : tellStage("complain", "There are no files in that folder.")),
+    () => tellStage("complain", "The browser does not let the page read that folder; drop its files instead."),
+  );
+  return true;
+}
+
 // Gradio refuses all files where one is too large. The server names that one, and needs no more of it than its limit.
 export function fitUploads() {
   document.addEventListener(
@@ -121,7 +134,7 @@ export function fitUploads() {
   document.addEventListener(
     "drop",
     (event) => {
-      if (!isUpload(event.target) || !uploadDocuments(event.dataTransfer.files)) return;
+      if (!isUpload(event.target) || !uploadDropped(event.dataTransfer)) return;
       event.preventDefault();
       event.stopPropagation();
     },
@@ -134,7 +147,7 @@ function fitting(files) {
   for (const file of [...files].slice(0, MOST_FILES))
     kept.items.add(file.size > MOST_BYTES ? new File([file.slice(0, MOST_BYTES + 1)], file.name) : file);
   if (files.length > MOST_FILES)
-    tellStage("complain", `${files.length} files were given; the first ${MOST_FILES} are read.`);
+    tellStage("complain", `More than ${MOST_FILES} files were given; the first ${MOST_FILES} are read.`);
   return kept.files;
 }
 
