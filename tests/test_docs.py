@@ -271,7 +271,8 @@ def all_words() -> str:
 
 
 def test_every_lane_and_its_options_are_told_with_their_bounds() -> None:
-    text, lines = all_words(), (DOCS / "drafters.md").read_text(encoding="utf-8").splitlines()
+    text = all_words()
+    lines = [line for name in ("drafters.md", "engines.md") for line in read(DOCS / name).splitlines()]
     for lane, method in METHODS.items():
         assert f"`{lane}`" in text, lane
         for option in method.options:

@@ -28,7 +28,7 @@ from specrace import hf
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.sampling_params import SamplingParams
-from specrace.drafters import METHODS
+from specrace.drafters import own_methods
 from specrace.model.draft_model import DraftModel
 from specrace.model.target import Target
 from specrace.retrieval.prompt import build_prompt
@@ -91,7 +91,7 @@ def test_fifty_prompts_equal_greedy_generate(ours: Generate, prompts: Fifty, gre
     assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > 50 * 11
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", own_methods())
 def test_every_method_can_be_plugged_in(ours: Generate, prompts: Fifty, greedy: Fifty, method: str) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
     output = ours(

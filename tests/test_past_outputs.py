@@ -87,7 +87,7 @@ def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch:
         past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
     past.automaton(5)
     others = past.of_others([1, 1], "WHY  2?")
-    monkeypatch.setattr("specrace.ngrams.past.SuffixAutomaton", None)
+    monkeypatch.setattr("specrace.ngrams.past.SuffixAutomaton.extend", None)
     assert list(others) == [(7, 8, 9)] and others.automaton(5).tokens == [1, 0, 7, 8, 9, END]
     assert past.of_others([4], "Who?") is past and len(past) == 3
 

@@ -25,7 +25,7 @@ from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination, explained, read_text
 from specrace.core.settings import SETTINGS
-from specrace.drafters import METHODS, find_method
+from specrace.drafters import find_method, own_methods
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
 from specrace.lab.figures import summarise
@@ -91,9 +91,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _spec(options: argparse.Namespace) -> RaceSpec:
-    """The spec of the arguments; a scripted bench runs by default every lane that can follow a script."""
+    """The spec of the arguments; a scripted bench runs by default each of our own lanes that can follow it."""
     if options.scripted and options.lanes == ",".join(LANES):
-        options.lanes = ",".join(name for name in METHODS if not unscriptable(name))
+        options.lanes = ",".join(name for name in own_methods() if not unscriptable(name))
     return race_spec(options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specrace.core.errors import InputError
 from specrace.drafters.base import MODEL, NGRAM, Drafter, Material, Method
 from specrace.drafters.draft_model import DraftModelDrafter
+from specrace.drafters.engines import llama_cpp, sglang, tensorrt_llm, vllm
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
@@ -40,9 +41,18 @@ _ALL = (
            profile=MODEL),
     Method("fusion", "Fusion", "merges drafts of every free source into one tree, cut where drafting stops paying",
            FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None),
+    *vllm.METHODS,
+    *tensorrt_llm.METHODS,
+    *llama_cpp.METHODS,
+    *sglang.METHODS,
 )
 # fmt: on
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def own_methods() -> dict[str, Method]:
+    """The methods that reproduce no engine's drafter: those on the page."""
+    return {name: method for name, method in METHODS.items() if not method.engine}
 
 
 def find_method(name: str) -> Method:
@@ -52,4 +62,4 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Drafter", "Material", "Method", "find_method"]
+__all__ = ["METHODS", "Drafter", "Material", "Method", "find_method", "own_methods"]

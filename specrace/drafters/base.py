@@ -137,10 +137,10 @@ class DrafterWithNotes(Drafter, Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of an integer option, both included, and its help line."""
+    """The bounds of a number, both included, and its help line; a decimal number where `low` is a float."""
 
-    low: int
-    high: int
+    low: float
+    high: float
     help: str
 
 
@@ -156,7 +156,7 @@ class Option:
     """A drafter's keyword argument."""
 
     name: str
-    default: int | bool
+    default: float | bool
     bounds: Bounds | Flag
 
 
@@ -192,16 +192,18 @@ class Method:
     `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
     GPU. `scored_as`: what `score` builds instead where a transcript lacks what the drafter needs. `profile`: for a
     default budget from the machine's cost curve; None where options decide the size or the drafter cuts its trees.
+    `engine`: whose drafter it reproduces, "" for a method of our own.
     """
 
     name: str
     title: str
     summary: str
     build: Callable[..., Drafter]
-    num_draft: int | Callable[[Mapping[str, int]], int]
+    num_draft: int | Callable[[Mapping[str, Any]], int]
     accelerator: Mapping[str, int] = field(default_factory=dict)
     scored_as: Callable[..., Drafter] | None = None
     profile: Profile | None = COPYING
+    engine: str = ""
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -231,23 +233,23 @@ class Method:
         """Whether it is a `SamplingDrafter`, as rejection sampling needs."""
         return hasattr(self.build, "distributions") and any(option.name == "sampled" for option in self.options)
 
-    def defaults(self, device: str) -> dict[str, int | bool]:
+    def defaults(self, device: str) -> dict[str, float | bool]:
         """Default option values on a device type ("cpu", "cuda")."""
         values = {option.name: option.default for option in self.options}
         if device != "cpu":
             values |= {name: value for name, value in self.accelerator.items() if name in values}
         return values
 
-    def budget(self, device: str, options: Mapping[str, int]) -> int:
+    def budget(self, device: str, options: Mapping[str, Any]) -> int:
         """The default `num_draft` on a device type, with these options."""
         if callable(self.num_draft):
             return self.num_draft(options)
         return self.num_draft if device == "cpu" else self.accelerator.get("num_draft", self.num_draft)
 
-    def check(self, values: Mapping[str, Any]) -> dict[str, int | bool]:
+    def check(self, values: Mapping[str, Any]) -> dict[str, float | bool]:
         """`values` converted. Raises InputError for an unknown option or a value out of bounds."""
         options = {option.name: option for option in self.options}
-        checked: dict[str, int | bool] = {}
+        checked: dict[str, float | bool] = {}
         for name, value in values.items():
             if name not in options:
                 known = ", ".join(f"{self.name}.{each}" for each in options) or "none"
@@ -256,7 +258,7 @@ class Method:
         return checked
 
 
-def _convert(label: str, option: Option, value: Any) -> int | bool:
+def _convert(label: str, option: Option, value: Any) -> float | bool:
     if isinstance(option.bounds, Flag):
         text = str(value).strip().lower()
         if text in ("true", "yes", "1", "on"):
@@ -265,10 +267,11 @@ def _convert(label: str, option: Option, value: Any) -> int | bool:
             return False
         raise InputError(f"{label} is {value!r}; give true or false.")
     low, high = option.bounds.low, option.bounds.high
+    decimal = isinstance(low, float)
     try:
-        number = int(str(value))
+        number = float(str(value)) if decimal else int(str(value))
     except ValueError:
         number = None
     if number is None or not low <= number <= high:
-        raise InputError(f"{label} is {value!r}; give a whole number from {low} to {high}.")
+        raise InputError(f"{label} is {value!r}; give a {'' if decimal else 'whole '}number from {low} to {high}.")
     return number

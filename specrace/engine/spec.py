@@ -62,7 +62,7 @@ class LanePlan:
     """A lane on a device type: `num_draft` is the most draft tokens of one step."""
 
     method: Method
-    options: Mapping[str, int | bool]
+    options: Mapping[str, float | bool]
     verifier: str
     num_draft: int
 

@@ -47,7 +47,7 @@ class ScoredLane:
 
     name: str
     num_draft: int
-    options: Mapping[str, int | bool]
+    options: Mapping[str, float | bool]
     build: Callable[..., Drafter]
     part: str = ""
 

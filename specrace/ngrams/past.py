@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
 
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
@@ -12,17 +13,27 @@ from specrace.ngrams.suffix_index import END
 PROMPT_TAIL = 4
 
 
+class Index(Protocol):
+    """What drafters look outputs up in."""
+
+    def extend(self, tokens: Sequence[int], /) -> None:
+        """Append the tokens of one output."""
+
+
+I = TypeVar("I", bound=Index)  # noqa: E741
+
+
 class PastOutputs:
     """The latest outputs, the oldest first; of more than `most` the older half is dropped.
 
-    An automaton of them is built when a drafter first asks for its n, on that lane's clock, and then shared. Outputs
+    An automaton of them is built when a drafter first asks for its kind, on that lane's clock, and then shared. Outputs
     are added between requests, as on a server, never during a race.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
         self.most = most
         self._answers: list[_Answer] = []
-        self._automata: dict[int, SuffixAutomaton] = {}
+        self._indexes: dict[tuple[Callable[..., Index], tuple[Any, ...], int], Index] = {}
         for output in outputs:
             self.add(output)
 
@@ -42,9 +53,9 @@ class PastOutputs:
         self._answers.append(_Answer(tuple(output), tuple(prompt), _normalise(question)))
         if len(self._answers) > self.most:
             self._answers = self._answers[self.most // 2 :]
-            self._automata.clear()
-        for automaton in self._automata.values():
-            automaton.extend(self._answers[-1].text)
+            self._indexes.clear()
+        for (_, _, prompt_tail), index in self._indexes.items():
+            index.extend(self._answers[-1].text(prompt_tail))
 
     def of_others(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
         """The outputs of other prompts and, if given, other questions (case and spaces aside); `self` if all are.
@@ -58,21 +69,36 @@ class PastOutputs:
         ]
         if len(others) == len(self):
             return self
-        for n in self._automata:
-            others.automaton(n)
+        for make, settings, prompt_tail in self._indexes:
+            others.index(make, *settings, prompt_tail=prompt_tail)
         return others
 
     def copy(self) -> PastOutputs:
         """The same outputs and automata; an automaton built for one is not there for the other."""
         found = PastOutputs(most=self.most)
-        found._answers, found._automata = list(self._answers), dict(self._automata)
+        found._answers, found._indexes = list(self._answers), dict(self._indexes)
         return found
 
     def automaton(self, n: int) -> SuffixAutomaton:
-        """The automaton that counts substrings of up to `n` tokens, an END after each output. Read only."""
-        if n not in self._automata:
-            self._automata[n] = SuffixAutomaton(n, (token for answer in self._answers for token in answer.text))
-        return self._automata[n]
+        """The automaton that counts substrings of up to `n` tokens. Read only."""
+        return self.index(SuffixAutomaton, n)
+
+    def index(self, make: Callable[..., I], *settings: Any, prompt_tail: int = PROMPT_TAIL) -> I:
+        """`make(*settings)` extended by each output, the prompt's end before it and an END after it. Read only."""
+        key = (make, settings, prompt_tail)
+        if key not in self._indexes:
+            found = self._indexes[key] = make(*settings)
+            for answer in self._answers:
+                found.extend(answer.text(prompt_tail))
+        return cast(I, self._indexes[key])
+
+    def latest(self, most: int) -> PastOutputs:
+        """The latest `most` outputs; `self` if there are no more."""
+        if len(self) <= most:
+            return self
+        found = PastOutputs(most=self.most)
+        found._answers = self._answers[len(self) - most :]
+        return found
 
 
 @dataclass(frozen=True)
@@ -83,10 +109,9 @@ class _Answer:
     prompt: tuple[int, ...]
     question: str
 
-    @property
-    def text(self) -> tuple[int, ...]:
-        """The tokens drafters match."""
-        return (*self.prompt[-PROMPT_TAIL:], *self.output, END)
+    def text(self, prompt_tail: int) -> tuple[int, ...]:
+        """The tokens drafters match, the last `prompt_tail` of the prompt first."""
+        return (*self.prompt[max(0, len(self.prompt) - prompt_tail) :], *self.output, END)
 
 
 def _normalise(question: str) -> str:

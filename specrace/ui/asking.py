@@ -49,7 +49,7 @@ def read_asking(
 
 
 def read_link(query: Mapping[str, str]) -> dict[str, Any]:
-    """What a link's parameters set, by name. Raises InputError that names the first wrong one.
+    """What a link's parameters set on the page, by name. Raises InputError that names the first wrong one.
 
     >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "autorun": "1"})
     {'question': 'Why?', 'lanes': ['vanilla', 'trie'], 'seed': 3}
@@ -61,8 +61,9 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
     if "question" in given:
         _question(given["question"])
     if "lanes" in given:
-        names = [name.strip() for name in given["lanes"].split(",") if name.strip()]
-        given["lanes"] = list(_lanes(names))
+        given["lanes"] = list(_lanes([name.strip() for name in given["lanes"].split(",") if name.strip()]))
+        if twins := [name for name in given["lanes"] if METHODS[name].engine]:
+            raise InputError(f"The page has no lane {twins[0]!r}; race it on the command line.")
     return given
 
 

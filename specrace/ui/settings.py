@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from specrace.core.settings import SETTINGS, Setting
-from specrace.drafters import METHODS
+from specrace.drafters import own_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, uploads
@@ -95,7 +95,8 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512
 
 def lane_style() -> str:
     """CSS that hides the options of lanes that are not ticked."""
-    return "".join(f'#settings:not([data-lanes~="{lane}"]) #options-{lane} {{ display: none; }}\n' for lane in METHODS)
+    rule = '#settings:not([data-lanes~="{0}"]) #options-{0} {{ display: none; }}\n'
+    return "".join(rule.format(lane) for lane in own_methods())
 
 
 def fill(preset: Preset, longest: int = 512) -> list[Any]:
@@ -103,7 +104,7 @@ def fill(preset: Preset, longest: int = 512) -> list[Any]:
     common = DEFAULTS | preset.common
     common["max_new_tokens"] = min(common["max_new_tokens"], longest)
     values = [common[name] for name in COMMON]
-    for lane, method in METHODS.items():
+    for lane, method in own_methods().items():
         own = preset.options.get(lane, {})
         values += [_shown(own[option.name]) if option.name in own else _empty(option) for option in method.options]
     return values
@@ -112,7 +113,7 @@ def fill(preset: Preset, longest: int = 512) -> list[Any]:
 def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Lanes' options from the components' values: what was left empty, or as it is anyway, is left out."""
     given: dict[str, dict[str, Any]] = {}
-    pairs = [(lane, option) for lane, method in METHODS.items() for option in method.options]
+    pairs = [(lane, option) for lane, method in own_methods().items() for option in method.options]
     for (lane, option), value in zip(pairs, values, strict=True):
         if value is not None and str(value).strip() and not (isinstance(value, bool) and value == option.default):
             given.setdefault(lane, {})[option.name] = value
@@ -121,7 +122,7 @@ def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
 
 def _lanes() -> gr.CheckboxGroup:
     return gr.CheckboxGroup(
-        [(method.title, name) for name, method in METHODS.items()],
+        [(method.title, name) for name, method in own_methods().items()],
         value=DEFAULTS["lanes"],
         label="Lanes",
         info="Six fit. Vanilla always runs: it is the reference.",
@@ -184,7 +185,7 @@ def _files() -> gr.File:
 def _options() -> dict[tuple[str, str], gr.components.Component]:
     """One component an option; a group a lane, which the page shows while the lane is ticked."""
     found: dict[tuple[str, str], gr.components.Component] = {}
-    for lane, method in METHODS.items():
+    for lane, method in own_methods().items():
         if not method.options:
             continue
         with gr.Column(elem_id=f"options-{lane}", elem_classes="lane-group"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import pytest
 
+from specrace.core.errors import InputError
 from specrace.core.note import Note, NoteRow
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
@@ -261,3 +264,19 @@ def test_a_smoothed_row_is_a_distribution() -> None:
     assert drafter.rows is not None
     row = drafter.rows.smoothed((1,))
     assert row[[2, 3, 4]] == pytest.approx(np.array([3, 2, 1]) / (3 + VOCAB)) and row.sum() == pytest.approx(1.0)
+
+
+class Halving(TrieDrafter):
+    def __init__(self, material: Material, *, share: Annotated[float, Bounds(0.0, 1.0, "a share")] = 0.5) -> None:
+        super().__init__(material)
+
+
+@pytest.mark.parametrize("value", [0.25, "0.25", " .25 "])
+def test_an_option_with_decimal_bounds_is_a_decimal_number(value: object) -> None:
+    assert Method("one", "One", "", Halving, 3).check({"share": value}) == {"share": 0.25}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", -0.1, 1.5, "1,5", True, None, "9" * 5000])
+def test_a_decimal_option_out_of_bounds_is_named(value: object) -> None:
+    with pytest.raises(InputError, match=r"one\.share is .*; give a number from 0\.0 to 1\.0"):
+        Method("one", "One", "", Halving, 3).check({"share": value})

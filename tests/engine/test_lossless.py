@@ -16,7 +16,7 @@ import torch
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
-from specrace.drafters import METHODS, Drafter
+from specrace.drafters import METHODS, Drafter, own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model.kv import Prefix
@@ -39,7 +39,7 @@ from tests.parts import (
 PROMPTS = 36
 NO_END: frozenset[int] = frozenset()
 RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
-DRAFTING = tuple(name for name in METHODS if name != "vanilla")
+DRAFTING = tuple(name for name in own_methods() if name != "vanilla")
 
 
 @cache

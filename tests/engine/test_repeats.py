@@ -14,7 +14,8 @@ from specrace.engine import repeats
 from specrace.engine.race import race
 from specrace.engine.repeats import LEAST_RUNS, Run, Until, is_narrow, summarise
 from specrace.engine.spec import RaceSpec
-from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.automaton import SuffixAutomaton
+from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
 from specrace.ngrams.sources import Sources
 from tests.engine.test_race import ALL, PROMPT, Forgetful, target
 
@@ -191,7 +192,7 @@ def test_what_is_built_for_one_run_is_built_for_every_run(monkeypatch: pytest.Mo
     plain = PastOutputs.automaton
 
     def automaton(self: PastOutputs, n: int) -> object:
-        built.append(n not in self._automata)
+        built.append((SuffixAutomaton, (n,), PROMPT_TAIL) not in self._indexes)
         return plain(self, n)
 
     monkeypatch.setattr(PastOutputs, "automaton", automaton)
@@ -209,4 +210,4 @@ def test_what_is_built_for_one_run_is_built_for_every_run(monkeypatch: pytest.Mo
     share = len(built) // 3
     first, second, third = sorted(built[:share]), sorted(built[share : 2 * share]), sorted(built[2 * share :])
     assert first == second == third and any(first)
-    assert past._automata, "and kept for the next race, as after a race that is run once"
+    assert past._indexes, "and kept for the next race, as after a race that is run once"

@@ -13,7 +13,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
-from specrace.drafters import METHODS
+from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import tensor_parallel
@@ -23,7 +23,7 @@ from specrace.model.tensor_parallel import Followers
 
 # Longer than an order's first message.
 PROMPT = tuple((7 * place * place + 3) % 1000 for place in range(400))
-LANES = tuple(name for name in METHODS if name != "draft-model")
+LANES = tuple(name for name in own_methods() if name != "draft-model")
 
 
 def raced(target: Target, temperature: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from specrace.cli import main as cli
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
-from specrace.drafters import METHODS
+from specrace.drafters import own_methods
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
 from specrace.hf import custom_generate
@@ -64,7 +64,7 @@ def test_trees_are_scored_and_kept_as_on_one_device(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: float) -> None:
     """Both architectures on a prompt of one token and on a longer one."""
-    spec = RaceSpec(tuple(METHODS), max_new_tokens=12, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(own_methods()), max_new_tokens=12, temperature=temperature, seed=5)
     prompt = (7,) if (name == "llama") == (temperature > 0) else random_prompt(random.Random(3))
     outputs = []
     for target, devices in (
@@ -75,7 +75,9 @@ def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: floa
             *events, finished = race(target, prompt, spec)
         assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
         steps = [event for event in events if isinstance(event, Step)]
-        outputs.append({lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in METHODS})
+        outputs.append(
+            {lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in own_methods()}
+        )
     assert outputs[0] == outputs[1]
 
 

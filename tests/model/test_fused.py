@@ -17,7 +17,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS
+from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model.fused import FusedForward
@@ -81,7 +81,7 @@ def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> No
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_lane_prints_vanillas_text(kind: str, temperature: float) -> None:
-    lanes = tuple(name for name, method in METHODS.items() if not method.needs_draft_model)
+    lanes = tuple(name for name, method in own_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
     for name in ("llama", "qwen3"):
         events = list(race(fused(name, kind), random_prompt(random.Random(3)), spec))

@@ -15,7 +15,7 @@ from torch import Tensor
 from specrace.core.cost_curve import assumed_curve, row_counts
 from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, Material
+from specrace.drafters import METHODS, Material, own_methods
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.race import make_lane, make_material, race
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -105,7 +105,7 @@ def test_row_counts_are_one_above_the_powers_of_two_and_the_most(most: int) -> N
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", own_methods())
 def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temperature: float) -> None:
     """The draft model's own forwards too; no graph has more rows than the next bucket, a full tree none too many."""
     (target, _), (small, _) = on_gpu("llama"), on_gpu("gpt2", seed=1)
@@ -143,7 +143,7 @@ def test_no_graph_is_recorded_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
             made.append((before, its.recorded))
 
     monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=Watched))
-    spec = RaceSpec(tuple(METHODS), max_new_tokens=40)
+    spec = RaceSpec(tuple(own_methods()), max_new_tokens=40)
     events = race(target, (3, 4, 5) * 9, spec)
     next(events)
     before, after = made[-1]
@@ -276,14 +276,14 @@ def test_stores_and_their_graphs_are_pooled() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_race_on_graphs_prints_what_an_eager_one_prints(temperature: float) -> None:
-    spec = RaceSpec(tuple(METHODS), max_new_tokens=24, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(own_methods()), max_new_tokens=24, temperature=temperature, seed=5)
     target, double = graphed("llama")
     eager = tiny_target("llama")
     for number in range(2):
         prompt = random_prompt(random.Random(number))
         outcomes = []
         for each in (target, eager):
-            steps: dict[str, list[int]] = {name: [] for name in METHODS}
+            steps: dict[str, list[int]] = {name: [] for name in own_methods()}
             for event in race(each, prompt, spec):
                 if isinstance(event, Finished):
                     assert all(lane.identical for lane in event.lanes)

@@ -13,7 +13,7 @@ from specrace.cli.bench import unscriptable
 from specrace.core.cost_curve import assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, Material
+from specrace.drafters import METHODS, Material, own_methods
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt
@@ -25,7 +25,7 @@ from specrace.model.scripted import SHAPES, ScriptedTarget, load_scripted, make_
 from tests.model.test_graphs import Double
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-LANES = tuple(name for name in METHODS if not unscriptable(name))
+LANES = tuple(name for name in own_methods() if not unscriptable(name))
 
 
 def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:

@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 from specrace.core.events import Finished
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS
+from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.peers import make_peers
@@ -72,7 +72,7 @@ def test_replayed_trees_are_scored_as_eager_ones(name: str, attention: str, pack
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2", "gpt-neox"])
 def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature: float) -> None:
-    spec = RaceSpec(tuple(METHODS), max_new_tokens=20, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(own_methods()), max_new_tokens=20, temperature=temperature, seed=5)
     prompt = random_prompt(random.Random(3))
     texts = []
     for target in (tiny_target(name), *(shared(name, packed=each, attention="sdpa") for each in PACKED)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
 from specrace.ngrams.suffix_index import END
 
@@ -54,3 +55,21 @@ def test_those_of_the_same_prompt_are_left_out() -> None:
     assert others.automaton(2).tokens == [9, 2, END, 3, END]
     assert past.of_others([8]) is past
     assert list(past.of_others([])) == [(1,), (2,)]
+
+
+def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
+    class Other(SuffixAutomaton):
+        pass
+
+    past = PastOutputs()
+    past.add([5], prompt=range(10))
+    whole, bare = past.index(Other, 3, prompt_tail=99), past.index(SuffixAutomaton, 3, prompt_tail=0)
+    assert (type(whole), whole.tokens) == (Other, [*range(10), 5, END]) and bare.tokens == [5, END]
+    past.add([6], prompt=[7])
+    assert whole.tokens[-3:] == [7, 6, END] and bare.tokens == [5, END, 6, END]
+    assert past.of_others([7]).index(Other, 3, prompt_tail=99).tokens == [*range(10), 5, END]
+
+
+def test_the_latest_are_a_few_or_all() -> None:
+    past = PastOutputs([[1], [2], [3]])
+    assert list(past.latest(2)) == [(2,), (3,)] and list(past.latest(0)) == [] and past.latest(3) is past

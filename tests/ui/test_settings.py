@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,14 +10,14 @@ import gradio as gr
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.drafters import METHODS
+from specrace.drafters import METHODS, find_method, own_methods
 from specrace.drafters.base import Bounds
 from specrace.ui import asking
 from specrace.ui.models import Models
-from specrace.ui.settings import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, read_options
+from specrace.ui.settings import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, lane_style, read_options
 from specrace.workbench import Workbench
 
-OPTIONS = [(lane, option) for lane, method in METHODS.items() for option in method.options]
+OPTIONS = [(lane, option) for lane, method in own_methods().items() for option in method.options]
 
 
 @pytest.fixture
@@ -49,8 +50,8 @@ def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
     assert all(common[name] == DEFAULTS[name] for name in COMMON if name not in preset.common)
     options = read_options(values[len(COMMON) :])
     asked = asking.read_asking("Why?", common.pop("lanes"), common, options)
-    checked = {lane: METHODS[lane].check(own) for lane, own in preset.options.items()}
-    assert {lane: METHODS[lane].check(own) for lane, own in asked.spec.options.items()} == checked
+    checked = {lane: find_method(lane).check(own) for lane, own in preset.options.items()}
+    assert {lane: find_method(lane).check(own) for lane, own in asked.spec.options.items()} == checked
 
 
 def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
@@ -126,3 +127,16 @@ def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
             models.bench(own, model, dtype)
     with pytest.raises(InputError, match="choose from none"):
         Models().check("tiny", "")
+
+
+def test_an_engines_drafter_is_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = replace(find_method("trie"), name="twin", title="Twin", engine="Engine")
+    monkeypatch.setitem(METHODS, "twin", twin)
+    assert find_method("twin") is twin and "twin" not in own_methods()
+    with gr.Blocks():
+        panel = build_panel(["tiny"], ["float32"])
+    lanes = cast(gr.CheckboxGroup, panel.common[0])
+    assert [value for _, value in lanes.choices] == list(own_methods())
+    assert not [option for lane, option in panel.options if lane == "twin"] and "twin" not in lane_style()
+    with pytest.raises(InputError, match="The page has no lane 'twin'; race it on the command line"):
+        asking.read_link({"lanes": "trie,twin"})

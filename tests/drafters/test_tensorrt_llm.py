@@ -1,0 +1,141 @@
+"""TensorRT-LLM's drafters: by hand, and against naive forms of their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.core.errors import InputError
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS
+from specrace.drafters.engines.tensorrt_llm import NGramPool
+from specrace.ngrams.past import PastOutputs
+from tests.drafters.test_vllm import TEXT, drafts
+from tests.parts import material
+
+
+def last(name: str, *text: int, past: Sequence[Sequence[int]] | PastOutputs = (), **options: int) -> tuple[int, ...]:
+    """The draft after a text whose last token is the output's first."""
+    return [*drafts(name, text[:-1], text[-1:], past, **options)][-1]
+
+
+def naive_repeat(text: Sequence[int], longest: int) -> tuple[int, int]:
+    """(the index after the first occurrence, the length) of the longest suffix that occurs earlier."""
+    for size in range(min(longest, len(text) - 1), 0, -1):
+        for start in range(len(text) - size):
+            if text[start : start + size] == text[-size:]:
+                return start + size, size
+    return 0, 0
+
+
+# NGram.
+
+
+def test_the_oldest_or_the_newest_of_the_longest_ngram() -> None:
+    text = (9, 1, 2, 3, 4, 8, 1, 2, 5, 6, 7, 2, 7, 7, 1, 2)
+    assert last("trtllm-ngram", *text) == (3, 4, 8)
+    assert last("trtllm-ngram", *text, is_use_oldest=False) == (5, 6, 7)
+    assert last("trtllm-ngram", *text, max_matching_ngram_size=1, is_use_oldest=False) == (7, 7, 1)
+    assert last("trtllm-ngram", *text, max_draft_len=1) == (3,)
+    assert last("trtllm-ngram", *text, max_matching_ngram_size=3) == (3, 4, 8), "no three tokens match"
+
+
+def test_a_longer_match_replaces_a_shorter_one() -> None:
+    """Near the end few tokens follow an n-gram; when more do, they replace the few."""
+    seen = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1)]
+    assert seen == [(), (), (2, 1), (), (2, 1, 3), (), (2, 1, 3)]
+    # Not kept all: a full match as old as the pool stays, since none is longer.
+    other = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1, is_keep_all=False)]
+    assert other == seen
+
+
+def test_after_a_removed_match_one_is_skipped() -> None:
+    """The source removes from what it iterates over: of two shorter matches in a row the second stays."""
+    pool = NGramPool(3, 1, True)
+    for tokens in ((3,), (4,), (3, 5)):
+        pool.add((2,), tokens)
+    assert [*pool.lists((2,))] == [(4,), (3, 5)]
+    pool.add((2,), (3, 5, 6))
+    assert [*pool.lists((2,))] == [(3, 5), (3, 5, 6)]
+
+
+def test_the_public_pool_has_earlier_requests_with_their_prompts() -> None:
+    past = PastOutputs()
+    past.add((6, 7), prompt=(8, 9, 5))
+    assert last("trtllm-ngram", 3, 9, past=past) == (5, 6, 7)
+    assert last("trtllm-ngram", 3, 9, past=past, is_public_pool=False) == ()
+    assert last("trtllm-ngram", 9, 4, 9, past=past) == (5, 6, 7), "the oldest is the earlier request's"
+    assert last("trtllm-ngram", 9, 4, 9, past=past, is_use_oldest=False) == (4, 9)
+    past.add((6, 2), prompt=(9, 1))
+    assert last("trtllm-ngram", 3, 9, past=past, is_use_oldest=False) == (1, 6, 2)
+    assert last("trtllm-ngram", 3, 9, past=past) == (5, 6, 7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=TEXT, longest=st.integers(1, 4), most=st.integers(1, 5))
+def test_the_first_draft_follows_the_first_occurrence(text: list[int], longest: int, most: int) -> None:
+    text = [9, *text]
+    start, size = naive_repeat(text, longest)
+    draft = last("trtllm-ngram", *text, max_draft_len=most, max_matching_ngram_size=longest)
+    assert draft == (tuple(text[start:][:most]) if size else ())
+
+
+# SA.
+
+
+@settings(max_examples=80, deadline=None)
+@given(prompt=TEXT, output=TEXT, longest=st.sampled_from([-1, 1, 2, 5]), most=st.integers(1, 6))
+def test_sa_copies_after_the_first_of_the_longest(
+    prompt: list[int], output: list[int], longest: int, most: int
+) -> None:
+    options = {"max_draft_len": most, "max_matching_ngram_size": longest}
+    for count, draft in enumerate(drafts("trtllm-sa", prompt, output, **options)):
+        text = [*prompt, *output[:count]]
+        start, size = naive_repeat(text, longest if longest > 0 else 999)
+        assert draft == (tuple(text[start:][:most]) if count and size else ())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    prompt=TEXT, output=TEXT, requests=st.lists(TEXT, min_size=1, max_size=4), longest=st.sampled_from([-1, 1, 3]),
+    pool=st.sampled_from([0, 1, 2, 3]),
+)  # fmt: skip
+def test_sa_searches_the_global_pool(
+    prompt: list[int], output: list[int], requests: list[list[int]], longest: int, pool: int
+) -> None:
+    options = {"enable_global_pool": True, "global_pool_size": pool, "max_matching_ngram_size": longest}
+    past = PastOutputs()
+    for request in requests:
+        past.add(request[1:], prompt=request[:1])
+    others = requests[len(requests) - min(len(requests), (pool or 64) - 1) :]
+    for count, draft in enumerate(drafts("trtllm-sa", prompt, output, past, **options)):
+        text = [*prompt, *output[:count]]
+        start, size = naive_repeat(text, longest if longest > 0 else 64)
+        # The longest match, the request's own, the most tokens after it, the latest request.
+        candidates = [(size, True, 0, 0, text[start:])] if size else []
+        for number, other in enumerate(others):
+            for length in range(min(len(text), longest if longest > 0 else 64), 0, -1):
+                ends = [end for end in range(length, len(other)) if other[end - length : end] == text[-length:]]
+                if ends:
+                    candidates.append((length, False, len(other) - ends[0], number, other[ends[0] :]))
+                    break
+        expected = max(candidates, key=lambda each: each[:4])[4][:4] if count and candidates else []
+        assert draft == tuple(expected)
+
+
+def test_any_length_is_minus_one_and_none_is_refused() -> None:
+    assert last("trtllm-sa", 3, 4, 5, 9, 4, 5, 8, 3, 4, 5) == (9, 4, 5, 8)
+    assert last("trtllm-sa", 3, 4, 5, 9, 7, 5, 8, 3, 4, 5, max_matching_ngram_size=1, max_draft_len=1) == (9,)
+    with pytest.raises(InputError, match="max_matching_ngram_size is 0; give 1 or more, or -1"):
+        METHODS["trtllm-sa"].build(material((1, 2)), max_matching_ngram_size=0)
+
+
+def test_a_draft_is_cut_to_the_budget() -> None:
+    for name in ("vllm-ngram", "trtllm-ngram", "trtllm-sa"):
+        drafter = METHODS[name].build(material((2, 3, 4, 5, 6, 7, 8) * 2))
+        tree = drafter.propose((2, 3, 4, 5, 6, 7, 8) * 2, 2)
+        assert tree == TokenTree.chain(8), "nothing before the first output token"
+        assert drafter.propose([*(2, 3, 4, 5, 6, 7, 8) * 2, 2], 2).num_draft <= 2

@@ -1,0 +1,214 @@
+"""vLLM's drafters: by hand, against naive forms of their rules, and against Arctic Inference where it is installed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.core.errors import InputError
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS
+from specrace.drafters.engines.vllm import SuffixTree
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.suffix_index import END
+from tests.parts import material, step_verdict
+
+TEXT = st.lists(st.integers(2, 5), min_size=1, max_size=40)
+
+
+def drafts(
+    name: str, prompt: Sequence[int], output: Sequence[int], past: Any = (), **options: Any
+) -> Iterator[tuple[int, ...]]:
+    """The draft after the prompt, and after each token of the output."""
+    drafter, context = METHODS[name].build(material(prompt, past=past), **options), list(prompt)
+    yield drafter.propose(context, 99).tokens[1:]
+    for token in output:
+        tree = TokenTree.chain(context[-1])
+        drafter.observe(tree, step_verdict(tree, [token]))
+        context.append(token)
+        yield drafter.propose(context, 99).tokens[1:]
+
+
+def lookup(*text: int, **options: int) -> tuple[int, ...]:
+    """The n-gram draft after a text whose last token is the output's first."""
+    return [*drafts("vllm-ngram", text[:-1], text[-1:], **options)][-1]
+
+
+# N-grams.
+
+
+def test_the_longest_match_wins_and_of_equal_ones_the_earliest() -> None:
+    between = {"prompt_lookup_min": 1, "prompt_lookup_max": 3, "num_speculative_tokens": 2}
+    assert lookup(3, 6, 9, 2, 3, 8, 1, 2, 3, 7, 1, 2, 3, **between) == (7, 1)
+    assert lookup(3, 6, 9, 2, 3, 8, 4, 2, 3, 7, 1, 2, 3, **between) == (8, 4)
+    # vLLM's own example: three tokens match nowhere, two do, and what follows ends after three.
+    assert lookup(1, 2, 3, 4, 2, 3, prompt_lookup_min=2, prompt_lookup_max=3, num_speculative_tokens=4) == (4, 2, 3)
+
+
+def test_one_length_given_is_both_and_none_is_five() -> None:
+    text = (1, 2, 3, 4, 5, 9, 2, 3, 4, 5, 8, 1, 2, 3, 4, 5)
+    assert lookup(*text) == lookup(*text, prompt_lookup_max=5) == (9, 2, 3, 4, 5)
+    assert lookup(*text[:-6]) == () == lookup(*text[:-6], prompt_lookup_max=9)
+    assert lookup(*text[:-6], prompt_lookup_min=2) == (9, 2, 3, 4, 5) == lookup(*text[:-6], prompt_lookup_max=2)
+
+
+def test_fewest_above_most_is_refused() -> None:
+    with pytest.raises(InputError, match=r"prompt_lookup_min is 6; give at most prompt_lookup_max, 4"):
+        METHODS["vllm-ngram"].build(material((1, 2)), prompt_lookup_min=6, prompt_lookup_max=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(prompt=TEXT, output=TEXT, low=st.integers(1, 4), more=st.integers(0, 4), most=st.integers(1, 6))
+def test_ngrams_follow_the_naive_rule(prompt: list[int], output: list[int], low: int, more: int, most: int) -> None:
+    given_options = {"prompt_lookup_min": low, "prompt_lookup_max": low + more, "num_speculative_tokens": most}
+    first, *others = drafts("vllm-ngram", prompt, output, **given_options)
+    assert first == (), "the forward over the prompt drafts nothing"
+    for count, draft in enumerate(others, 1):
+        text = [*prompt, *output[:count]]
+        matches = (
+            text[start + size :][:most]
+            for size in range(low + more, low - 1, -1)
+            for start in range(len(text) - size)
+            if text[start : start + size] == text[-size:]
+        )
+        assert draft == tuple(next(matches, ()))
+
+
+# Suffix trees.
+
+
+class NaiveTree:
+    """Every n-gram's count, and its continuations in Arctic's order, those of each count in a list."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth, self.counts, self.groups = depth, Counter[tuple[int, ...]](), dict[Any, dict[int, list[int]]]()
+
+    def append(self, text: Sequence[int], token: int) -> None:
+        """`token` follows `text`."""
+        for size in range(1, min(self.depth, len(text) + 1)):
+            before = tuple(text[len(text) - size :])
+            groups, count = self.groups.setdefault(before, {}), self.counts[*before, token]
+            led = bool(count) and groups[count][0] == token
+            if count:
+                groups[count].remove(token)
+            groups.setdefault(count + 1, []).insert(0 if led else 99, token)
+            self.counts[*before, token] += 1
+        self.counts[(token,)] += 1
+
+    def best(self, context: Sequence[int], most: int, factor: float, least: float) -> tuple[float, list[int]]:
+        """The score and tokens of the best path, over all match lengths."""
+        found: tuple[float, list[int]] = (0.0, [])
+        for size in range(1, min(self.depth, len(context))):
+            prob, score, node, path = np.float32(1), np.float32(0), tuple(context[-size:]), list[int]()
+            while len(path) < min(most, int(size * factor + 1e-6)):
+                groups = {count: tokens for count, tokens in self.groups.get(node, {}).items() if tokens}
+                if not groups or len(node) >= self.depth:
+                    break
+                count = max(groups)
+                prob *= np.float32(count) / np.float32(self.counts[node])
+                if prob < np.float32(least):
+                    break
+                score += prob
+                path.append(groups[count][0])
+                node = (*node, path[-1])
+            if score >= found[0]:
+                found = float(score), path
+        return found
+
+
+def naive_drafts(
+    prompt: list[int], output: list[int], past: Sequence[Sequence[int]], depth: int, factor: float, least: float
+) -> Iterator[tuple[int, ...]]:
+    own, shared, context = NaiveTree(depth), NaiveTree(depth), list(prompt)
+    for index, token in enumerate(prompt):
+        own.append(prompt[:index], token)
+    for each in past:
+        for index, token in enumerate(each):
+            shared.append(each[:index], token)
+    for index, token in enumerate(output):
+        own.append(context, token)
+        shared.append(output[:index], token)
+        context.append(token)
+        one, other = (tree.best(context, depth, factor, least) for tree in (own, shared))
+        yield tuple(one[1] if one[0] >= other[0] else other[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    prompt=TEXT,
+    output=TEXT,
+    past=st.lists(TEXT, max_size=3),
+    depth=st.integers(2, 10),
+    factor=st.sampled_from([0.5, 1.0, 2.5]),
+    least=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+)
+def test_suffix_trees_follow_the_naive_rule(
+    prompt: list[int], output: list[int], past: list[list[int]], depth: int, factor: float, least: float
+) -> None:
+    found = drafts("vllm-suffix", prompt, output, past, **suffix_options(depth, factor, least))
+    assert [*found] == [(), *naive_drafts(prompt, output, past, depth, factor, least)]
+
+
+def suffix_options(depth: int, factor: float, least: float) -> dict[str, float]:
+    return {
+        "suffix_decoding_max_tree_depth": depth,
+        "suffix_decoding_max_spec_factor": factor,
+        "suffix_decoding_min_token_prob": least,
+    }
+
+
+def test_of_equally_frequent_tokens_the_first_leads_until_another_overtakes_it() -> None:
+    def order(*after: int) -> list[int]:
+        tree = SuffixTree(8, [token for each in after for token in (1, each)])
+        return tree.siblings[tree.successor(0, 1)]
+
+    assert order(2, 3) == [2, 3] and order(2, 3, 3) == [3, 2]
+    # 3 joins 2 with a count of two: it was the first of its count, so it goes before 2.
+    assert order(2, 2, 3, 3) == [3, 2]
+    # 4 was not: after 2, which it joins.
+    assert order(2, 2, 3, 4, 4) == [2, 4, 3]
+
+
+def test_outputs_of_earlier_requests_are_kept_apart_and_the_oldest_leave() -> None:
+    past = PastOutputs([[7, 8, 9, 4], [7, 8, 9, 6]])
+    assert [*drafts("vllm-suffix", (2, 7), (8,), past)][-1] == (9, 4)
+    assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=2)][-1] == (9, 6)
+    for most in (0, 1):
+        assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=most)][-1] == ()
+    assert (
+        list(past) == [(7, 8, 9, 4), (7, 8, 9, 6)] and past.index(SuffixTree, 24, prompt_tail=0).tokens.count(END) == 2
+    )
+
+
+def arctic_drafts(cache_of: Callable[..., Any], prompt: list[int], output: list[int], past: Any) -> Iterator[Any]:
+    """What Arctic Inference drafts for vLLM's proposer at its defaults."""
+    cache = cache_of(max_tree_depth=24, max_cached_requests=10_000)
+    for number, each in enumerate(past):
+        cache.start_request(number, [])
+        cache.add_active_response(number, each)
+        cache.stop_request(number)
+    cache.start_request("own", prompt)
+    context = list(prompt)
+    for token in output:
+        cache.add_active_response("own", [token])
+        context.append(token)
+        yield tuple(cache.speculate("own", context[-24:], max_spec_tokens=24).token_ids)
+
+
+def test_drafts_are_those_of_arctic_inference_on_200_prompts() -> None:
+    arctic = pytest.importorskip("arctic_inference.suffix_decoding", reason="arctic-inference is not installed")
+    chance = random.Random(5)
+    for number in range(200):
+        vocab = chance.choice((2, 3, 5, 12))
+        prompt, output, *past = (
+            [chance.randrange(2, 2 + vocab) for _ in range(chance.randrange(1, 60))] for _ in range(2 + number % 4)
+        )
+        expected = arctic_drafts(arctic.SuffixDecodingCache, prompt, output, past)
+        assert [*drafts("vllm-suffix", prompt, output, past)][1:] == [*expected], (prompt, output, past)
