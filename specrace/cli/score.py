@@ -127,6 +127,7 @@ def report(
         "format_title": file.describe()[1],
         "outputs": board.outputs,
         "skipped": file.skipped,
+        "skipped_by_reason": dict(file.faults.most_common()),
         "looping": {"outputs": board.looping, "in_figures": True, "without_them": "tau_without_looping"},
         "settings": {
             "lanes": lanes,

@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -31,6 +32,9 @@ Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int],
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_TOKEN = 2**31 - 1
 REASONS_KEPT = 5
+# Kinds of bad lines that are counted apart.
+FAULTS_KEPT = 50
+OTHER_FAULTS = "other reasons"
 # Rows at the start of a file among which its format is looked for.
 LOOK_AT = 20
 
@@ -50,7 +54,8 @@ class TranscriptFile:
     """The transcripts of a file, in order.
 
     Iterating raises InputError that names file and line, unless `skip_bad`: then bad lines are counted in `skipped`
-    and the first few reasons are kept. A gzip that breaks off ends the file, and counts as one bad line.
+    and by reason in `faults`, and the first few are kept with their lines in `reasons`. A gzip that breaks off ends the
+    file, and counts as one bad line.
     `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them text
     and conversations are bad lines. `format` is a name in `formats.FORMATS`; "" recognises it. `columns` gives the
     column of each of our names. `requests` is the other file of a batch; which is which is seen by their look.
@@ -78,8 +83,8 @@ class TranscriptFile:
         # None until it is recognised.
         self.format: type[Format] | None = find_format(format) if format else None
         self.table = ""
-        self.skipped = 0
         self.reasons: list[str] = []
+        self.faults: Counter[str] = Counter()
         # Bytes of the file, compressed or not, read so far.
         self.bytes_read = 0
 
@@ -92,6 +97,11 @@ class TranscriptFile:
         except OSError as error:
             reason = error.strerror or error
             raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+
+    @property
+    def skipped(self) -> int:
+        """Bad lines so far."""
+        return self.faults.total()
 
     def describe(self) -> tuple[str, str]:
         """(name, words) of the format, once the first transcript is read."""
@@ -277,7 +287,7 @@ class TranscriptFile:
         message = f"{shorten(self.path)}, line {number}: {reason}"
         if not self.skip_bad:
             raise InputError(f"{message} (--skip-bad leaves such lines out).")
-        self.skipped += 1
+        self.faults[reason if reason in self.faults or len(self.faults) < FAULTS_KEPT else OTHER_FAULTS] += 1
         if len(self.reasons) < REASONS_KEPT:
             self.reasons.append(f"{message}.")
 

@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ from specrace.ngrams.past import PastOutputs
 UNKNOWN = -1
 ALL, LOOPING = "all", "looping"
 MAX_CATEGORIES = 1000
+
+# Gets a lane's name and each of its steps.
+Watch = Callable[[str, Step], None]
 
 
 def needs_target(method: Method) -> str:
@@ -182,6 +186,7 @@ def score_output(
     looping: bool = False,
     curve: CostCurve = ASSUMED_GPU,
     past: PastOutputs | None = None,
+    watch: Callable[[Step], None] = lambda _: None,
 ) -> Tally:
     """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
     began = time.perf_counter()
@@ -191,6 +196,7 @@ def score_output(
     tally = Tally(outputs=1, build_ms=1000 * (time.perf_counter() - began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
+        watch(step)
     if looping:
         tally.looping, tally.loops = 1, tally.metrics
     return tally
@@ -218,15 +224,19 @@ class Scoreboard:
         self._categories: dict[str, None] = {}
         self._tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
 
-    def add(self, transcript: Transcript) -> None:
-        """Score one transcript in every lane. Raises InputError for more than MAX_CATEGORIES categories."""
+    def add(self, transcript: Transcript, watch: Watch = lambda *_: None) -> None:
+        """Score one transcript in every lane. Raises InputError for more than MAX_CATEGORIES categories.
+
+        An exception that `watch` raises leaves the totals as they were.
+        """
         looping = longest_loop(transcript.output) > 0
         past = None if self.past is None else self.past.of_others(transcript.prompt)
+        how: dict[str, Any] = {"looping": looping, "curve": self.curve or ASSUMED_GPU, "past": past}
+        tallies = [score_output(lane, transcript, **how, watch=partial(watch, lane.name)) for lane in self.lanes]
         groups = [ALL, *([LOOPING] if looping else [])]
         if self.by_category:
             groups.append(self._category(transcript.category))
-        for lane in self.lanes:
-            tally = score_output(lane, transcript, looping=looping, curve=self.curve or ASSUMED_GPU, past=past)
+        for lane, tally in zip(self.lanes, tallies, strict=True):
             for group in groups:
                 self._tallies[lane.name, group].merge(tally)
         if self.past is not None:

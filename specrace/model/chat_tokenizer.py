@@ -23,10 +23,19 @@ _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 class ChatTokenizer:
-    """`encode` gives a text's ids, with the special tokens around it or without; `render` applies the chat template."""
+    """`encode` gives a text's ids, with the special tokens around it or without; `render` applies the chat template.
 
-    def __init__(self, encode: Callable[[str, bool], Sequence[int]], render: Render | None, eos: str = "") -> None:
-        self._encode = encode
+    `decode` gives the text of ids, without special tokens.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[str, bool], Sequence[int]],
+        decode: Callable[[list[int]], str],
+        render: Render | None,
+        eos: str = "",
+    ) -> None:
+        self._encode, self.decode = encode, decode
         self._render = render
         ids = encode(eos, False) if eos else ()
         self._eos = ids[0] if len(ids) == 1 else None
@@ -133,10 +142,15 @@ def _light(file: Path, config: Mapping[str, Any], template: str | None) -> ChatT
         ids: list[int] = tokenizer.encode(text, add_special_tokens=special).ids
         return ids
 
+    def decode(ids: list[int]) -> str:
+        text: str = tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
     special = {
         key: _content(config[key]) for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)
     }
-    return ChatTokenizer(encode, None if template is None else _jinja(template, special), special.get("eos_token", ""))
+    render = None if template is None else _jinja(template, special)
+    return ChatTokenizer(encode, decode, render, special.get("eos_token", ""))
 
 
 def _content(token: Any) -> str:
@@ -183,13 +197,17 @@ def _with_transformers(name: str) -> ChatTokenizer:
         ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
         return ids
 
+    def decode(ids: list[int]) -> str:
+        text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
     def render(messages: list[Message], tools: list[Any] | None, prompt: bool) -> str:
         text: str = tokenizer.apply_chat_template(
             messages, tools=tools, documents=[], tokenize=False, add_generation_prompt=prompt
         )
         return text
 
-    return ChatTokenizer(encode, render if tokenizer.chat_template else None, tokenizer.eos_token or "")
+    return ChatTokenizer(encode, decode, render if tokenizer.chat_template else None, tokenizer.eos_token or "")
 
 
 def _open(name: str, *, local: bool) -> Any:

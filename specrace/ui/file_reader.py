@@ -15,17 +15,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
 from specrace.ui.http_server import log_discreetly
+from specrace.ui.log_scores import score_log
 from specrace.ui.uploads import read_uploads
 
+# Yields its progress.
+Going = Generator[bytes, None, bytes]
+Tell = Callable[[bytes], None]
 # Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
-TASKS: dict[str, Callable[[str, bytes], bytes]] = {"recording": open_recorded, "uploads": read_uploads}
+TASKS: dict[str, Callable[[str, bytes], bytes | Going]] = {
+    "recording": open_recorded,
+    "uploads": read_uploads,
+    "log": score_log,
+}
+PROGRESS = b"progress"
 # Far more than any file takes, also on a busy machine, where the least priority gets little.
 LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
@@ -57,11 +66,15 @@ class FileReader:
         *,
         limit_s: float = LIMIT_S,
         stop: Callable[[], bool] = lambda: False,
+        tell: Tell = lambda _: None,
     ) -> bytes:
-        """A task's result. Raises InputError where it refuses, takes too much, is stopped, or too many wait."""
+        """A task's result. Raises InputError where it refuses, takes too much, is stopped, or too many wait.
+
+        `tell` gets the progress.
+        """
         with self._waiting_turn(stop):
             try:
-                kind, answer = self._exchange(json.dumps([task, name]).encode(), content, limit_s, stop)
+                kind, answer = self._exchange(json.dumps([task, name]).encode(), content, limit_s, stop, tell)
             except (EOFError, OSError) as error:
                 self.close()
                 raise InputError(f"{name or 'This'} takes too much memory to read; give a smaller file.") from error
@@ -97,16 +110,22 @@ class FileReader:
         finally:
             self._places.release()
 
-    def _exchange(self, head: bytes, content: bytes, limit_s: float, stop: Callable[[], bool]) -> tuple[bytes, bytes]:
+    def _exchange(
+        self, head: bytes, content: bytes, limit_s: float, stop: Callable[[], bool], tell: Tell
+    ) -> tuple[bytes, bytes]:
         connection, until = self._connected(), time.monotonic() + limit_s
         connection.send_bytes(head)
         connection.send_bytes(content)
-        while not connection.poll(LOOK_S):
-            if stop():
-                raise InputError("Stopped.")
-            if time.monotonic() > until:
-                raise InputError(f"This takes more than {limit_s:g} seconds to read; give a smaller file.")
-        return connection.recv_bytes(), connection.recv_bytes()
+        while True:
+            while not connection.poll(LOOK_S):
+                if stop():
+                    raise InputError("Stopped.")
+                if time.monotonic() > until:
+                    raise InputError(f"This takes more than {limit_s:g} seconds to read; give a smaller file.")
+            kind, answer = connection.recv_bytes(), connection.recv_bytes()
+            if kind != PROGRESS:
+                return kind, answer
+            tell(answer)
 
     def _connected(self) -> Connection:
         if self._connection is None or self._process is None or not self._process.is_alive():
@@ -128,13 +147,19 @@ def _serve(connection: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             task, name = json.loads(connection.recv_bytes())
-            for part in _answer(task, name, connection.recv_bytes()):
+
+            def tell(progress: bytes) -> None:
+                connection.send_bytes(PROGRESS)
+                connection.send_bytes(progress)
+
+            for part in _answer(task, name, connection.recv_bytes(), tell):
                 connection.send_bytes(part)
 
 
-def _answer(task: str, name: str, content: bytes) -> tuple[bytes, bytes]:
+def _answer(task: str, name: str, content: bytes, tell: Tell = lambda _: None) -> tuple[bytes, bytes]:
     try:
-        return b"done", TASKS[task](name, content)
+        found = TASKS[task](name, content)
+        return b"done", found if isinstance(found, bytes) else _finish(found, tell)
     except InputError as error:
         return b"refused", str(error).encode("utf-8", "replace")
     except MemoryError:
@@ -142,6 +167,14 @@ def _answer(task: str, name: str, content: bytes) -> tuple[bytes, bytes]:
     except Exception:  # one file must not end the process for the next
         log.exception("%s failed", task)
         return b"refused", OUR_FAULT.encode()
+
+
+def _finish(going: Going, tell: Tell) -> bytes:
+    while True:
+        try:
+            tell(next(going))
+        except StopIteration as over:
+            return bytes(over.value)
 
 
 def _be_modest() -> None:

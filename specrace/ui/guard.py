@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specrace.ui import uploads
+from specrace.ui import log_scores, uploads
 from specrace.ui.visitors import Visitors
 from specrace.views import audit
 
@@ -28,9 +28,14 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 RECORDING = f"{API}/recording"
+LOGS = f"{API}/logs"
 # The bodies of other requests, in bytes.
 MAX_BODY = 256_000
-MAX_BODIES = {UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES, RECORDING: audit.PAGE.size}
+MAX_BODIES = {
+    UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
+    RECORDING: audit.PAGE.size,
+    LOGS: log_scores.MAX_BYTES,
+}
 BODY_LIMIT_S = 120.0
 # Of Gradio's own: nothing on the page needs them.
 CLOSED = ("/monitoring", f"{API}/process_recording", f"{API}/proxy=", f"{API}/vibe", f"{API}/dev/", f"{API}/deep_link")
@@ -200,11 +205,12 @@ def _counted(receive: Receive, limit: int) -> Receive:
 
 async def _read_whole(receive: Receive) -> Receive:
     """`receive` that has the body already. What it tells after that is that the visitor has left."""
-    body, more = b"", True
+    parts, more = list[bytes](), True
     while more:
         message = await receive()
-        body, more = body + message.get("body", b""), message.get("more_body", False)
-    pieces: list[Message] = [{"type": "http.request", "body": body}]
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    pieces: list[Message] = [{"type": "http.request", "body": b"".join(parts)}]
 
     async def replay() -> Message:
         return pieces.pop() if pieces else await receive()

@@ -23,6 +23,7 @@ from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import Page, upload_routes
 from specrace.ui.gradio_private import EarlyHead, slow_queue
 from specrace.ui.guard import PagePolicy
+from specrace.ui.logs import logs_route
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, recording_route, watch_route
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 EXAMPLES_SHOWN = 4
 # In this order: of two equal selectors the later one counts.
-STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css")
+STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css")
 STATUS_PERIOD_S = 0.5
 # A race is repeated off stage while it is shown, until its speedups hold.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
@@ -130,9 +131,16 @@ def page_style() -> str:
 
 
 def mount_options(
-    page: gr.Blocks, visitors: Visitors, audience: Audience, worker: Worker | None = None
+    page: gr.Blocks,
+    visitors: Visitors,
+    audience: Audience,
+    worker: Worker | None = None,
+    models: Models | None = None,
 ) -> dict[str, Any]:
-    """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races."""
+    """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races.
+
+    `models` has the tokenizers for visitors' logs.
+    """
     # The theme's own semi-bold font file has no lower-case letters; these two weights are whole.
     sans = gr.themes.LocalFont("Source Sans Pro", weights=(400, 700))
     mono = gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700))
@@ -143,9 +151,10 @@ def mount_options(
         font_mono=[mono, "monospace"],
     )
     scripts, head, phone = serve_scripts()
-    helper = worker.helper if worker else FileReader()
+    helper, scorer = (worker.helper, worker.scorer) if worker else (FileReader(), FileReader())
+    files = [recording_route(helper), logs_route(scorer, models or Models(), visitors)]
     watch = [watch_route(worker)] if worker else []
-    own = [*upload_routes(page, visitors), scripts, recording_route(helper), *watch, *routes(audience, phone)]
+    own = [*upload_routes(page, visitors), scripts, *files, *watch, *routes(audience, phone)]
     return {
         "theme": theme,
         "head": page_style() + audience.meta(),

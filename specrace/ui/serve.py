@@ -87,7 +87,7 @@ def build_app(
     from specrace.views.audit import read_recording
 
     limits = Limits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Limits)})
-    visitors, worker = Visitors(limits), None
+    visitors, worker, models = Visitors(limits), None, None
     if options.replay is not None:
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]))
@@ -97,7 +97,8 @@ def build_app(
         worker = Worker(loader(options), limits.queue, fetcher)
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
-    gr.mount_gradio_app(app, page, "/", **mount_options(page, visitors, Audience(hosts, reached), worker))  # type: ignore[arg-type]
+    options_of_page = mount_options(page, visitors, Audience(hosts, reached), worker, models)
+    gr.mount_gradio_app(app, page, "/", **options_of_page)  # type: ignore[arg-type]
     # Gradio checks the paths of files only in a page that was launched.
     page.has_launched = True
     mounted = app.routes[-1].app  # type: ignore[attr-defined]

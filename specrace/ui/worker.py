@@ -30,6 +30,7 @@ TURN_S = 2.0
 # A race that no page watches by then is dropped.
 CLAIM_LIMIT_S = 10.0
 OTHER_WORK = "The server also read other visitors' files during this race."
+SCORED = "The server also scored a log during this race."
 FETCHED = "The server also fetched a model during this race."
 CLOSING = "The server is shutting down."
 
@@ -164,7 +165,8 @@ class Worker:
         self._change = threading.Condition()
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
-        self.helper = FileReader()
+        # Logs take longer than files, which must not wait for them.
+        self.helper, self.scorer = FileReader(), FileReader()
         self.status = "Starting"
         self.failure = ""
         self.bench: Workbench | None = None
@@ -289,7 +291,7 @@ class Worker:
 
     def _other_work(self, moment: float) -> str:
         """What this server did since then beside its races, in sentences; "" for nothing."""
-        found = ((OTHER_WORK, self.helper), (FETCHED, self.fetcher))
+        found = ((OTHER_WORK, self.helper), (SCORED, self.scorer), (FETCHED, self.fetcher))
         return " ".join(words for words, each in found if each is not None and each.worked_since(moment))
 
     def _open(self) -> None:

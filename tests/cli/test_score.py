@@ -130,6 +130,8 @@ def test_bad_lines_are_counted_with_skip_bad(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert (found["outputs"], found["skipped"]) == (7, 1)
+    ((reason, count),) = found["skipped_by_reason"].items()
+    assert reason.startswith("this is not JSON") and count == 1
     assert "Left out:" in printed.err and "line 7" in printed.err
     assert run(path, "--skip-bad") == 0
     assert "1 bad lines were left out" in capsys.readouterr().out

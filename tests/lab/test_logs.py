@@ -203,3 +203,11 @@ def test_transcripts_may_come_through_a_pipe(tmp_path: Path) -> None:
     writer.start()
     assert len(list(TranscriptFile(pipe))) == 3
     writer.join()
+
+
+def test_bad_lines_are_counted_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "FAULTS_KEPT", 2)
+    lines = [b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}, {"output_ids": [1]}, {"prompt_ids": 1, "output_ids": 1}]
+    file = TranscriptFile(write(tmp_path / "t", FRESH, *lines), skip_bad=True)
+    assert len(list(file)) == 1 and file.skipped == 5
+    assert sorted(file.faults.values()) == [1, 2, 2] and file.faults[logs.OTHER_FAULTS] == 2

@@ -41,6 +41,15 @@ def test_a_class_of_its_own_is_opened_by_transformers(tmp_path: Path) -> None:
     assert [list(ids) for ids in load_tokenizer(folder).chat(ASKED, ANSWER, None)] == [list(ids) for ids in plain]
 
 
+def test_ids_are_text_again(tmp_path: Path) -> None:
+    folder = chat_folder(tmp_path)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    for more in ({}, {"add_bos_token": True, "bos_token": "<|end|>"}):
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | more))
+        tokenizer = load_tokenizer(folder)
+        assert tokenizer.decode([*tokenizer("The moon ."), *tokenizer("<|end|>")]) == "The moon ."
+
+
 def test_where_the_template_does_not_go_on_the_answers_text_counts() -> None:
     tokenizer = load_tokenizer(BUNDLED_MODEL)
     prompt, output = tokenizer.chat(ASKED, ANSWER, None)

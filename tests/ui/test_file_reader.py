@@ -112,6 +112,16 @@ def test_what_takes_too_much_memory_is_a_sentence(helper: FileReader, monkeypatc
     assert (kind, words) == (b"refused", b"This takes too much memory to read; give a smaller file.")
 
 
+def test_progress_comes_before_the_answer(helper: FileReader, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"prompt_ids": [1, 2], "output_ids": [3]}\n')
+    asked = {"path": str(tmp_path / "log.jsonl"), "lanes": ["trie"], "columns": ""}
+    asked |= {"tokenizer": "", "name": "", "decodes_ids": False}
+    told: list[bytes] = []
+    answer = helper.run("log", "log.jsonl", json.dumps(asked).encode(), tell=told.append)
+    assert [json.loads(each) for each in told] == [{"progress": {"requests": 1, "share": 1.0}}]
+    assert json.loads(answer)["scores"]["outputs"] == 1
+
+
 def test_a_process_that_died_is_started_again(helper: FileReader) -> None:
     helper.run("recording", "", FILE.read_bytes())
     process_of(helper).kill()

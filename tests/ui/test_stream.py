@@ -30,7 +30,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
 from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
-from specrace.ui.worker import FETCHED, MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, Job, Run, Worker
+from specrace.ui.worker import FETCHED, MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, SCORED, Job, Run, Worker
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 
@@ -334,7 +334,9 @@ def test_a_race_that_cannot_be_replayed_says_so() -> None:
     assert seen[-1]["phase"] == "failed" and "finite" in seen[-1]["message"]
 
 
-@pytest.mark.parametrize(("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {FETCHED}"), (False, "Steady.")])
+@pytest.mark.parametrize(
+    ("disturbed", "note"), [(True, f"Steady. {OTHER_WORK} {SCORED} {FETCHED}"), (False, "Steady.")]
+)
 def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) -> None:
     pace = Pace(9, 1.0, 1.0, 1.0, 0.0, 0.0, 1, False, "Steady.")
 
@@ -344,11 +346,11 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
     worker = ready()
     since: list[float] = []
     helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
-    worker.helper = worker.fetcher = helper
+    worker.helper = worker.scorer = worker.fetcher = helper
     before = time.monotonic()
     found = asyncio.run(outcome(worker.submit("a", measured)))["pace"]
     assert found["note"] == note and not found["disturbed"]
-    assert len(since) == 2 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
+    assert len(since) == 3 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
 
 
 def test_the_line_is_bounded() -> None:

@@ -2,11 +2,12 @@
 import { make } from "./dom.js";
 import { describeRecording, seconds, times } from "./format.js";
 import { isUpload, uploadDocuments } from "./gradio.js";
+import { isLog } from "./scoring.js";
 
 const MAX_FILE_BYTES = 16e6;
 
 export class Gallery {
-  // `server` checks and reads recordings, `take` gets a reel, `complain` a sentence.
+  // `server` checks and reads recordings, `take` gets a reel, `complain` a sentence; `sift`, set later, takes logs and races.
   constructor(dialog, cards, { server, take, complain }) {
     Object.assign(this, { dialog, cards, server, take, complain });
     this.asked = 0;
@@ -78,12 +79,12 @@ export class Gallery {
     document.body.dataset.drop = "true";
   }
 
-  // A recording opens, documents are uploaded.
+  // Documents are uploaded; what else it may be is seen by its content.
   sort(files) {
-    const race = [...files].find(({ name }) => /\.jsonl$/i.test(name));
-    if (race) return this.open(race);
+    const logs = [...files].filter(isLog);
+    if (logs.length) return this.sift(logs);
     if (files.length && !uploadDocuments(files))
-      this.complain(`${files[0].name} is no saved race; this page takes .jsonl files that were saved on such a page.`);
+      this.complain(`${files[0].name} is no saved race and no log; this page takes .jsonl files.`);
     return undefined;
   }
 

@@ -24,6 +24,7 @@ function listKeys(stage, tools) {
     ["v", "proof: the texts of all lanes as one", () => openShow(stage, tools.proof)],
     ["o", "tour: five short chapters on recorded races", () => tools.tour.begin()],
     ["g", "recorded races", () => stage.find(".gallery").showModal()],
+    ["l", "your logs: what drafting would yield on them", () => tools.logs.open()],
     ["d", "light or dark", toggleDark],
     ["?", "these keys", () => stage.find(".help").showModal()],
   ];
@@ -50,6 +51,7 @@ function listDeeds(stage, tools) {
     tour: () => tools.tour.begin(),
     audience: () => tools.audience.show(),
     proof: () => openShow(stage, tools.proof),
+    logs: () => tools.logs.open(),
     present,
   };
 }

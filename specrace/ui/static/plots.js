@@ -74,14 +74,16 @@ export function countLengths(steps) {
   return Array.from(found, (count) => count ?? 0);
 }
 
-function plotLengths(lanes) {
-  const counts = lanes.map((lane) => countLengths(lane.steps));
+// `counts`: of each lane its steps that wrote 0, 1, 2, ... tokens.
+export function plotLengths(lanes, counts, name = "accept-length") {
   const longest = Math.max(2, ...counts.map((count) => count.length - 1));
+  const steps = counts.map((count) => count.reduce((sum, each) => sum + each, 0));
+  const tokens = counts.map((count) => count.reduce((sum, each, length) => sum + length * each, 0));
   const rows = lanes.flatMap((lane, index) =>
-    counts[index].map((count, length) => [lane.title, length, count, count / lane.steps.length]).slice(1),
+    counts[index].map((count, length) => [lane.title, length, count, count / steps[index]]).slice(1),
   );
   return new Plot({
-    name: "accept-length",
+    name,
     title: "Tokens accepted in a step",
     columns: ["lane", "tokens_in_step", "steps", "share_of_steps"],
     rows,
@@ -95,14 +97,14 @@ function plotLengths(lanes) {
         { marks: wholeTicks(longest + 0.5, width < 420 ? 4 : 8), words: "tokens in a step (right: mean)" },
         30,
         {
-          figures: (lane) => (lane.steps.length ? (lane.tokens / lane.steps.length).toFixed(2) : "–"),
-          bars: (lane) =>
-            counts[lane.number]
+          figures: ({ number }) => (steps[number] ? (tokens[number] / steps[number]).toFixed(2) : "–"),
+          bars: ({ number, title }) =>
+            counts[number]
               .map((count, length) => ({
                 from: length - 0.42,
                 to: length + 0.42,
-                share: count / lane.steps.length,
-                words: `${lane.title}: ${count} of ${lane.steps.length} steps wrote ${countOf(length, "token")}`,
+                share: count / steps[number],
+                words: `${title}: ${count} of ${steps[number]} steps wrote ${countOf(length, "token")}`,
               }))
               .filter((bar, length) => length && bar.share),
         },
@@ -270,7 +272,13 @@ export class Plots {
 
   load(reel, seek) {
     this.lanes = readLanes(reel);
-    this.list = [plotProgress(this.lanes), plotLengths(this.lanes), plotSplit(this.lanes), plotAlong(this.lanes, seek)];
+    const lengths = this.lanes.map((lane) => countLengths(lane.steps));
+    this.list = [
+      plotProgress(this.lanes),
+      plotLengths(this.lanes, lengths),
+      plotSplit(this.lanes),
+      plotAlong(this.lanes, seek),
+    ];
     if (reel.head.cost_curve) this.list.push(plotCost(reel.head));
     this.cards.replaceChildren(...this.list.map((plot) => plot.node));
     if (!reel.head.cost_curve) this.cards.append(this.uncalibrated(reel.head));

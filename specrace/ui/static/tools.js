@@ -2,6 +2,7 @@
 import { Audience } from "./audience.js";
 import { Explainer } from "./explain.js";
 import { Inspector } from "./inspector.js";
+import { Logs } from "./logs.js";
 import { CALM } from "./motion.js";
 import { Plots } from "./plots.js";
 import { Proof } from "./proof.js";
@@ -21,6 +22,8 @@ export class Tools {
     this.proof = new Proof(node, say);
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, document.querySelector("meta[name=specrace-reach]")?.content ?? "");
+    this.logs = new Logs(node, { pause: () => player.pause(), openRace: (file) => stage.gallery.open(file) });
+    stage.gallery.sift = (files) => this.logs.take(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));

@@ -43,6 +43,13 @@ export const cases = {
     await Promise.all(both);
     return [told, ["b"]];
   },
+  "what may be a log is looked into": async () => {
+    const { gallery, told } = open({});
+    gallery.sift = (files) => told.push(files.map((file) => file.name));
+    gallery.sort(["a.jsonl", "b.parquet", "c.md"].map((name) => new File(["{}"], name)));
+    gallery.sort([new File(["x"], "photo.png")]);
+    return [told, [["a.jsonl", "b.parquet"], "photo.png is no saved race and no log; this page takes .jsonl files."]];
+  },
   "a server that is gone": async () => {
     const { gallery, told } = open({ play_recorded: () => Promise.reject(new Error("gone")) });
     await gallery.play("a");

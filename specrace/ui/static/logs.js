@@ -1,0 +1,212 @@
+// Your logs: a log of requests is dropped, scored on the server without a model, and shown.
+import { button, make } from "./dom.js";
+import { describeLane } from "./lanes.js";
+import { askChoices, isRecordedRace, joinLogs, scoreLog } from "./scoring.js";
+import { Scores } from "./scores.js";
+
+const PRIVACY = "Logs and documents never leave the machine that serves this page. A log is deleted once it is scored.";
+const DROP = "Drop a log of requests: chat transcripts, batch files, sessions of coding agents, tables";
+const STOPPED = "Stopped.";
+
+export function tellLimits({ bytes, requests, seconds }) {
+  return `At most ${bytes / 1e6} MB, ${requests.toLocaleString("en")} requests and ${seconds} seconds. On the command line, python -m specrace score takes logs of any size, and any tokenizer.`;
+}
+
+export function tellProgress({ requests, share }) {
+  return `${requests} requests${share ? `, ${Math.min(99, Math.round(100 * share))} % of the file` : ""}`;
+}
+
+function labelled(words, field) {
+  const node = make("label", "", words);
+  node.append(field);
+  return node;
+}
+
+export class Logs {
+  // `pause`: called when it lies over the page; `openRace` takes a recorded race, which is no log.
+  constructor(host, { pause, openRace }) {
+    Object.assign(this, { pause, openRace });
+    this.node = make("dialog", "logs");
+    this.node.setAttribute("aria-label", "Your logs");
+    const head = make("header");
+    head.append(
+      make("h2", "", "Your logs"),
+      make("p", "", PRIVACY),
+      button("Close", "Close (Esc)", () => this.node.close()),
+    );
+    this.line = make("p", "logs-line");
+    this.progress = make("p", "logs-progress");
+    this.stop = button("Stop", "Stop scoring", () => this.leave());
+    this.again = button("Score again", "Score the same log with these choices", () => this.score());
+    const state = make("div", "logs-state");
+    state.append(this.line, this.progress, this.stop, this.again);
+    const result = make("section", "logs-result");
+    result.hidden = true;
+    this.scores = new Scores(result);
+    const body = make("div", "logs-body");
+    this.hint = make("p", "logs-hint");
+    body.append(this.form(), state, result, this.hint);
+    this.node.append(head, body);
+    host.append(this.node);
+    this.node.addEventListener("close", () => {
+      this.leave();
+      // The page has one live region at a time: behind an open dialog the stage's own is silent.
+      this.line.removeAttribute("role");
+    });
+    this.turn(false);
+    this.listen();
+  }
+
+  form() {
+    this.file = make("input");
+    Object.assign(this.file, { type: "file", multiple: true, hidden: true });
+    this.file.setAttribute("aria-label", "A log of requests");
+    this.file.addEventListener("change", () => this.takeChosen());
+    this.limits = make("small");
+    const drop = make("div", "logs-drop");
+    drop.append(
+      make("p", "", DROP),
+      button("Choose a file", "Choose a log", () => this.file.click()),
+      this.limits,
+    );
+    this.tokenizer = make("select");
+    this.columns = make("input");
+    Object.assign(this.columns, { type: "text", placeholder: "prompt=question,output=answer" });
+    this.lanes = make("fieldset");
+    const choices = make("div", "logs-choices");
+    choices.append(labelled("Tokenizer", this.tokenizer), labelled("Columns of a table", this.columns), this.lanes);
+    const node = make("section", "logs-form");
+    node.append(drop, this.file, choices);
+    return node;
+  }
+
+  // Dropped here a file is a log, whatever its name.
+  listen() {
+    const here = (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.node.dataset.drop = String(event.type === "dragover");
+      if (event.type === "drop") this.take([...event.dataTransfer.files]);
+    };
+    for (const name of ["dragover", "drop"]) this.node.addEventListener(name, here);
+    this.node.addEventListener("dragleave", () => delete this.node.dataset.drop);
+  }
+
+  async open() {
+    this.pause();
+    if (!this.node.open) this.node.showModal();
+    this.line.setAttribute("role", "status");
+    try {
+      this.offer(await askChoices());
+    } catch (error) {
+      this.say(error.message, "bad");
+    }
+  }
+
+  // What was chosen before stays chosen.
+  offer({ tokenizers, lanes, engines, chosen, limits, formats }) {
+    const before = this.known && this.choice();
+    this.known = limits;
+    this.limits.textContent = tellLimits(limits);
+    this.hint.textContent = `Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised by their look: ${formats.join("; ")}.`;
+    const names = [
+      ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
+      ...tokenizers.map((each) => [each, each]),
+    ];
+    this.tokenizer.replaceChildren(...names.map(([value, words]) => new Option(words, value)));
+    this.tokenizer.value = tokenizers.includes(before?.tokenizer) ? before.tokenizer : "";
+    const ticked = before ? before.lanes.split(",") : chosen;
+    const boxes = (list) => list.map((lane) => this.box(lane, ticked.includes(lane)));
+    const more = make("details");
+    const inside = make("div", "logs-engines");
+    inside.append(...boxes(engines));
+    more.append(make("summary", "", "Drafters of engines"), inside);
+    more.open = engines.some((lane) => ticked.includes(lane));
+    this.lanes.replaceChildren(make("legend", "", "Lanes"), ...boxes(lanes), more);
+  }
+
+  box(lane, checked) {
+    const box = make("input");
+    Object.assign(box, { type: "checkbox", value: lane, checked });
+    box.addEventListener("change", () => {
+      if (this.ticked().length <= this.known.lanes) return;
+      box.checked = false;
+      this.say(`At most ${this.known.lanes} lanes fit; untick one first.`, "bad");
+    });
+    const node = make("label");
+    node.append(box, describeLane({ lane }).title ?? lane);
+    return node;
+  }
+
+  ticked() {
+    return [...this.lanes.querySelectorAll("input:checked")].map((box) => box.value);
+  }
+
+  choice() {
+    return { tokenizer: this.tokenizer.value, lanes: this.ticked().join(","), columns: this.columns.value };
+  }
+
+  takeChosen() {
+    const files = [...this.file.files];
+    this.file.value = "";
+    return this.take(files);
+  }
+
+  // Files to score, as one log.
+  async take(files) {
+    delete this.node.dataset.drop;
+    if (!files.length) return;
+    if (await isRecordedRace(files[0])) {
+      this.node.close();
+      return this.openRace(files[0]);
+    }
+    if (!this.node.open || !this.known) await this.open();
+    if (!this.known) return;
+    const { error, ...log } = joinLogs(files, this.known.bytes);
+    if (error) return this.say(error, "bad");
+    this.log = log;
+    return this.score();
+  }
+
+  // What is there stays until other scores have come.
+  async score() {
+    this.leave();
+    const { name } = this.log;
+    const going = (this.going = new AbortController());
+    this.turn(true);
+    this.say(`Scoring ${name} …`);
+    const tell = (progress) => {
+      if (this.going === going) this.progress.textContent = tellProgress(progress);
+    };
+    try {
+      const scores = await scoreLog(this.log, this.choice(), tell, going.signal);
+      if (this.going !== going) return;
+      this.say(`${name} is scored.`);
+      this.scores.show(scores, name);
+    } catch (error) {
+      if (this.going === going) this.say(error.message, "bad");
+    }
+    if (this.going === going) this.turn(false);
+  }
+
+  leave() {
+    if (!this.going) return;
+    this.going.abort();
+    this.say(STOPPED);
+    this.turn(false);
+  }
+
+  turn(going) {
+    if (!going) this.going = undefined;
+    this.stop.hidden = !going;
+    this.progress.textContent = "";
+    this.again.hidden = going || !this.log;
+    this.node.dataset.going = String(going);
+  }
+
+  say(words, kind = "") {
+    this.line.textContent = words;
+    this.line.dataset.kind = kind;
+  }
+}

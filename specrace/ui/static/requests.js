@@ -1,0 +1,173 @@
+// The requests of a scored log: those that draft best and worst in a lane, and one of them in the panes of a race, without
+// a clock.
+import { button, make } from "./dom.js";
+import { countOf } from "./format.js";
+import { describeLane, hueOf } from "./lanes.js";
+import { Pane } from "./panes.js";
+
+const LISTED = 5;
+const ACCEPTED_SHOWN = 16;
+
+export function nameRequest({ id, number, category }) {
+  return `${id || `request ${number}`}${category === "none" ? "" : ` · ${category}`}`;
+}
+
+// A lane's frames on a request, as a pane takes them.
+export function readFrames({ lanes, texts, tokens, looping }, place) {
+  const sums = { accepted: 0, drafted: 0, tokens: 0, tau: 0, tokens_per_s: 0 };
+  return lanes[place].map(([accepted, drafted, no], step) => {
+    const at = sums.tokens;
+    const own = at + accepted < tokens;
+    const words = texts.slice(at, at + accepted);
+    sums.accepted += accepted;
+    sums.drafted += drafted;
+    sums.tokens += accepted + Number(own);
+    sums.tau = sums.tokens / (step + 1);
+    const runs = accepted ? [["accepted", words.join(""), accepted]] : [];
+    if (own) runs.push(["own", texts[at + accepted] ?? "", 1]);
+    const draft = { step, drafted, accepted, yes: words.slice(-ACCEPTED_SHOWN).join(""), no };
+    return { runs, meters: { ...sums }, badge: ["none", ""], draft, loops: looping, end: "" };
+  });
+}
+
+// The best and the worst of a lane, by its tokens per step.
+export function rankRequests(requests, place) {
+  const ranked = [...requests].sort((a, b) => b.tau[place] - a.tau[place] || a.number - b.number);
+  const best = ranked.slice(0, Math.min(LISTED, Math.ceil(ranked.length / 2)));
+  return { best, worst: ranked.slice(best.length).slice(-LISTED).reverse() };
+}
+
+export class Requests {
+  constructor() {
+    this.node = make("section", "logs-requests");
+    this.tabs = make("div", "lane-tabs");
+    this.lists = make("div", "logs-lists");
+    this.head = make("h3", "logs-request");
+    this.facts = make("p", "logs-facts");
+    this.prompt = make("p", "logs-prompt");
+    this.prompt.tabIndex = 0;
+    this.prompt.setAttribute("role", "region");
+    this.prompt.setAttribute("aria-label", "End of the prompt");
+    this.panes = make("div", "panes");
+    const walk = make("span", "walk");
+    walk.append(
+      button("‹", "The request before", () => this.move(-1)),
+      button("›", "The next request", () => this.move(1)),
+    );
+    this.bar = make("header");
+    this.bar.append(this.head, walk);
+    this.node.append(
+      make("h3", "", "Requests that draft best and worst"),
+      this.tabs,
+      this.lists,
+      this.bar,
+      this.facts,
+      this.prompt,
+      this.panes,
+    );
+  }
+
+  // `lane`: the one by which they are ranked at first.
+  load({ requests, lanes, outputs }, lane) {
+    Object.assign(this, { requests, lanes, outputs });
+    this.tabs.replaceChildren(
+      ...lanes.map((each, place) => {
+        const tab = button(describeLane(each).title, `Rank by ${describeLane(each).title}`, () => this.rank(place));
+        tab.dataset.hue = hueOf(each);
+        return tab;
+      }),
+    );
+    this.rank(lane);
+    this.show(rankRequests(requests, lane).best[0]);
+  }
+
+  rank(place) {
+    [...this.tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(index === place)));
+    const { best, worst } = rankRequests(this.requests, place);
+    this.lists.replaceChildren(this.list("Best", best, place), this.list("Worst", worst, place));
+    this.mark();
+  }
+
+  list(title, requests, place) {
+    const node = make("div");
+    const list = make("ol");
+    for (const request of requests) {
+      const name = nameRequest(request);
+      const open = button("", `Show ${name}`, () => this.show(request, true));
+      open.dataset.number = request.number;
+      open.append(make("span", "name", name), make("b", "", request.tau[place].toFixed(2)));
+      const line = make("li");
+      line.append(open);
+      list.append(line);
+    }
+    node.append(make("h4", "", `${title}, tokens per step`), list);
+    return node;
+  }
+
+  mark() {
+    for (const open of this.lists.querySelectorAll("button"))
+      open.setAttribute("aria-pressed", String(Number(open.dataset.number) === this.shown?.number));
+  }
+
+  move(by) {
+    const next = this.requests[this.requests.indexOf(this.shown) + by];
+    if (next) this.show(next);
+  }
+
+  show(request, asked) {
+    this.shown = request;
+    this.mark();
+    const [back, on] = this.bar.querySelectorAll("button");
+    back.disabled = request === this.requests[0];
+    on.disabled = request === this.requests.at(-1);
+    this.head.textContent = nameRequest(request);
+    this.facts.textContent = this.describe(request);
+    this.prompt.textContent = request.prompt;
+    const panes = this.lanes.map((lane, place) => this.pane(lane, request, place));
+    this.panes.replaceChildren(...panes.map((pane) => pane.node));
+    Object.assign(this.panes.dataset, { count: panes.length, solo: "" });
+    panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(panes, index)));
+    // Of the prompt its end is near the output; of the output its beginning.
+    this.prompt.scrollTop = this.prompt.scrollHeight;
+    for (const pane of panes) pane.text.scrollTop = -pane.text.scrollHeight;
+    if (asked) this.bar.scrollIntoView({ block: "start" });
+  }
+
+  describe({ number, prompt_tokens: prompt, tokens, texts }) {
+    const kept = this.requests.length < this.outputs ? `; ${this.requests.length} of them are kept for this view` : "";
+    const cut = texts.length < tokens ? ` The first ${texts.length} tokens are shown.` : "";
+    return `Request ${number} of ${this.outputs}${kept}. ${countOf(prompt, "prompt token")}, of which the last are below, and ${countOf(tokens, "output token")}.${cut} Press words to see that step's draft.`;
+  }
+
+  pane(lane, request, place) {
+    const pane = new Pane(describeLane(lane));
+    const frames = readFrames(request, place);
+    frames.forEach((frame, step) => pane.apply(frame, () => {}, step, true));
+    pane.tau.textContent = request.tau[place].toFixed(2);
+    pane.settle();
+    let at = frames.length - 1;
+    const point = (step) => {
+      if (!frames[step]) return;
+      at = step;
+      pane.point(step);
+      pane.last = frames[step].draft;
+      pane.settle();
+    };
+    pane.text.addEventListener("click", ({ target }) => point(Number(target.closest("[data-step]")?.dataset.step)));
+    pane.text.addEventListener("keydown", (event) => {
+      if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+      event.preventDefault();
+      point(at + (event.key === "ArrowLeft" ? -1 : 1));
+    });
+    return pane;
+  }
+
+  setSolo(panes, index) {
+    const solo = this.panes.dataset.solo === String(index) ? "" : String(index);
+    this.panes.dataset.solo = solo;
+    panes.forEach((pane, number) => {
+      pane.node.classList.toggle("away", solo !== "" && solo !== String(number));
+      pane.solo.setAttribute("aria-pressed", String(solo === String(number)));
+    });
+  }
+}

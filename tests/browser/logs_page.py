@@ -1,0 +1,97 @@
+"""Drops a log of every format on the page, and compares its figures with the command line's: python -m
+tests.browser.logs_page
+
+It serves the page with the bundled model, whose chat template here shows every message, and ends with code 1 where a
+figure differs in any digit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.ui.logs import DEFAULT_LANES
+from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
+from tests.lab.formats.written import SHAPES, TEMPLATE
+
+WAIT_MS = 120_000
+TIMED = ("draft_ms_per_step", "build_ms_per_output")
+# Keeps the scores that the page shows.
+WITNESS = """{
+  const read = JSON.parse;
+  JSON.parse = (text) => {
+    const found = read(text);
+    if (found?.scores) window.scores = found.scores;
+    return found;
+  };
+}"""
+
+
+def command_line(paths: list[Path], tokenizer: Path) -> Any:
+    """What `score --json` prints."""
+    command = [sys.executable, "-m", "specrace", "score", *map(str, paths), "--tokenizer", str(tokenizer), "--json"]
+    command += ["--by", "category", "--lanes", ",".join(DEFAULT_LANES)]
+    return json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
+def on_the_page(page: Page, paths: list[Path]) -> tuple[Any, list[list[str]]]:
+    """What the page has of the same files, and its table."""
+    page.evaluate("window.scores = undefined")
+    page.locator(".logs input[type=file]").set_input_files([str(path) for path in paths])
+    page.wait_for_selector(".logs[data-going=false] .logs-line:has-text('scored')", timeout=WAIT_MS)
+    page.wait_for_function("window.scores !== undefined", timeout=WAIT_MS)
+    table = page.locator(".logs-table tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
+    )
+    return page.evaluate("window.scores"), table
+
+
+def figures(found: Any) -> list[dict[str, Any]]:
+    """The groups without the times."""
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in found["groups"]]
+
+
+def compare(page: Page, shape: str, paths: list[Path], tokenizer: Path) -> bool:
+    """Print a line of a format; whether all of it agrees."""
+    expected = command_line(paths, tokenizer)
+    found, table = on_the_page(page, paths)
+    tau = [row["tau"] for row in expected["groups"] if row["category"] == "all"]
+    same = figures(found) == figures(expected) and table[0][2:] == [f"{each:.3f}" for each in tau]
+    same &= [found[name] for name in ("format", "outputs", "skipped")] == [shape.split()[0], 20, 0]
+    print(f"{'same' if same else 'DIFFERS':8} {shape:26} {' '.join(table[0][1:])}", flush=True)
+    return same
+
+
+def main() -> int:
+    """Every format, one after the other."""
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        model = Path(scratch) / "chat"
+        shutil.copytree(BUNDLED_MODEL, model)
+        (model / "chat_template.jinja").write_text(TEMPLATE)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        with serving(Path(scratch), "--model", str(model), "--uploads-per-hour", "1000") as (url, _):
+            page = browser.new_page(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+            page.add_init_script(WITNESS)
+            page.goto(url)
+            page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=WAIT_MS)
+            page.locator("[data-do=logs]").click()
+            page.wait_for_selector(".logs fieldset input")
+            agreed = []
+            for shape, make in SHAPES.items():
+                folder = Path(scratch) / shape
+                folder.mkdir()
+                agreed.append(compare(page, shape, make(folder), model))
+    print(f"{sum(agreed)} of {len(agreed)} shapes have the command line's figures.")
+    return 0 if all(agreed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

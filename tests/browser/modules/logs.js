@@ -1,0 +1,113 @@
+import { Logs, tellLimits, tellProgress } from "../../../specrace/ui/static/logs.js";
+import { put } from "./given.js";
+
+const CHOICES = {
+  tokenizers: ["tiny", "other"],
+  lanes: ["trie", "suffix", "fusion"],
+  engines: ["vllm-ngram"],
+  chosen: ["trie", "fusion"],
+  formats: ["one", "another"],
+  limits: { bytes: 10, requests: 2000, seconds: 60, lanes: 2 },
+};
+
+// The dialog, and what it has asked the server for; `answer` is the one to a log.
+async function open(answer, act) {
+  const own = window.fetch;
+  const asked = [];
+  window.fetch = async (url, { signal } = {}) => {
+    asked.push(url);
+    return url.includes("?") ? answer(signal) : Response.json(CHOICES);
+  };
+  const logs = new Logs(put(), { pause: () => {}, openRace: (file) => asked.push(file.name) });
+  try {
+    await logs.open();
+    return await act(logs, asked);
+  } finally {
+    window.fetch = own;
+    logs.node.close();
+  }
+}
+
+const refuse = (words) => async () => new Response(`${JSON.stringify({ error: words })}\n`);
+const LOG = new File(["{}"], "a.csv");
+
+export const cases = {
+  "limits in words": () => [
+    tellLimits({ bytes: 2e7, requests: 2000, seconds: 60 }).split(". ")[0],
+    "At most 20 MB, 2,000 requests and 60 seconds",
+  ],
+  "progress in words": () => [
+    [tellProgress({ requests: 3, share: 0.5 }), tellProgress({ requests: 3, share: 0 })],
+    ["3 requests, 50 % of the file", "3 requests"],
+  ],
+  "what is chosen at first, and stays": () =>
+    open(undefined, async (logs) => {
+      const first = logs.choice();
+      logs.tokenizer.value = "other";
+      for (const lane of ["trie", "vllm-ngram"]) logs.lanes.querySelector(`[value=${lane}]`).click();
+      await logs.open();
+      return [
+        [first, logs.choice()],
+        [
+          { tokenizer: "", lanes: "trie,fusion", columns: "" },
+          { tokenizer: "other", lanes: "fusion,vllm-ngram", columns: "" },
+        ],
+      ];
+    }),
+  "no more lanes than fit": () =>
+    open(undefined, (logs) => {
+      logs.lanes.querySelector("[value=suffix]").click();
+      return [
+        [logs.choice().lanes, logs.line.textContent],
+        ["trie,fusion", "At most 2 lanes fit; untick one first."],
+      ];
+    }),
+  "any file that is dropped on it is sent": () =>
+    open(refuse("a.csv is no log."), async (logs, asked) => {
+      await logs.take([LOG]);
+      return [
+        [asked.at(-1), logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden, logs.again.hidden],
+        ["gradio_api/logs?name=a.csv&tokenizer=&lanes=trie%2Cfusion&columns=", "a.csv is no log.", "bad", true, false],
+      ];
+    }),
+  "a recorded race is none": () =>
+    open(undefined, async (logs, asked) => {
+      await logs.take([new File(['{"type":"started"}'], "race.jsonl")]);
+      return [
+        [asked.at(-1), logs.node.open],
+        ["race.jsonl", false],
+      ];
+    }),
+  "too large a log is not": () =>
+    open(undefined, async (logs, asked) => {
+      await logs.take([new File(["x".repeat(11)], "a.jsonl")]);
+      return [
+        [asked.length, logs.line.textContent.includes("more than 0.00001 MB"), logs.again.hidden],
+        [1, true, true],
+      ];
+    }),
+  "a stop is told, and what comes later is not": () => {
+    const hang = (signal) =>
+      new Promise((_, fail) => signal.addEventListener("abort", () => fail(new Error("aborted"))));
+    return open(hang, async (logs) => {
+      const going = logs.take([LOG]);
+      while (logs.stop.hidden) await new Promise((done) => setTimeout(done));
+      logs.stop.click();
+      await going;
+      return [
+        [logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden],
+        ["Stopped.", "", true],
+      ];
+    });
+  },
+  "it has a live region only while it is open": () =>
+    open(undefined, async (logs) => {
+      const found = [logs.line.getAttribute("role")];
+      logs.node.close();
+      await new Promise((done) => logs.node.addEventListener("close", done, { once: true }));
+      return [
+        [...found, logs.line.getAttribute("role")],
+        ["status", null],
+      ];
+    }),
+};

@@ -1,0 +1,145 @@
+import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/requests.js";
+import { HOSTILE } from "./given.js";
+
+const REQUEST = {
+  number: 1,
+  id: HOSTILE,
+  category: HOSTILE,
+  looping: false,
+  tokens: 5,
+  prompt_tokens: 3,
+  tau: [5, 2.5],
+  prompt: HOSTILE,
+  texts: [" a", HOSTILE, " c", " d", " e"],
+  lanes: [
+    [[5, 5, []]],
+    [
+      [2, 3, [HOSTILE]],
+      [1, 1, []],
+    ],
+  ],
+};
+const SCORES = {
+  outputs: 2,
+  lanes: [{ lane: "trie" }, { lane: "suffix" }],
+  requests: [REQUEST, { ...REQUEST, number: 2, id: "", category: "none", tau: [1, 3] }],
+};
+
+function open() {
+  const requests = new Requests();
+  requests.load(SCORES, 0);
+  return requests;
+}
+
+const numbers = ({ best, worst }) => [best, worst].map((list) => list.map(({ number }) => number));
+
+export const cases = {
+  "a request has a name": () => [SCORES.requests.map(nameRequest), [`${HOSTILE} · ${HOSTILE}`, "request 2"]],
+  "the runs of a lane": () => [
+    readFrames(REQUEST, 1).map(({ runs, draft }) => [runs, draft.drafted, draft.accepted, draft.no]),
+    [
+      [
+        [
+          ["accepted", ` a${HOSTILE}`, 2],
+          ["own", " c", 1],
+        ],
+        3,
+        2,
+        [HOSTILE],
+      ],
+      [
+        [
+          ["accepted", " d", 1],
+          ["own", " e", 1],
+        ],
+        1,
+        1,
+        [],
+      ],
+    ],
+  ],
+  "an output that ends inside its path has no token of the model's own": () => [
+    readFrames(REQUEST, 0).map(({ runs, meters }) => [runs.length, runs[0][2], meters.tokens, meters.tau]),
+    [[1, 5, 5, 5]],
+  ],
+  "what is cut has runs without text": () => [
+    readFrames({ ...REQUEST, texts: [" a"] }, 1).map(({ runs }) => runs.map(([, text]) => text)),
+    [
+      [" a", ""],
+      ["", ""],
+    ],
+  ],
+  "the best, and the worst without them": () => {
+    const list = [3, 1, 2, 5, 4].map((tau, number) => ({ number, tau: [tau] }));
+    const many = Array.from({ length: 30 }, (_, number) => ({ number, tau: [number] }));
+    return [
+      [numbers(rankRequests(list, 0)), numbers(rankRequests(many, 0)), numbers(rankRequests([list[0]], 0))],
+      [
+        [
+          [3, 4, 0],
+          [1, 2],
+        ],
+        [
+          [29, 28, 27, 26, 25],
+          [0, 1, 2, 3, 4],
+        ],
+        [[0], []],
+      ],
+    ];
+  },
+  "a request in the panes, as text": () => {
+    const { node, panes, prompt } = open();
+    const [first, second] = panes.querySelectorAll(".text p:last-child");
+    return [
+      [node.querySelectorAll("img, script").length, prompt.textContent, first.textContent, second.textContent],
+      [0, HOSTILE, `a${HOSTILE} c d e`, `a${HOSTILE} c d e`],
+    ];
+  },
+  "another rank lists the other first, and a press shows it": () => {
+    const requests = open();
+    const before = requests.head.textContent;
+    requests.tabs.children[1].click();
+    const [first] = requests.lists.querySelectorAll("button");
+    first.click();
+    return [
+      [before, first.textContent, first.getAttribute("aria-pressed"), requests.head.textContent],
+      [`${HOSTILE} · ${HOSTILE}`, "request 23.00", "true", "request 2"],
+    ];
+  },
+  "one after the other": () => {
+    const requests = open();
+    const [back, on] = requests.bar.querySelectorAll("button");
+    const found = [back.disabled, on.disabled];
+    on.click();
+    return [
+      [...found, requests.head.textContent, back.disabled, on.disabled],
+      [true, false, "request 2", false, true],
+    ];
+  },
+  "words show the draft of their step": () => {
+    const { panes } = open();
+    const pane = panes.children[1];
+    const at = () => [...pane.querySelectorAll(".at")].map((each) => each.textContent).join("");
+    pane.querySelector('.run[data-step="0"]').click();
+    const found = [at(), pane.querySelector(".draft-label").textContent, pane.querySelectorAll(".rejected").length];
+    pane
+      .querySelector(".text")
+      .dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true, cancelable: true }));
+    return [
+      [...found, at(), pane.querySelector(".draft-label").textContent],
+      [`a${HOSTILE} c`, "✓ 2 of 3", 1, " d e", "✓ 1 of 1"],
+    ];
+  },
+  "one lane alone, and back": () => {
+    const { panes } = open();
+    const away = () => [...panes.children].map((pane) => pane.classList.contains("away"));
+    const solo = panes.children[1].querySelector(".solo");
+    solo.click();
+    const found = [away(), panes.dataset.solo];
+    solo.click();
+    return [
+      [...found, away(), panes.dataset.solo],
+      [[true, false], "1", [false, false], ""],
+    ];
+  },
+};

@@ -1,0 +1,94 @@
+import {
+  findBestLane,
+  readPositions,
+  readTable,
+  Scores,
+  tellBest,
+  tellFacts,
+} from "../../../specrace/ui/static/scores.js";
+import { learnMethods } from "../../../specrace/ui/static/lanes.js";
+import { HOSTILE, put } from "./given.js";
+
+learnMethods([
+  { lane: "trie", title: "Trie", hue: 1 },
+  { lane: "suffix", title: "Suffix", hue: 2 },
+]);
+const row = (lane, category, outputs, tau) => ({ lane, category, outputs, tau, tau_without_looping: null });
+const LANE = { scored: "whole", emitted: [0, 2, 0, 1], drafted: [3, 2], accepted: [2, 1] };
+const SCORES = {
+  title: HOSTILE,
+  tokenizer: "tiny",
+  outputs: 3,
+  skipped: 2,
+  skipped_by_reason: [[HOSTILE, 2]],
+  looping: 1,
+  left_out: "the page scores 3 requests",
+  lanes: [
+    { lane: "trie", ...LANE },
+    { lane: "suffix", ...LANE, scored: "in part" },
+  ],
+  groups: [
+    row("trie", "all", 3, 1.2),
+    row("trie", HOSTILE, 1, 1.6),
+    row("suffix", "all", 3, 1.5),
+    row("suffix", HOSTILE, 1, 1.1),
+  ],
+  requests: [
+    {
+      number: 1,
+      id: "",
+      category: "none",
+      looping: false,
+      tokens: 1,
+      prompt_tokens: 1,
+      tau: [1, 1],
+      prompt: "",
+      texts: [" a"],
+      lanes: [[[0, 0, []]], [[0, 0, []]]],
+    },
+  ],
+};
+
+export const cases = {
+  "the best lane over all requests": () => [
+    [findBestLane(SCORES), tellBest(SCORES)],
+    [1, "Suffix drafts best: 1.50 tokens per step over 3 requests."],
+  ],
+  "a row a category": () => [
+    readTable(SCORES),
+    [
+      ["all", 3, [1.2, 1.5]],
+      [HOSTILE, 1, [1.6, 1.1]],
+    ],
+  ],
+  "facts in sentences": () => [
+    tellFacts(SCORES, "a.jsonl").slice(1),
+    [
+      "3 requests scored, 2 lines left out.",
+      "The rest was not: the page scores 3 requests. On the command line, python -m specrace score takes all.",
+      "1 output of them repeat themselves, which flatters copying.",
+      "Suffix is scored in part: in part.",
+    ],
+  ],
+  "acceptance by position": () => [
+    readPositions([{ lane: "trie", title: "Trie", ...LANE }]).map(({ position, steps, accepted }) => [
+      position,
+      steps,
+      accepted,
+    ]),
+    [
+      [1, 3, 2],
+      [2, 2, 1],
+    ],
+  ],
+  "all of it is text": () => {
+    const [node] = put(["section", { hidden: true }]).children;
+    new Scores(node).show(SCORES, HOSTILE);
+    const cells = [...node.querySelectorAll("td")].map((cell) => cell.textContent);
+    const best = [...node.querySelectorAll("td b")].map((cell) => cell.textContent);
+    return [
+      [node.hidden, node.querySelectorAll("img, script").length, cells, best, node.querySelectorAll("figure").length],
+      [false, 0, ["all", "3", "1.200", "1.500", HOSTILE, "1", "1.600", "1.100"], ["1.500", "1.600"], 2],
+    ];
+  },
+};

@@ -1,0 +1,92 @@
+import { isLog, isRecordedRace, joinLogs, readLines, scoreLog } from "../../../specrace/ui/static/scoring.js";
+
+const file = (name, ...parts) => new File(parts, name);
+const stream = (...parts) => new Blob(parts).stream();
+const LOG = { name: "a.jsonl", body: new Blob(["{}"]) };
+
+async function all(lines) {
+  const found = [];
+  for await (const line of lines) found.push(line);
+  return found;
+}
+
+// What scoreLog does where the server gives such an answer.
+async function ask(answer, signal = new AbortController().signal) {
+  const own = window.fetch;
+  const told = [];
+  window.fetch = async (url) => {
+    told.push(url);
+    return answer();
+  };
+  try {
+    told.push(await scoreLog(LOG, { lanes: "trie" }, (progress) => told.push(progress), signal));
+  } catch (error) {
+    told.push(error.message);
+  } finally {
+    window.fetch = own;
+  }
+  return told;
+}
+
+const URL_ASKED = "gradio_api/logs?name=a.jsonl&lanes=trie";
+
+export const cases = {
+  "logs by their names": () => [
+    ["a.jsonl", "a.JSONL.gz", "a.ndjson", "a.parquet", "a.csv", "a.json", "a.md"].filter((name) => isLog({ name })),
+    ["a.jsonl", "a.JSONL.gz", "a.ndjson", "a.parquet"],
+  ],
+  "a recorded race by its first line": async () => [
+    await Promise.all(
+      [
+        '{"type": "started", "format": 1}\n{}',
+        '{"about": {}, "type":"started"}',
+        '{"type": "session_meta"}\n{"type": "started"}',
+        '{"output": "\\"type\\": \\"started\\""}',
+        "",
+      ].map((text) => isRecordedRace(file("a.jsonl", text))),
+    ),
+    [true, true, false, false, false],
+  ],
+  "several logs are one": async () => {
+    const { name, body } = joinLogs([file("a.jsonl", "1"), file("b.jsonl", "2\n")], 10);
+    return [
+      [name, await body.text()],
+      ["a.jsonl and b.jsonl", "1\n2\n\n"],
+    ];
+  },
+  "one log stays as it is": () => {
+    const one = file("a.parquet", "1");
+    return [joinLogs([one], 10).body === one, true];
+  },
+  "tables are not joined, and nothing too large is sent": () => [
+    [
+      joinLogs([file("a.jsonl"), file("b.csv")], 10).error,
+      joinLogs([file("a.jsonl", "x".repeat(11))], 10).error.slice(0, 34),
+    ],
+    ["b.csv is no file of lines that others can be added to; drop it alone.", "a.jsonl: more than 0.00001 MB. On "],
+  ],
+  "lines come whole": async () => [
+    await all(readLines(stream('{"a"', ':1}\n{"b":2}\n{"c"', ':"é"}\n'))),
+    [{ a: 1 }, { b: 2 }, { c: "é" }],
+  ],
+  "progress, and then the scores": async () => [
+    await ask(() => new Response('{"progress":{"requests":1}}\n{"scores":{"outputs":2}}\n')),
+    [URL_ASKED, { requests: 1 }, { outputs: 2 }],
+  ],
+  "a log that cannot be scored": async () => [
+    await ask(() => new Response('{"error":"a.jsonl is no log."}\n')),
+    [URL_ASKED, "a.jsonl is no log."],
+  ],
+  "a request that is refused": async () => [
+    await ask(() => new Response("0 lanes were chosen.", { status: 400 })),
+    [URL_ASKED, "0 lanes were chosen."],
+  ],
+  "an answer that breaks off": async () => [
+    await ask(() => new Response('{"progress":{"requests":1}}\n{"sco')),
+    [URL_ASKED, { requests: 1 }, "The server does not answer; reload the page."],
+  ],
+  stopped: async () => [
+    await ask(() => Promise.reject(new Error("aborted")), AbortSignal.abort(new Error("Stopped."))),
+    [URL_ASKED, "Stopped."],
+  ],
+};

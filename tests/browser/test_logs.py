@@ -1,0 +1,114 @@
+"""Your logs: a log that is dropped gets the command line's figures, and its drafts are shown token by token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.parts import HOSTILE, RECORDING, drop, reels, wait_for_reel
+from tests.browser.test_readable import TARGETS
+from tests.browser.test_stage_views import findings, overflow
+from tests.lab.formats.written import SHAPES
+from tests.lab.parts import run, write
+
+pytestmark = pytest.mark.browser
+
+LANES = "trigram,lookahead,trie,prompt-lookup,suffix,fusion"
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture
+def page(loading_app: str, share_page: Any) -> Page:
+    """A page whose model never gets ready: no log needs it."""
+    opened: Page = share_page(loading_app, ready=False)
+    if opened.locator("dialog[open]").count():
+        opened.keyboard.press("Escape")
+    return opened
+
+
+def expected(capsys: pytest.CaptureFixture[str], path: Path) -> Any:
+    """What the command line finds."""
+    assert run(path, "--tokenizer", "tiny", "--by", "category", "--lanes", LANES, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def shown(page: Page) -> list[list[str]]:
+    """The table of tokens per step."""
+    rows: list[list[str]] = page.locator(".logs-table tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
+    )
+    return rows
+
+
+def table_of(found: Any) -> list[list[str]]:
+    """The same, from the command line's figures."""
+    categories = dict.fromkeys(row["category"] for row in found["groups"])
+    rows = [[row for row in found["groups"] if row["category"] == category] for category in categories]
+    return [[own[0]["category"], str(own[0]["outputs"]), *(f"{row['tau']:.3f}" for row in own)] for own in rows]
+
+
+@pytest.mark.parametrize("shape", ["openai-response", "openai-chat"])
+def test_a_log_that_is_dropped_has_the_command_line_s_figures(
+    page: Page, shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = SHAPES[shape](tmp_path)
+    found = expected(capsys, path)
+    drop(page, path.name, path.read_text())
+    expect(page.locator(".logs-line")).to_have_text(f"{path.name} is scored.")
+    assert shown(page) == table_of(found)
+    expect(page.locator(".logs-facts").first).to_contain_text(f"{path.name}: {found['format_title']}")
+    expect(page.locator(".logs-facts").first).to_contain_text("20 requests scored.")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download all figures as CSV").click()
+    head, *rows = Path(download.value.path()).read_text().splitlines()
+    assert head.split(",") == list(found["groups"][0]) and len(rows) == len(found["groups"])
+    best, first = page.locator(".logs-lists button").nth(0), page.locator(".logs .pane .text p:last-child").nth(0)
+    best.click()
+    expect(best).to_have_attribute("aria-pressed", "true")
+    assert len(set(page.locator(".logs .pane .text p:last-child").all_text_contents())) == 1
+    assert ("#" in (first.text_content() or "")) == (shape == "openai-response")
+    expect(page.locator(".logs .pane:visible")).to_have_count(6)
+    expect(page.locator(".logs .pane .speedup:visible")).to_have_count(0)
+
+
+def test_a_race_that_is_dropped_opens_and_a_bad_log_is_one_sentence(page: Page, tmp_path: Path) -> None:
+    number = reels(page)
+    drop(page, "race.jsonl", RECORDING.read_text(encoding="utf-8"))
+    wait_for_reel(page, number)
+    expect(page.locator("dialog.logs")).to_be_hidden()
+    good = write(tmp_path / "good.jsonl", {"prompt_ids": [1, 2, 1], "output_ids": [2, 1, 2], "category": HOSTILE})
+    drop(page, "good.jsonl", good.read_text())
+    expect(page.locator(".logs-line")).to_have_text("good.jsonl is scored.")
+    before = shown(page)
+    assert len(before) == 2 and before[1][0].startswith("<img src=x onerror")
+    drop(page, "bad.jsonl", f"{HOSTILE}\n", ".logs-drop")
+    expect(page.locator(".logs-line")).to_contain_text(
+        "bad.jsonl holds no request that can be scored; this is not JSON"
+    )
+    expect(page.locator(".logs-line")).to_have_attribute("data-kind", "bad")
+    assert shown(page) == before and page.evaluate("window.__pwn") is None
+    assert page.locator(".logs img, .logs script").count() == 0
+
+
+def test_the_view_fits_and_axe_finds_nothing_serious(page: Page, tmp_path: Path) -> None:
+    (path,) = SHAPES["openai-chat"](tmp_path)
+    page.keyboard.press("d")
+    page.keyboard.press("l")
+    expect(page.locator("dialog.logs")).to_be_visible()
+    page.locator(".logs input[type=file]").set_input_files(str(path))
+    expect(page.locator(".logs-line")).to_have_text("chat.jsonl is scored.")
+    found = {"dark": findings(page, "dialog[open]")}
+    for key in ("Escape", "d", "l"):
+        page.keyboard.press(key)
+    expect(page.locator(".logs-table")).to_be_visible()
+    found["light"] = findings(page, "dialog[open]")
+    page.set_viewport_size(PHONE)
+    found["phone"] = findings(page, "dialog[open]")
+    assert {name: each for name, each in found.items() if each} == {}
+    assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
+    inside = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
+    assert page.evaluate(inside) == [] and overflow(page) == []

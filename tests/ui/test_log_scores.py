@@ -1,0 +1,154 @@
+"""A visitor's log, scored: the command line's figures, the drafts of its requests, and limits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.errors import InputError
+from specrace.model.chat_tokenizer import load_tokenizer
+from specrace.ui import log_scores
+from specrace.ui.log_scores import score_log
+from tests.lab.formats.written import SHAPES
+from tests.lab.parts import COPYING, FRESH, run, write
+
+LANES = ("prompt-lookup", "trie")
+TIMED = ("draft_ms_per_step", "build_ms_per_output")
+
+
+def score(path: Path, lanes: Sequence[str] = LANES, *, named: bool = False, columns: str = "") -> Any:
+    """What the page gets of a file, once it is scored."""
+    asked = {"path": str(path), "lanes": lanes, "columns": columns}
+    tokenizer = {"tokenizer": str(BUNDLED_MODEL), "name": "tiny", "decodes_ids": named}
+    going = score_log("", json.dumps(asked | tokenizer).encode())
+    try:
+        while True:
+            assert set(json.loads(next(going))["progress"]) == {"requests", "share"}
+    except StopIteration as over:
+        return json.loads(over.value)["scores"]
+
+
+def without_times(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in TIMED} for row in groups]
+
+
+@pytest.mark.parametrize("shape", ["openai-chat", "openai-response", "openai-batch one", "csv"])
+def test_the_figures_are_the_command_line_s(shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = SHAPES[shape](tmp_path)
+    arguments = ("--tokenizer", "tiny", "--by", "category", "--lanes", ",".join(LANES), "--json")
+    assert run(path, *arguments) == 0
+    expected, found = json.loads(capsys.readouterr().out), score(path)
+    assert without_times(found["groups"]) == without_times(expected["groups"])
+    assert (found["format"], found["title"]) == (expected["format"], expected["format_title"])
+    assert (found["outputs"], found["skipped"], found["left_out"]) == (20, 0, "")
+    assert found["tokenizer"] == ("" if shape == "openai-response" else "tiny")
+    for lane in found["lanes"]:
+        row = next(each for each in found["groups"] if (each["lane"], each["category"]) == (lane["lane"], "all"))
+        tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
+        assert (sum(lane["emitted"]), tokens) == (row["steps"], row["tokens"])
+        assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
+
+
+def test_a_request_has_every_step_of_every_lane(tmp_path: Path) -> None:
+    found = score(write(tmp_path / "t.jsonl", COPYING, FRESH | {"output_ids": [4]}), ["prompt-lookup", "vanilla"])
+    first, second = found["requests"]
+    assert {name: first[name] for name in ("number", "id", "category", "tokens", "prompt_tokens", "looping")} == {
+        "number": 1, "id": "a", "category": "copy", "tokens": 8, "prompt_tokens": 8, "looping": False,
+    }  # fmt: skip
+    assert first["texts"] == [" #3", " #4", " #5", " #9", " #7", " #3", " #4", " #8"]
+    assert first["prompt"] == " #1 #2 #3 #4 #5 #9 #1 #2"
+    lookup, vanilla = first["lanes"]
+    # 1 2 was followed by 3 4 5 9 1 2, and 9 1 is not what comes.
+    assert lookup[0] == [4, 6, [" #1", " #2"]] and vanilla == [[0, 0, []]] * 8
+    assert sum(accepted for accepted, *_ in lookup) + len(lookup) == 8
+    assert first["tau"] == [8 / len(lookup), 1.0]
+    # The prompt is shown, however short the output is.
+    assert (second["number"], second["prompt"]) == (2, " #1 #2 #3")
+
+
+def test_texts_are_the_tokenizer_s_where_it_made_the_ids(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(BUNDLED_MODEL)
+    ids = {"prompt_ids": list(tokenizer("The moon pulls")), "output_ids": list(tokenizer(" the sea, Größe 🦉."))}
+    path = write(tmp_path / "t.jsonl", ids, {"prompt": "The moon pulls", "output": " the sea, Größe 🦉."})
+    exact, text = score(path)["requests"]
+    assert exact["prompt"].startswith(" #") and "".join(text["texts"]) == " the sea, Größe 🦉."
+    assert text["prompt"] == "The moon pulls"
+    # Where the visitor names the tokenizer, it is the log's.
+    assert "".join(score(path, named=True)["requests"][0]["texts"]).endswith("Größe 🦉.")
+
+
+def test_lines_that_cannot_be_used_are_counted_by_reason(tmp_path: Path) -> None:
+    found = score(write(tmp_path / "t.jsonl", FRESH, b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}))
+    (many, two), (few, one) = found["skipped_by_reason"]
+    assert (found["skipped"], two, one) == (3, 2, 1)
+    assert many.startswith("there is no output_ids") and few.startswith("this is not JSON")
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ((b"hello",), r"^t\.jsonl holds no request that can be scored; this is not JSON .* \(1 lines\)\.$"),
+        ((), r"^t\.jsonl holds no request that can be scored\.$"),
+        (({"input_length": 1, "output_length": 2},), r"^t\.jsonl is a trace of lengths and block hashes"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_without_the_server_s_paths(tmp_path: Path, lines: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        score(write(tmp_path / "t.jsonl", *lines))
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_columns_of_a_table_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("q,a\nthe moon, pulls\n")
+    assert score(tmp_path / "t.csv", columns="prompt=q,output=a")["outputs"] == 1
+    with pytest.raises(InputError, match=r"^t\.csv has no column 'z'"):
+        score(tmp_path / "t.csv", columns="prompt=z,output=a")
+
+
+def test_requests_and_seconds_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.jsonl", *[FRESH] * 4)
+    monkeypatch.setattr(log_scores, "MAX_REQUESTS", 3)
+    found = score(path)
+    assert (found["outputs"], found["left_out"]) == (3, "the page scores 3 requests")
+    monkeypatch.setattr(log_scores, "SECONDS", -1.0)
+    with pytest.raises(InputError, match="too long for the page"):
+        score(path)
+
+
+def test_what_is_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones, and the best and the worst, though requests are dropped on the way."""
+    monkeypatch.setattr(log_scores, "FIRST_KEPT", 2)
+    monkeypatch.setattr(log_scores, "ENDS_KEPT", 1)
+    monkeypatch.setattr(log_scores, "KEPT_AT_ONCE", 4)
+    rows = [FRESH] * 5 + [COPYING] + [FRESH] * 6
+    found = score(write(tmp_path / "t.jsonl", *rows), ["prompt-lookup"])
+    kept = [each["number"] for each in found["requests"]]
+    assert found["outputs"] == 12 and kept[:2] == [1, 2] and 6 in kept and len(kept) <= 4
+
+
+def test_a_long_request_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_scores, "SHOWN_BYTES", 6000)
+    row = {"prompt_ids": list(range(5000)), "output_ids": list(range(3000, 7000))}
+    (request,) = score(write(tmp_path / "t.jsonl", row))["requests"]
+    assert request["tokens"] == 4000 and 10 < len(request["texts"]) < 1000
+    assert len(json.dumps(request)) < 6500 and request["prompt"].split() == [f"#{token}" for token in range(4600, 5000)]
+
+
+def test_categories_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_scores, "MAX_CATEGORIES", 2)
+    rows = [FRESH | {"category": name} for name in ("a" * 500, "b", "c", "d", "b")]
+    groups = score(write(tmp_path / "t.jsonl", *rows), ["trie"])["groups"]
+    found = [(row["category"], row["outputs"]) for row in groups]
+    assert found[0] == ("all", 5) and found[2:] == [("b", 2), (log_scores.OTHERS, 2)] and len(found[1][0]) < 100
+
+
+def test_a_packed_log_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(FRESH).encode()))
+    assert score(path)["outputs"] == 1
