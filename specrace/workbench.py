@@ -25,10 +25,13 @@ from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, read_documents
-from specrace.retrieval.embedder import Embedder, load_embedder
-from specrace.retrieval.index import PassageIndex, open_index, require_faiss
+from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
+from specrace.retrieval.index import SearchIndex, open_index, require_faiss
+from specrace.retrieval.limits import COMMAND_LINE
 from specrace.retrieval.prompt import Prompt, PromptStyle, build_prompt, choose_style, tokenize_document
+from specrace.retrieval.rerank import LIGHT, NONE, load_reranker
 from specrace.retrieval.retriever import Hit, Retriever
+from specrace.retrieval.store import StoredIndex
 from specrace.views.detokenize import Narrator
 
 MAX_QUESTION_CHARACTERS = 2000
@@ -63,6 +66,8 @@ class Workbench:
         *,
         model: str | Path = BUNDLED_MODEL,
         documents: Sequence[Path] = (CORPUS,),
+        index: Path | None = None,
+        reranker: str = LIGHT,
         device: str = "cpu",
         dtype: str | None = None,
         draft_model: str | Path | None = None,
@@ -75,27 +80,33 @@ class Workbench:
     ) -> Workbench:
         """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model.
 
+        `index`, a folder that `build_index` made, takes the place of the documents: those of its first 20 million
+        characters stay in memory. `reranker` is as in `load_reranker`.
         `skip` gets a sentence about each document that cannot be read and is left out.
         Raises InputError for a model, device, dtype or documents that cannot be used.
         """
         report("Reading the documents")
-        texts = read_documents(documents, skip=skip, report=report)
+        stored = None if index is None else StoredIndex(index)
+        most = COMMAND_LINE.characters
+        texts = stored.documents(most) if stored else read_documents(documents, skip=skip, report=report)
         require_faiss()
         report("Loading the embedder")
-        embedder = load_embedder()
+        encoder = load_embedder(stored.head.embedder if stored else DEFAULT_EMBEDDER)
         report("Loading the model")
         target = load_target(
             model, device=device, dtype=dtype, draft_model=draft_model, followers=followers, adapter=adapter
         )
-        report("Indexing the documents")
-        index = open_index(texts, embedder, cache_dir)
-        retriever, curve = Retriever(index, embedder), load_cached(target.describe())
+        cross_encoder = load_reranker(reranker, device=target.device_type)
+        report("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
+        passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
+        retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
-        return cls(target, texts, retriever, embedder, curve, keep_outputs, device=device, adapter=adapter)
+        return cls(target, texts, retriever, encoder, curve, keep_outputs, device=device, adapter=adapter)
 
-    def on(self, documents: list[Document], index: PassageIndex) -> Workbench:
+    def on(self, documents: list[Document], index: SearchIndex) -> Workbench:
         """A workbench with the same models and embedder on other documents, without earlier answers."""
-        return replace(self, documents=documents, retriever=Retriever(index, self.embedder), outputs=PastOutputs())
+        retriever = Retriever(index, self.embedder, self.retriever.reranker)
+        return replace(self, documents=documents, retriever=retriever, outputs=PastOutputs())
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents with another model, on the same device. Raises InputError."""
@@ -117,8 +128,10 @@ class Workbench:
         """How this model is asked."""
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
-    def retrieve(self, question: str, top: int | None = None) -> list[Hit]:
+    def retrieve(self, question: str, top: int | None = None, noise: Any = 0.0, seed: int = 0) -> list[Hit]:
         """The passages for a question, as many as suit the model, or `top`; 0: none.
+
+        The share `noise` of them, but never all, are irrelevant ones, drawn by `seed`.
 
         Raises InputError for a blank or overlong question, and for a `top` out of bounds.
         """
@@ -126,7 +139,11 @@ class Workbench:
             size = len(question)
             raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
         chosen = SETTINGS["passages"].check(top)
-        return [] if chosen == 0 else self.retriever.retrieve(question, top=chosen or self.style.passages)
+        chosen = self.style.passages if chosen is None else chosen
+        if not chosen:
+            return []
+        irrelevant = min(chosen - 1, round(SETTINGS["noise"].check(noise) * chosen))
+        return self.retriever.retrieve(question, top=chosen, noise=irrelevant, seed=seed)
 
     def ask(
         self,
@@ -134,12 +151,13 @@ class Workbench:
         spec: RaceSpec,
         *,
         top: int | None = None,
+        noise: float = 0.0,
         stop: Callable[[], bool] = lambda: False,
         again: Callable[[Repeated], bool] = lambda _: False,
     ) -> Iterator[Event]:
         """Retrieve, build the prompt, race; the events have their texts. `stop` and `again` are as in `race`."""
         began = time.perf_counter()
-        hits = self.retrieve(question, top)
+        hits = self.retrieve(question, top, noise, spec.seed)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec)
         past = self.outputs.of_others(prompt.tokens, question)
@@ -148,6 +166,7 @@ class Workbench:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "retrieve_ms": retrieve_ms,
             **describe_prompt(prompt, hits),
+            **({"noise": noise} if noise else {}),
             "past_outputs": len(past),
             "roofline": self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2),
         }

@@ -42,6 +42,7 @@ NOT_RUN = {
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",
     "models get": "fetches 93 MB; tests/model/test_fetching.py has one that does not",
+    " --add": "adds to an index that is there; tests/cli/test_index.py has one that does",
     "-m specrace calibrate": "measures for a quarter of a minute; tests/lab/test_calibrate.py has one that does not",
 }
 # Parts of the install line, which the tests themselves need to have been run.
@@ -144,7 +145,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     folder = tmp_path_factory.mktemp("documents")
     (folder / "hall.md").write_text("# The hall\n\nThe hall was built in 1911. The moon pulls the sea.\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specrace.workbench.load_embedder", LetterEmbedder)
+        patch.setattr("specrace.workbench.load_embedder", lambda _: LetterEmbedder())
         bench = Workbench.open(documents=[folder], cache_dir=folder)
     bench.curve = ASSUMED_CPU
     return bench

@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specrace.cli.arguments import add_model_arguments, add_setting, open_workbench
-from specrace.cli.bench import add_transcripts, read_prompts
+from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting, open_workbench
+from specrace.cli.bench import add_transcripts
+from specrace.cli.questions import AUTO, FORMS, auto_count, own_questions, read_prompts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
 from specrace.core.errors import InputError
@@ -59,12 +60,13 @@ class Answer:
 def add_parser(commands: Any) -> None:
     """Add `answers` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("answers", help="a model's answers: do they loop, stop, keep to the passages?")
-    words = "documents (30 on the corpus; the default), open (30 without documents) or a file of {question} lines"
-    parser.add_argument("--questions", default="documents", metavar="SET_OR_FILE.jsonl", help=words)
-    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    words = f"documents (30 on the corpus), open (30 without documents), {FORMS}, or a JSONL file of {{question}}"
+    default = "default: documents, and auto of documents of your own"
+    metavar = "SET|FILE|auto[:N]"
+    parser.add_argument("--questions", "--prompts", metavar=metavar, help=f"{words}; {default}")
+    add_documents_arguments(parser)
     add_model_arguments(parser)
     add_setting(parser, "max_new_tokens")
-    add_setting(parser, "passages")
     add_transcripts(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(draft_model=None)
@@ -72,20 +74,23 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer every question greedily; show the answers and the shares. Raises InputError."""
-    file, passages = SETS.get(options.questions, (Path(options.questions), None))
-    passages = passages if options.passages is None else options.passages
-    SETTINGS["passages"].check(passages)
+    given = options.questions or (AUTO if options.docs or options.index else "documents")
+    file, passages = SETS.get(given, (Path(given), None))
+    passages = SETTINGS["passages"].check(passages if options.passages is None else options.passages)
+    noise = SETTINGS["noise"].check(options.noise)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
-    lines = read_prompts(file)
+    count = auto_count(given)
+    lines = [] if count else read_prompts(file)
     if not all("question" in line for line in lines):
         raise InputError(f'{file} has lines without a question; give lines of {{"question": ...}}.')
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)
     workbench = open_workbench(options)
+    lines = lines or own_questions(workbench.documents, count or 0)
     out, found = console(), list[Answer]()
     out.quiet = options.json
     for line in lines:
-        found.append(answer(workbench, line["id"], line["question"], spec, passages))
+        found.append(answer(workbench, line["id"], line["question"], spec, passages, noise))
         _show(out, found[-1])
     if options.save_transcripts is not None:
         rows = ((each.id, each.prompt, each.output) for each in found)
@@ -98,10 +103,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def answer(workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None) -> Answer:
+def answer(
+    workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None, noise: float = 0.0
+) -> Answer:
     """The greedy answer. In 32 bits the trie decodes it, with vanilla's text; in 16 bits vanilla, for near ties."""
     target = workbench.target
-    hits = workbench.retrieve(question, passages)
+    hits = workbench.retrieve(question, passages, noise, spec.seed)
     prompt, hits = workbench.fitting_prompt(question, hits, spec)
     lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
     steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))

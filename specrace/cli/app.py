@@ -9,13 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import ADAPTER_HELP, DEVICES, DEVICES_HELP, MODEL_HELP, Parser, under_torchrun
+from specrace.cli.arguments import (
+    ADAPTER_HELP,
+    DEVICES,
+    DEVICES_HELP,
+    MODEL_HELP,
+    Parser,
+    add_search_arguments,
+    under_torchrun,
+)
 from specrace.cli.terminal import complain
 from specrace.core.bundled import CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.model.names import PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
+from specrace.retrieval.store import StoredIndex
 from specrace.ui.serve import DTYPES, serve
 from specrace.ui.visitors import Limits
 
@@ -69,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {kept}")
     parser.add_argument("--no-fetch", action="store_true", help="start with what is on this machine, and fetch nothing")
     parser.set_defaults(by_default=False, beside=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
-    parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
+    add_search_arguments(parser, given, "--corpus")
     parser.add_argument("--host", help="the address to serve on; default: this machine only")
     parser.add_argument(
         "--allowed-hosts",
@@ -123,7 +134,10 @@ def check(options: argparse.Namespace) -> None:
         elif name is not None:
             setattr(options, each, str(resolve(name)))
             check_model(getattr(options, each))
-    check_corpus(options.corpus)
+    if options.index is None:
+        check_corpus(options.corpus)
+    else:
+        StoredIndex(options.index)
 
 
 def choose_model(options: argparse.Namespace) -> None:

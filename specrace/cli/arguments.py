@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from specrace.cli.models import fetched
 from specrace.cli.terminal import complain, console, quiet_model_library
@@ -16,6 +16,7 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
 from specrace.model.names import NAMES
+from specrace.retrieval.rerank import LIGHT
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 LaneOptions = dict[str, dict[str, str]]
 MODEL_HELP = f"a folder, a hub id, or one of {', '.join(NAMES)}; default: tiny, the bundled model"
 ADAPTER_HELP = "a LoRA adapter to merge, a folder in PEFT's format; default: the shipped one, where it fits the model"
+RERANKER_HELP = (
+    "a cross-encoder (a folder, a hub id, or bge-reranker-v2-m3) orders the best 100 passages; light (the default) "
+    "re-scores an approximate index's by their vectors, none leaves them"
+)
 DEVICES = ("cpu", "cuda", "auto")
 DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
 
@@ -71,9 +76,24 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
 
 
+def add_documents_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which documents, and what of them is in a prompt."""
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    add_search_arguments(parser, given, "--docs")
+    for name in ("passages", "noise"):
+        add_setting(parser, name)
+
+
+def add_search_arguments(parser: argparse.ArgumentParser, given: Any, documents: str) -> None:
+    """The index instead of documents, in the group `given`, and how is searched."""
+    given.add_argument("--index", type=Path, metavar="INDEX", help=f"what `index` made, instead of {documents}")
+    parser.add_argument("--reranker", default=LIGHT, metavar="none|light|NAME", help=RERANKER_HELP)
+
+
 def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) -> None:
     """What is raced on which documents; `lanes` are the default."""
-    parser.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    add_documents_arguments(parser)
     parser.add_argument(
         "--lanes", default=",".join(lanes), help=f"comma-separated, of {', '.join(METHODS)}; vanilla always runs"
     )
@@ -109,6 +129,8 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
     return Workbench.open(
         model=fetched(options.model, quiet=options.json) or BUNDLED_MODEL,
         documents=options.docs or (CORPUS,),
+        index=options.index,
+        reranker=options.reranker,
         device=options.device,
         dtype=options.dtype,
         draft_model=fetched(options.draft_model, quiet=options.json),

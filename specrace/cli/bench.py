@@ -10,7 +10,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from typing import Any
 from rich.progress import Progress
 
 import specrace
-from specrace.cli.arguments import add_race_arguments, add_setting, open_workbench, race_spec
+from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
+from specrace.cli.questions import AUTO, FORMS, auto_count, own_questions, read_prompts
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
-from specrace.core.files import check_destination, explained, read_text
+from specrace.core.files import check_destination, explained
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, own_methods
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -31,22 +32,18 @@ from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.logs import TranscriptFile, write_transcripts
 from specrace.lab.score import needs_target
-from specrace.retrieval.documents import Document
 from specrace.retrieval.prompt import check_prompt
-from specrace.retrieval.suggestions import suggest_questions
 
-MAX_PROMPT_BYTES = 100_000_000
 LANES = ("vanilla", "trie", "prompt-lookup")
-PROMPTS_HELP = '{"question"}, {"prompt"} or {"prompt_ids"}; default: bundled questions, or with --docs made from them'
+PROMPTS_HELP = "a JSONL file of {question}, {prompt} or {prompt_ids}; default: bundled ones, of your own documents auto"
 DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
-OWN_QUESTIONS = 30
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 
 def add_parser(commands: Any) -> None:
     """Add `bench` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("bench", help="measure lanes, and transformers' own decoding, on many prompts")
-    parser.add_argument("--prompts", type=Path, metavar="FILE.jsonl", help=PROMPTS_HELP)
+    parser.add_argument("--prompts", "--questions", metavar="FILE|auto[:N]", help=f"{FORMS}; {PROMPTS_HELP}")
     parser.add_argument("--limit", type=int, help="the most prompts to read")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(COUNTERPARTS)}")
@@ -56,7 +53,6 @@ def add_parser(commands: Any) -> None:
         help="llama.cpp's: a file, or f32, bf16, f16 or q8_0; default: --dtype",
     )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
-    add_setting(parser, "passages")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
     parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="a random model follows transcripts")
     parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
@@ -103,7 +99,8 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and not 1 <= value <= (most or value):
             raise InputError(f"--{name} is {value}; give 1 {f'to {most}' if most else 'or more'}.")
-    SETTINGS["passages"].check(options.passages)
+    for setting in ("passages", "noise"):
+        SETTINGS[setting].check(getattr(options, setting))
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)
     if options.out is not None and (options.out.is_file() or not options.out.absolute().parent.is_dir()):
@@ -131,10 +128,11 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     from specrace.lab.peers import check_peers, make_peers
 
     check_peers(_peer_names(options), options.peer_weights)
-    file = options.prompts or (None if options.docs else QUESTIONS)
-    lines = read_prompts(file, options.limit) if file else []
+    given = _source(options)
+    count = auto_count(given)
+    lines = [] if count else read_prompts(Path(given), options.limit)
     workbench = open_workbench(options)
-    lines = lines or own_questions(workbench.documents, options.limit)
+    lines = lines or own_questions(workbench.documents, count or 0)[: options.limit]
     target = workbench.target
     curve = workbench.curve or calibrate(target)
     num_lookup = plan_lane(spec, "prompt-lookup", target.device_type, curve).num_draft
@@ -152,15 +150,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
         text: str = target.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text.strip()
 
-    return bench, [_prompt(workbench, line, spec, options.passages) for line in lines], decode
-
-
-def own_questions(documents: Sequence[Document], limit: int | None) -> list[dict[str, Any]]:
-    """Prompt lines from the documents' headings. Raises InputError where they have none."""
-    questions = suggest_questions(documents, min(limit or OWN_QUESTIONS, OWN_QUESTIONS))
-    if not questions:
-        raise InputError("No question can be made from these documents; give --prompts FILE.jsonl.")
-    return [{"id": str(number), "question": question} for number, question in enumerate(questions, 1)]
+    return bench, [_prompt(workbench, line, spec, options) for line in lines], decode
 
 
 def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
@@ -192,41 +182,14 @@ def unscriptable(name: str) -> str:
     return needs_target(method) or ("it learns from tokens off the accepted path" if method.scored_as else "")
 
 
-def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
-    """The lines of a prompt file. Raises InputError that names the file and the line."""
-    lines = read_text(path, MAX_PROMPT_BYTES, "give a JSONL file with a prompt a line").splitlines()
-    found: list[dict[str, Any]] = []
-    for number, text in enumerate(lines, 1):
-        if text.strip() and (limit is None or len(found) < limit):
-            found.append({"id": str(number), **_read_line(path, number, text)})
-    if not found:
-        raise InputError(f"{path} holds no prompt; write one JSON object a line.")
-    return found
-
-
-def _read_line(path: Path, number: int, text: str) -> dict[str, Any]:
-    line = None
-    with suppress(ValueError, RecursionError):
-        line = json.loads(text)
-    if not isinstance(line, dict) or len({"question", "prompt", "prompt_ids"} & set(line)) != 1:
-        raise InputError(f'{path}, line {number}: give an object with one of "question", "prompt" and "prompt_ids".')
-    for name in ("question", "prompt"):
-        if name in line and not (isinstance(line[name], str) and line[name].strip()):
-            raise InputError(f"{path}, line {number}: {name} is not a text.")
-    ids = line.get("prompt_ids", [0])
-    if not (isinstance(ids, list) and ids and all(type(token) is int for token in ids)):
-        raise InputError(f"{path}, line {number}: prompt_ids is no list of whole numbers.")
-    return {name: str(value) if name == "id" else value for name, value in line.items()}
-
-
-def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, passages: int | None) -> BenchPrompt:
+def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: argparse.Namespace) -> BenchPrompt:
     """The prompt of a line: ids, plain text, or a question for the retriever."""
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
-    hits = workbench.retrieve(line["question"], passages)
+    hits = workbench.retrieve(line["question"], options.passages, options.noise, spec.seed)
     prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 
@@ -257,8 +220,8 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
 
 
 def _source(options: argparse.Namespace) -> str:
-    """Where the prompts come from."""
-    own = "made from the documents" if options.docs else QUESTIONS.name
+    """A file of prompts, or "auto"."""
+    own = AUTO if options.docs or options.index else QUESTIONS
     return str(options.scripted or options.prompts or own)
 
 

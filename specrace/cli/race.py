@@ -9,12 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import add_race_arguments, add_setting, open_workbench, race_spec
+from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
 from specrace.cli.terminal import show
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.core.files import check_destination
-from specrace.core.settings import Setting
+from specrace.core.settings import SETTINGS, Setting
 from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
 
@@ -27,7 +27,6 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("race", help="ask a question, retrieve, and race")
     parser.add_argument("question", help="in quotes")
     add_race_arguments(parser, DEFAULT_LANES)
-    add_setting(parser, "passages")
     parser.add_argument("--repeat", default=1, metavar="N|auto", help=f"{REPEAT.help} ({REPEAT.range()}; default 1)")
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
@@ -36,13 +35,14 @@ def run(options: argparse.Namespace) -> int:
     """Ask, race, show, save."""
     spec = race_spec(options)
     again = read_repeat(options.repeat)
+    noise = SETTINGS["noise"].check(options.noise)
     if not options.question.strip():
         raise InputError("Type a question first, in quotes after 'race'.")
     if options.save is not None:
         check_recorder(options.save)
     workbench = open_workbench(options)
     stopping = threading.Event()
-    events = workbench.ask(options.question, spec, top=options.passages, stop=stopping.is_set, again=again)
+    events = workbench.ask(options.question, spec, top=options.passages, noise=noise, stop=stopping.is_set, again=again)
     seen = show(events, as_json=options.json)
     if options.save is not None:
         from specrace.engine.recording import save

@@ -99,6 +99,7 @@ _ALL = (
         12,
         link="passages",
     ),
+    Setting("noise", 0.0, "Noise", "The share of the passages that are irrelevant ones.", 0.0, 0.9, step=0.1),
     Setting(
         "num_draft",
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,50 +47,65 @@ def read_documents(
     these, `report` a line about progress every two seconds.
     Raises InputError for a missing path or nothing to read.
     """
-    intake = _Intake(limits)
+    problems: list[str] = []
+    documents = list(stream_documents(paths, skip=problems.append, report=report, limits=limits))
+    if not documents:
+        where = ", ".join(_printable(path) for path in paths) or "an empty list"
+        none = f"No text was found in {where}: give a {READ} file, or a folder that holds some."
+        raise InputError(" ".join(problems) or none)
+    for sentence in problems:
+        skip(sentence)
+    return documents
+
+
+def stream_documents(
+    paths: Sequence[Path],
+    *,
+    skip: Callable[[str], object] = str,
+    report: Callable[[str], object] = str,
+    limits: Limits = COMMAND_LINE,
+) -> Iterator[Document]:
+    """As `read_documents`, one after the other; none at all is no error."""
+    intake = _Intake(limits, skip)
     files = _find_files(paths, intake)
     with Sandbox(limits) as sandbox:
         last = time.monotonic()
         for number, (name, file) in enumerate(files.items(), 1):
-            intake.read(name, file, sandbox)
+            yield from intake.read(name, file, sandbox)
             if time.monotonic() - last >= REPORT_S:
                 report(f"Read {number:,} of {len(files):,} documents")
                 last = time.monotonic()
-    if not intake.documents:
-        where = ", ".join(_printable(path) for path in paths) or "an empty list"
-        none = f"No text was found in {where}: give a {READ} file, or a folder that holds some."
-        raise InputError(" ".join(intake.problems) or none)
-    for sentence in intake.problems:
-        skip(sentence)
-    return list(intake.documents.values())
 
 
 class _Intake:
-    """What was read so far, by name, and sentences about the rest."""
+    """What was read so far; `skip` gets sentences about the rest."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.documents: dict[str, Document] = {}
-        self.problems: list[str] = []
+    def __init__(self, limits: Limits, skip: Callable[[str], object]) -> None:
         self.limits = limits
+        self.skip = skip
+        self._names: set[str] = set()
         self._bytes = self._characters = 0
 
     def refuse(self, path: str | Path, why: str, member: str = "") -> None:
         """Note why a path, or a member of the zip there, is left out."""
-        self.problems.append(f"{_below(_printable(path), member)} {why}")
+        self.skip(f"{_below(_printable(path), member)} {why}")
 
-    def read(self, name: str, file: Path, sandbox: Sandbox) -> None:
-        """Read one file, or what a zip holds."""
+    def read(self, name: str, file: Path, sandbox: Sandbox) -> Iterator[Document]:
+        """What one file holds, or the files of a zip."""
         most = self.limits
         try:
             size = file.stat().st_size
         except OSError as error:
-            return self.refuse(file, f"cannot be read ({error.strerror}); {HINT}.")
+            self.refuse(file, f"cannot be read ({error.strerror}); {HINT}.")
+            return
         if size > most.file_bytes:
-            return self.refuse(file, f"is too large: at most {most.file_bytes:,} bytes are read of a file.")
+            self.refuse(file, f"is too large: at most {most.file_bytes:,} bytes are read of a file.")
+            return
         if self._bytes + size > most.total_bytes:
-            return self.refuse(file, f"is too large: at most {most.total_bytes:,} bytes are read in all.")
+            self.refuse(file, f"is too large: at most {most.total_bytes:,} bytes are read in all.")
+            return
         self._bytes += size
-        left = replace(most, characters=most.characters - self._characters, files=most.files - len(self.documents))
+        left = replace(most, characters=most.characters - self._characters, files=most.files - len(self._names))
         for member, found in self._found(file, left, sandbox):
             if isinstance(found, str):
                 self.refuse(file, found, member)
@@ -98,10 +113,10 @@ class _Intake:
                 self.refuse(file, f"is left out: at most {most.characters:,} characters are read in all.", member)
             else:
                 self._characters += len(found.text)
-                own = _unused(_below(name, member), self.documents)
+                own = _unused(_below(name, member), self._names)
                 title = found.title or Path(own).stem
-                self.documents[own] = Document(own, title, found.text, found.marks)
-        return None
+                self._names.add(own)
+                yield Document(own, title, found.text, found.marks)
 
     def _found(self, file: Path, limits: Limits, sandbox: Sandbox) -> Iterator[Found]:
         """What only decodes text is read here, the rest in the sandbox."""
@@ -113,7 +128,7 @@ class _Intake:
             if kind_of(file.name, content).parsed:
                 return sandbox.read(file, limits)
         except InputError as error:
-            self.problems.append(str(error))
+            self.skip(str(error))
             return iter(())
         except Refusal as refusal:
             return iter([("", str(refusal))])
@@ -164,7 +179,7 @@ def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def _unused(name: str, taken: dict[str, Path] | dict[str, Document]) -> str:
+def _unused(name: str, taken: Container[str]) -> str:
     candidate, copy = name, 1
     while candidate in taken:
         copy += 1

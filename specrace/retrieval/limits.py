@@ -1,8 +1,8 @@
-"""How much is read of documents: one row for the command line and the library, one for uploads."""
+"""How much is read of documents: a row for the command line and the library, one for `index`, one for uploads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Limits:
 
 
 COMMAND_LINE = Limits(5_000, 50_000_000, 500_000_000, 200_000_000, 20_000_000, 5_000, 25.0, 2**30)
+# Streamed to the disk.
+INDEXING = replace(COMMAND_LINE, files=10_000_000, total_bytes=10**12, characters=10**12)
 UPLOADS = Limits(200, 2_000_000, 2_000_000, 20_000_000, 2_000_000, 500, 10.0, 2**29)
 # Zips within zips.
 MAX_DEPTH = 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -11,7 +12,7 @@ from specrace.retrieval.addresses import Addresses
 from specrace.retrieval.documents import Document
 from specrace.retrieval.sentences import Span, is_heading, split_paragraphs, split_sentences
 
-__all__ = ["Passage", "count_words", "split_passages", "split_sentences"]
+__all__ = ["Passage", "count_words", "split_by_tokens", "split_passages", "split_sentences"]
 
 # Scripts without spaces count a word for two characters, and a run without a blank one for every 24, so that no
 # text can be longer than its word count lets an embedder or a prompt expect.
@@ -56,6 +57,23 @@ def split_passages(document: Document, *, max_words: int = 110) -> list[Passage]
     return [
         Passage(document.name, document.title, start, end, document.text[start:end], addresses.of(start, end))
         for start, end in _pack(units, max_words)
+    ]
+
+
+def split_by_tokens(
+    document: Document, count: Callable[[Sequence[str]], Sequence[int]], *, most: int, overlap: int = 0
+) -> list[Passage]:
+    """Cut a document between sentences into passages of at most `most` tokens, in order, covering all but blanks.
+
+    `count` is the number of tokens in each of some texts. A passage repeats as many of the last sentences before it as
+    have at most `overlap` tokens. A sentence that is too long is cut between words.
+    """
+    if not 0 <= overlap < most:
+        raise ValueError(f"overlap is {overlap}: less than the {most} tokens of a passage")
+    text, addresses = document.text, Addresses(document.text, document.marks)
+    return [
+        Passage(document.name, document.title, start, end, text[start:end], addresses.of(start, end))
+        for start, end in _windows(_token_units(text, count, most), most, overlap)
     ]
 
 
@@ -112,3 +130,31 @@ def _trailing_headings(held: list[_Unit], room: int) -> list[_Unit]:
     carried = held[len(held) - count :]
     fits = count < len(held) and sum(unit.words for unit in carried) <= room
     return carried if fits else []
+
+
+def _token_units(text: str, count: Callable[[Sequence[str]], Sequence[int]], most: int) -> Iterator[tuple[Span, int]]:
+    """Sentences with their tokens; of those with more than `most`, the words."""
+    for start, end in split_sentences(text):
+        sentence = text[start:end]
+        # No word has less than a token, and an endless sentence must not be tokenized as a whole.
+        tokens = count([sentence])[0] if count_words(sentence) <= most else most + 1
+        if tokens <= most:
+            yield (start, end), tokens
+        else:
+            words = [word.span() for word in _WORD.finditer(text, start, end)]
+            yield from zip(words, count([text[first:last] for first, last in words]), strict=True)
+
+
+def _windows(units: Iterable[tuple[Span, int]], most: int, overlap: int) -> Iterator[Span]:
+    """Merge neighbours while they fit; the last ones of a window, of at most `overlap` tokens, begin the next too."""
+    held: deque[tuple[Span, int]] = deque()
+    held_tokens = 0
+    for span, tokens in units:
+        if held and held_tokens + tokens > most:
+            yield held[0][0][0], held[-1][0][1]
+            while held and (held_tokens > overlap or held_tokens + tokens > most):
+                held_tokens -= held.popleft()[1]
+        held.append((span, tokens))
+        held_tokens += tokens
+    if held:
+        yield held[0][0][0], held[-1][0][1]

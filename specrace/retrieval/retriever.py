@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from specrace.core.errors import InputError
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.index import PassageIndex
+from specrace.retrieval.index import SearchIndex, ranked
 from specrace.retrieval.passages import Passage, split_sentences
+from specrace.retrieval.rerank import CANDIDATES, Reranker
 from specrace.retrieval.sentences import is_heading, word_set
 
 MIN_EVIDENCE_WORDS = 4
@@ -20,6 +24,8 @@ MIN_EVIDENCE_SCORE = 0.45
 SAME_WORDS = 0.8
 SHARED_WORDS_WEIGHT = 0.35
 PASSAGES_REMEMBERED = 512
+# Irrelevant passages are drawn from the far half of so many.
+NOISE_SAMPLE = 256
 
 _WORD = re.compile(r"\w+")
 _STEM_CHARS = 5
@@ -46,7 +52,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Hit:
-    """A retrieved passage, its cosine to the question, and all its sentences in order."""
+    """A retrieved passage, its cosine to the question (also where a reranker chose it), and its sentences in order."""
 
     passage: Passage
     score: float
@@ -64,25 +70,38 @@ class _SplitPassage:
 class Retriever:
     """Answers questions from one index; caches the sentence vectors of the latest passages."""
 
-    def __init__(self, index: PassageIndex, embedder: Embedder) -> None:
+    def __init__(self, index: SearchIndex, embedder: Embedder, reranker: Reranker | None = None) -> None:
         self.index = index
+        self.reranker = reranker
         self._embedder = embedder
         self._remembered: OrderedDict[int, _SplitPassage] = OrderedDict()
         self._lock = threading.Lock()
 
-    def retrieve(self, question: str, *, top: int = 4, max_evidence: int = 3, evidence_ratio: float = 0.5) -> list[Hit]:
+    def retrieve(
+        self,
+        question: str,
+        *,
+        top: int = 4,
+        max_evidence: int = 3,
+        evidence_ratio: float = 0.5,
+        noise: int = 0,
+        seed: int = 0,
+    ) -> list[Hit]:
         """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
 
         At most `max_evidence` sentences are marked over all passages, each with at least `evidence_ratio` times
         the best one's score; none where even the best scores below MIN_EVIDENCE_SCORE: then the documents do
-        not answer. Raises InputError for a blank question.
+        not answer. Of the `top`, `noise` are irrelevant: drawn by `seed` from passages far from the question, and put
+        anywhere among the others. Raises InputError for a blank question.
         """
         if not question.strip():
             raise InputError("The question is blank: write one.")
         if top < 1:
             raise ValueError(f"top is {top}: one passage or more is retrieved")
         asked = self._embedder.embed([question])[0]
-        found = self._distinct(asked, top)
+        found = self._best(question, asked, top - noise)
+        if noise:
+            found = self._with_noise(asked, found, noise, random.Random(f"{seed} {question}"))
         passages = [self.index.passages[number] for number, _ in found]
         split = self._split([number for number, _ in found])
         scored = [_score(question, asked, *pair) for pair in zip(passages, split, strict=True)]
@@ -92,14 +111,36 @@ class Retriever:
             for passage, (_, score), sentences in zip(passages, found, marked, strict=True)
         ]
 
+    def _best(self, question: str, asked: Vectors, top: int) -> list[tuple[int, float]]:
+        """The best `top` passages, by the reranker if there is one."""
+        if self.reranker is None:
+            return self._distinct(asked, top)
+        found = self._distinct(asked, max(top, CANDIDATES))
+        scores = self.reranker(question, [self.index.passages[number] for number, _ in found])
+        return [found[place] for place in np.argsort(-scores, kind="stable")[:top]]
+
+    def _with_noise(
+        self, asked: Vectors, found: list[tuple[int, float]], count: int, chance: random.Random
+    ) -> list[tuple[int, float]]:
+        """`found` with `count` passages that are far from the question, fewer if the index holds fewer."""
+        known, total = {number for number, _ in found}, len(self.index.passages)
+        sample = [each for each in chance.sample(range(total), min(total, NOISE_SAMPLE)) if each not in known]
+        if not sample:
+            return found
+        far = ranked(sample, self.index.vectors_of(sample) @ asked)[len(sample) // 2 :]
+        mixed = [*found, *chance.sample(far, min(count, len(far)))]
+        chance.shuffle(mixed)
+        return mixed
+
     def _distinct(self, asked: Vectors, top: int) -> list[tuple[int, float]]:
         """The best `top` passages whose texts differ; fewer if the index holds fewer."""
         total, wanted = len(self.index.passages), top
         while True:
             best: dict[str, tuple[int, float]] = {}
-            for number, score in self.index.search(asked, wanted):
+            nearest = self.index.search(asked, wanted)
+            for number, score in nearest:
                 best.setdefault(" ".join(self.index.passages[number].text.split()), (number, score))
-            if len(best) >= top or wanted >= total:
+            if len(best) >= top or len(nearest) < wanted or wanted >= total:
                 return list(best.values())[:top]
             wanted *= 4
 

@@ -1,15 +1,19 @@
-"""Questions about documents that come without any: from their headings, or their first sentences."""
+"""Questions about documents that come without any: from their headings and their key sentences."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from specrace.retrieval.documents import Document
+from specrace.retrieval.retriever import content_words
 from specrace.retrieval.sentences import is_heading, split_sentences
 
 MAX_CHARACTERS = 100
+# Words of a key sentence.
+SHORTEST, LONGEST = 6, 40
 
 
 def suggest_questions(documents: Sequence[Document], most: int) -> list[str]:
@@ -22,15 +26,22 @@ def suggest_questions(documents: Sequence[Document], most: int) -> list[str]:
 
 
 def _questions(document: Document) -> Iterator[str]:
-    """About the title, then each section; of a document without headings, about its first sentence."""
-    spans = list(split_sentences(document.text))
-    sections = [document.text[start:end].lstrip("# \t") for start, end in spans if is_heading(document.text[start:end])]
+    """About the title, then each section, then key sentences; without headings about the first sentence first."""
+    pieces = [document.text[start:end] for start, end in split_sentences(document.text)]
+    sections = [piece.lstrip("# \t") for piece in pieces if is_heading(piece)]
     headings = [*([document.title] if document.title != Path(document.name).stem else []), *sections]
-    if headings:
-        yield from (_ask("What do the documents say about “{}”?", each) for each in headings if each)
-    elif spans:
-        start, end = spans[0]
-        yield _ask("Explain: “{}”", document.text[start:end])
+    yield from (_ask("What do the documents say about “{}”?", each) for each in headings if each)
+    sentences = [piece for piece in pieces if not is_heading(piece)]
+    first = [] if headings else sentences[:1]
+    yield from (_ask("Explain: “{}”", each) for each in chain(first, _key_sentences(sentences)))
+
+
+def _key_sentences(sentences: Sequence[str]) -> list[str]:
+    """Those that share the most content words with the others, for their length, first."""
+    words = {sentence: content_words(sentence) for sentence in sentences}
+    counts = Counter(chain.from_iterable(words.values()))
+    fit = [each for each, own in words.items() if own and SHORTEST <= len(each.split()) <= LONGEST]
+    return sorted(fit, key=lambda each: -sum(counts[word] - 1 for word in words[each]) / len(words[each]))
 
 
 def _ask(form: str, words: str) -> str:

@@ -138,6 +138,8 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         use_processors(options.threads, spare=1)
         settings = {
             "documents": [options.corpus],
+            "index": options.index,
+            "reranker": options.reranker,
             "device": options.device,
             "dtype": options.dtype,
             "adapter": options.adapter,
@@ -181,7 +183,7 @@ def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
 
 def example_questions(options: argparse.Namespace) -> list[str]:
     """Questions that our own documents answer; none for another corpus."""
-    if options.corpus.resolve() != CORPUS or not QUESTIONS.is_file():
+    if options.index or options.corpus.resolve() != CORPUS or not QUESTIONS.is_file():
         return []
     lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
     known = [json.loads(line)["question"] for line in lines if line.strip()]

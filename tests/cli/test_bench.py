@@ -241,7 +241,7 @@ def test_documents_of_ones_own_are_asked_about(tmp_path: Path, capsys: pytest.Ca
         capsys, "--docs", str(tmp_path), "--lanes", "trie", "--repetitions", "1", "--max-new-tokens", "4", "--json"
     )
     found = json.loads(out)
-    assert code == 0 and found["settings"]["prompts"] == "made from the documents" and len(found["prompts"]) == 1
+    assert code == 0 and found["settings"]["prompts"] == "auto" and len(found["prompts"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specrace.retrieval.documents import Document
-from specrace.retrieval.passages import count_words, split_passages
+from specrace.retrieval.passages import count_words, split_by_tokens, split_passages, split_sentences
 
 TEXT = st.lists(
     st.sampled_from(
@@ -117,3 +118,46 @@ def test_a_long_document_takes_memory_in_proportion(unit: str) -> None:
         tracemalloc.stop()
     assert peak < 10 * len(text)
     assert max(len(passage.text) for passage in passages) <= 110 * 25
+
+
+def count_words_of(texts: Sequence[str]) -> list[int]:
+    return [max(1, len(text.split())) for text in texts]
+
+
+@given(TEXT, st.integers(24, 60), st.integers(0, 23))
+def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, most: int, overlap: int) -> None:
+    passages = split_by_tokens(document(text), count_words_of, most=most, overlap=overlap)
+    sentences = {start for start, _ in split_sentences(text)}
+    end = 0
+    for before, passage in zip([None, *passages], passages, strict=False):
+        assert text[passage.start : passage.end] == passage.text == passage.text.strip() != ""
+        assert not text[end : passage.start].strip() and passage.end > end
+        assert count_words_of([passage.text])[0] <= most
+        if before and passage.start < before.end:
+            assert len(text[passage.start : before.end].split()) <= overlap and passage.start in sentences
+        end = passage.end
+    assert not text[end:].strip()
+
+
+def test_windows_repeat_whole_sentences() -> None:
+    text = "One two. Three four. Five six seven.\n\nEight nine."
+    found = split_by_tokens(document(text), count_words_of, most=5, overlap=3)
+    assert [passage.text for passage in found] == [
+        "One two. Three four.",
+        "Three four. Five six seven.",
+        "Five six seven.\n\nEight nine.",
+    ]
+    found = split_by_tokens(document("a b c d e. F."), count_words_of, most=3)
+    assert [passage.text for passage in found] == ["a b c", "d e. F."]
+
+
+def test_a_long_sentence_is_not_counted_as_a_whole() -> None:
+    longest = 0
+
+    def count(texts: Sequence[str]) -> list[int]:
+        nonlocal longest
+        longest = max(longest, *map(len, texts))
+        return count_words_of(texts)
+
+    assert len(split_by_tokens(document("word " * 10_000), count, most=100)) == 100
+    assert longest < 1000

@@ -26,3 +26,18 @@ def test_a_long_heading_is_cut_between_words() -> None:
     assert len(question) < MAX_CHARACTERS + 50 and question.endswith("word …”?")
     (question,) = suggest_questions([Document("a.txt", "a", "x" * 5000)], 4)
     assert len(question) < MAX_CHARACTERS + 50
+
+
+def test_key_sentences_follow_headings() -> None:
+    tea = Document(
+        "tea.md",
+        "Tea",
+        "# Tea\n\nIt is old. Boats bring a lot of cargo home today.\n\n"
+        "Green tea leaves are brewed in hot water. Black tea leaves are brewed in boiling water.",
+    )
+    assert suggest_questions([tea], 9) == [
+        "What do the documents say about “Tea”?",
+        "Explain: “Green tea leaves are brewed in hot water.”",
+        "Explain: “Black tea leaves are brewed in boiling water.”",
+        "Explain: “Boats bring a lot of cargo home today.”",
+    ]

@@ -1,0 +1,88 @@
+"""`index`, and what asks of an index instead of documents."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+NOTES = {
+    "hall.md": (
+        "# The hall\n\n## History\n\nThe hall was built in 1911 by the harbour board. It holds eight hundred people.\n"
+    ),
+    "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees. Black tea needs boiling water and four minutes.\n",
+}
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name, text in NOTES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_an_index_stands_for_its_documents(main_here: Run, notes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    done = main_here("index", notes, "--out", out, "--json")
+    head = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (head["kind"], head["documents"], head["passages"], head["dim"]) == ("exact", 2, 2, 384)
+    question = ("race", "When was the hall built?", "--lanes", "trie", "--json")
+    done = main_here(*question, "--index", out)
+    found = json.loads(done.stdout)
+    places = [(each["document"], each["place"]) for each in found["passages"]]
+    assert done.stderr == "" and places == [("hall.md", "History"), ("tea.md", "")]
+    assert "1911" in found["lanes"][0]["text"]
+    more = notes / "more.txt"
+    more.write_text("Boats sail at noon on every day but Sunday.")
+    done = main_here("index", notes, "--out", out, "--add")
+    assert done.returncode == 0 and "3 documents, 3 passages, exact search" in " ".join(done.stdout.split())
+    # Documents of one's own are asked about.
+    done = main_here("answers", "--docs", more, "--max-new-tokens", "4", "--noise", ".5", "--json")
+    found = json.loads(done.stdout)
+    asked = [each["question"] for each in found["answers"]]
+    assert (found["questions"], asked) == ("auto", ["Explain: “Boats sail at noon on every day but Sunday.”"])
+
+
+def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path) -> None:
+    text = " ".join(f"Sentence number {number} stands in this file." for number in range(40))
+    (notes / "long.txt").write_text(text)
+    done = main_here(
+        "index", notes / "long.txt", "--out", tmp_path / "i", "--passage-tokens", "40", "--overlap", "10", "--json"
+    )
+    lines = [json.loads(line) for line in (tmp_path / "i" / "passages.jsonl").read_text().splitlines()]
+    head = json.loads(done.stdout)
+    assert (head["passage_tokens"], head["overlap"], head["passages"]) == (40, 10, len(lines)) and len(lines) > 9
+    assert all(second[2] < first[3] for first, second in pairwise(lines))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["index", "{notes}", "--out", "{notes}"], "is there already"),
+        (["index", "{notes}", "--out", "{notes}", "--add"], "holds no index"),
+        (["index", "{notes}/none", "--out", "{notes}/i"], "does not exist"),
+        (["index", "{notes}", "--out", "{notes}/i", "--passage-tokens", "31"], "--passage-tokens: 31"),
+        (["index", "{notes}", "--out", "{notes}/i", "--passage-tokens", "999"], "reads 256"),
+        (["index", "{notes}", "--out", "{notes}/i", "--overlap", "9"], "--overlap is 9"),
+        (["index", "{notes}", "--out", "{notes}/i", "--add", "--embedder", "x"], "leave out --embedder"),
+        (["index", "{notes}", "--out", "{notes}/i", "--embedder", "{notes}"], "cannot be loaded"),
+        (["race", "Why?", "--index", "{notes}"], "holds no index"),
+        (["race", "Why?", "--index", "{notes}", "--docs", "{notes}"], "not allowed with"),
+        (["race", "Why?", "--noise", "0.95"], "Noise: 0.95"),
+        (["race", "Why?", "--reranker", "{notes}"], "cannot be loaded"),
+        (["answers", "--questions", "auto:0"], "auto:0"),
+        (["app", "--index", "{notes}", "--no-fetch"], "holds no index"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(main_here: Run, notes: Path, arguments: list[str], named: str) -> None:
+    done = main_here(*(each.format(notes=notes) for each in arguments))
+    assert done.returncode == 2 and named in done.stderr and done.stdout == ""
+    assert len([line for line in done.stderr.strip().splitlines() if not line.endswith(" ...")]) == 1
+    assert sorted(file.name for file in notes.iterdir()) == sorted(NOTES)

@@ -1,0 +1,60 @@
+"""Question sets: files of each kind, and what cannot be one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specrace.cli.questions import auto_count, own_questions, read_prompts
+from specrace.core.errors import InputError
+from specrace.retrieval.documents import Document
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("q.txt", "\ufeffWhy?\n\n  How so?  \n"),
+        ("q.csv", "id,Question\n7,Why?\n8,\n9,How so?\n"),
+        ("q.csv", "query,answer\nWhy?,So.\n\nHow so?\n"),
+        ("q.csv", '"Why?"\r\nHow so?'),
+        ("q.tsv", "question\tn\nWhy?\t1\nHow so?\t2\n"),
+        ("q.jsonl", '{"question": "Why?"}\n\n{"question": "How so?"}\n'),
+    ],
+)
+def test_questions_of_every_kind(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    found = read_prompts(tmp_path / name)
+    assert [line["question"] for line in found] == ["Why?", "How so?"] and read_prompts(tmp_path / name, 1) == found[:1]
+    # In text the number of the line.
+    assert [line["id"] for line in found] == ["1", "2" if name in ("q.csv", "q.tsv") else "3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("q.txt", " \n", "holds no prompt"),
+        ("q.csv", "", "holds no prompt"),
+        ("q.csv", "question\n", "holds no prompt"),
+        ("q.csv", "question\n" + "x" * 200_000, "is no table"),
+        ("q.jsonl", '{"question": "Why?"}\n{"question": 7}', "line 2"),
+        ("q.jsonl", '{"question": "Why?", "prompt": "x"}', "line 1"),
+        ("q.jsonl", "[" * 100_000, "line 1"),
+        ("q.txt", "\ud800", "not UTF-8"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, content: str, named: str) -> None:
+    (tmp_path / name).write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(InputError, match=named):
+        read_prompts(tmp_path / name)
+
+
+def test_auto_has_a_count() -> None:
+    assert [auto_count(given) for given in ("auto", "auto:7", "auto.txt", "questions.csv")] == [30, 7, None, None]
+    for given in ("auto:0", "auto:99999"):
+        with pytest.raises(InputError, match="auto:1 to auto:10000"):
+            auto_count(given)
+    document = Document("a.md", "Owls", "# Owls\n\n## Food\n\nOwls eat mice and voles in every night of the year.")
+    assert [line["id"] for line in own_questions([document], 9)] == ["1", "2", "3"]
+    with pytest.raises(InputError, match="No question"):
+        own_questions([], 9)

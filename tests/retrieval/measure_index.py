@@ -1,0 +1,99 @@
+"""The figures of an index: `python -m tests.retrieval.measure_index --passages 100000 [--vectors generated|real]`.
+
+It builds an index of generated passages, opens it memory-mapped, and asks it. `generated` vectors are synthetic: means
+of random word vectors in topics, of the default embedder's size. `real` ones are the default embedder's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import faiss
+import numpy as np
+
+from specrace.retrieval.build import BEST, build_index, exact_best
+from specrace.retrieval.documents import Document, stream_documents
+from specrace.retrieval.embedder import Embedder, load_embedder
+from specrace.retrieval.limits import INDEXING
+from specrace.retrieval.passages import split_passages
+from specrace.retrieval.rerank import CANDIDATES
+from specrace.retrieval.store import Head, StoredIndex, stored_vectors
+from tests.retrieval.words import WordEmbedder, generate_documents
+
+QUERIES = 200
+PASSAGES_A_DOCUMENT = 50
+
+
+def main() -> None:
+    """Build, open, ask, print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--passages", type=int, default=100_000)
+    parser.add_argument("--vectors", choices=("generated", "real"), default="generated")
+    parser.add_argument("--docs", type=Path, nargs="+", help="of these instead of generated ones; with --vectors real")
+    options = parser.parse_args()
+    faiss.omp_set_num_threads(1)
+    embedder: Embedder = load_embedder() if options.vectors == "real" else WordEmbedder(384)
+    count = -(-options.passages // PASSAGES_A_DOCUMENT)
+    documents = (
+        stream_documents(options.docs, limits=INDEXING)
+        if options.docs
+        else generate_documents(count, PASSAGES_A_DOCUMENT)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        out, before, began = Path(folder) / "index", memory_mb(), time.perf_counter()
+        head = build_index(documents, embedder, out, small_passages, head=Head(), report=print)
+        found = {
+            "load": os.getloadavg()[0],
+            "vectors": options.vectors,
+            "index": head.words(),
+            "passages": head.passages,
+        }
+        found |= {"build_s": time.perf_counter() - began, "memory_before_mb": before / 1024}
+        found["memory_peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        found["disk_mb"] = sum(file.stat().st_size for file in out.iterdir()) / 1e6
+        print(json.dumps(found | ask(out, embedder), indent=1))
+
+
+def memory_mb() -> float:
+    """The most that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def small_passages(document: Document) -> list:
+    """As many passages as were generated; the default size for real text."""
+    return split_passages(document, max_words=20 if document.name.startswith("0-") else 110)
+
+
+def ask(out: Path, embedder: Embedder) -> dict[str, float]:
+    """Times (ms) of the search of one question, and recall@5 of exact search's, on questions from other documents."""
+    began = time.perf_counter()
+    stored = StoredIndex(out)
+    index = stored.open(embedder)
+    opened_ms = 1000 * (time.perf_counter() - began)
+    chance = np.random.default_rng(2)
+    texts = [index.passages[int(number)].text for number in chance.choice(len(index.passages), QUERIES)]
+    asked = embedder.embed([" ".join(text.split()[2:8]) for text in texts])
+    exact = exact_best(stored_vectors(out, stored.head), asked, BEST)
+    shares, times = [], []
+    for vector, best in zip(asked, exact, strict=True):
+        began = time.perf_counter()
+        found = index.search(vector, CANDIDATES)
+        times.append(1000 * (time.perf_counter() - began))
+        shares.append(len({number for number, _ in found[:BEST]} & set(best.tolist())) / BEST)
+    return {
+        "open_ms": opened_ms,
+        "search_ms_median": statistics.median(times),
+        "search_ms_p99": float(np.percentile(times, 99)),
+        "recall_at_5": float(np.mean(shares)),
+    }
+
+
+if __name__ == "__main__":
+    main()

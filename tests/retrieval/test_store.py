@@ -1,0 +1,246 @@
+"""Indexes on the disk: what is found in them, what an addition or an interruption leaves, and broken ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import weakref
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.retrieval import build as module
+from specrace.retrieval.build import add_to_index, build_index
+from specrace.retrieval.documents import Document
+from specrace.retrieval.embedder import Vectors
+from specrace.retrieval.index import open_index
+from specrace.retrieval.passages import split_passages
+from specrace.retrieval.store import Head, StoredIndex
+from tests.retrieval.words import WordEmbedder, generate_documents
+
+EMBEDDER = WordEmbedder(8)
+split = partial(split_passages, max_words=20)
+
+
+def build(folder: Path, documents: Any, embedder: Any = EMBEDDER) -> Head:
+    return build_index(documents, embedder, folder, split, head=Head())
+
+
+def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]:
+    index = StoredIndex(folder).open(EMBEDDER)
+    found = index.search(EMBEDDER.embed([question])[0], top)
+    return [(index.passages[number].text, score) for number, score in found]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_training() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SUB_VECTORS", 2)
+        # More lists than are probed.
+        patch.setattr(module, "PASSAGES_A_LIST", 256)
+        yield
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    folder = tmp_path / "small"
+    build(folder, generate_documents(5, 10))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("indexes") / "large"
+    build(folder, generate_documents(103, 100))
+    return folder
+
+
+def test_a_small_index_is_exact_and_has_what_was_indexed(
+    tmp_path: Path, small: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    documents = list(generate_documents(5, 10))
+    stored, live = StoredIndex(small), open_index(documents, EMBEDDER, tmp_path / "cache")
+    index = stored.open(EMBEDDER)
+    passages = [passage for document in documents for passage in split(document)]
+    assert (stored.head.kind, stored.head.passages, stored.head.documents) == ("exact", 50, 5)
+    assert list(index.passages) == passages == index.passages[:] and index.passages[-1] == passages[-1]
+    assert stored.documents(10**9) == documents
+    assert [each.text for each in stored.documents(700)] == [documents[0].text[:700]]
+    question = EMBEDDER.embed([passages[7].text])[0]
+    cosines = EMBEDDER.embed([f"{each.title}\n{each.text}" for each in passages]) @ question
+    found = index.search(question, 9)
+    assert [number for number, _ in found] == list(np.argsort(-cosines)[:9]) and found[0][0] == 7
+    assert np.allclose([score for _, score in found], np.sort(cosines)[::-1][:9], atol=2e-3)
+    assert live.passages and capfd.readouterr() == ("", "")
+
+
+def test_places_and_odd_characters_survive(tmp_path: Path) -> None:
+    odd = Document("\ud800.md", "\u2028", "# Ärger\n\nw1 \udcff w2 \x85 你好")
+    build(tmp_path / "odd", [odd])
+    stored = StoredIndex(tmp_path / "odd")
+    assert stored.documents(10**9) == [odd] and list(stored.open(EMBEDDER).passages) == split(odd)
+
+
+def test_a_large_index_is_approximate_good_and_quiet(large: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    head = StoredIndex(large).head
+    assert (head.kind, head.lists, head.sub_vectors, head.probes) == ("ivf-pq", 32, 2, 16)
+    assert head.recall >= 0.9 and head.recall_sample == 200 and head.unranked_recall <= head.recall
+    text = StoredIndex(large).open(EMBEDDER).passages[4321].text
+    assert search(large, text)[0] == (text, pytest.approx(1.0, abs=0.05))
+    vector = EMBEDDER.embed([text])[0]
+    unranked = StoredIndex(large).open(EMBEDDER, rescore=False).search(vector, 5)
+    assert len(unranked) == 5 and unranked != StoredIndex(large).open(EMBEDDER).search(vector, 5)
+    # The lists that are probed hold fewer.
+    assert 100 < len(search(large, text, 10_000)) < 10_000
+    assert capfd.readouterr().err == ""
+
+
+def test_an_addition_is_found_and_trains_nothing(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(large, folder)
+    before, opened = StoredIndex(folder).head, StoredIndex(folder).open(EMBEDDER)
+    question = EMBEDDER.embed(["w5 w6 w7"])[0]
+    found = opened.search(question, 5)
+    monkeypatch.setattr(module, "_train", None)
+    new = list(generate_documents(3, 10, seed=9))
+    head = add_to_index(new, EMBEDDER, folder, split)
+    assert (head.passages, head.documents, head.lists) == (10_330, 106, before.lists)
+    for passage in split(new[2]):
+        assert passage.text in [text for text, _ in search(folder, passage.text)]
+    # Who has it open goes on with what there was.
+    assert opened.search(question, 5) == found and len(opened.passages) == 10_300
+    assert sorted(file.name for file in folder.glob("*.faiss")) == ["passages-10330.faiss"]
+    again = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
+    assert again == head
+
+
+def test_a_small_index_grows_into_a_large_one_quietly(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    head = add_to_index(generate_documents(100, 100, seed=1), EMBEDDER, small, split)
+    assert (head.kind, head.passages, head.lists) == ("ivf-pq", 10_050, 32)
+    text = split(next(iter(generate_documents(1, 10))))[3].text
+    assert search(small, text)[0][0] == text
+    assert capfd.readouterr() == ("", "")
+
+
+class Failing(WordEmbedder):
+    """Fails at its third batch."""
+
+    calls = 0
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        self.calls += 1
+        if self.calls == 3:
+            raise KeyboardInterrupt
+        return super().embed(texts)
+
+
+def test_an_interruption_leaves_nothing_half_made(tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 16)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "new", generate_documents(9, 9), Failing(8))
+    assert list(tmp_path.iterdir()) == [small]
+    before, found = StoredIndex(small).head, search(small, "w1 w2 w3")
+    with pytest.raises(KeyboardInterrupt):
+        add_to_index(generate_documents(9, 9, seed=1), Failing(8), small, split)
+    assert (small / "passages.jsonl").stat().st_size > before.sizes["passages.jsonl"]
+    assert StoredIndex(small).head == before and search(small, "w1 w2 w3") == found
+    assert add_to_index(generate_documents(9, 9, seed=1), EMBEDDER, small, split).passages == 50 + 81
+    text = split(next(iter(generate_documents(1, 9, seed=1))))[0].text
+    assert search(small, text)[0][0] == text
+
+
+def test_documents_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 16)
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    most = 0
+
+    def watched() -> Iterator[Document]:
+        nonlocal most
+        for document in generate_documents(60, 4):
+            alive.add(document)
+            most = max(most, len(alive))
+            yield document
+
+    assert build(tmp_path / "index", watched()).documents == 60
+    assert most <= 4
+
+
+def damage(folder: Path, name: str, change: Any) -> None:
+    file = folder / name
+    file.write_bytes(change(file.read_bytes()))
+
+
+def rewrite(**values: Any) -> Any:
+    return lambda content: json.dumps(json.loads(content) | values).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((name, lambda content: content[:-3]) for name in ("passages.jsonl", "passages.u64", "vectors.f16")),
+        ("documents.jsonl", lambda _: b""),
+        ("index.json", lambda content: content[:100]),
+        ("index.json", lambda _: b"[" * 100_000),
+        ("index.json", lambda _: b"\xff"),
+        ("index.json", lambda _: b"[1]"),
+        ("index.json", lambda _: b'{"a": 1}'),
+        ("index.json", rewrite(version=99)),
+        ("index.json", rewrite(passages=-1)),
+        ("index.json", rewrite(passages=10**18)),
+        ("index.json", rewrite(dim="8")),
+        ("index.json", rewrite(kind="hnsw")),
+        ("index.json", rewrite(kind="ivf-pq", checksum="0")),
+        ("index.json", rewrite(sizes={})),
+        ("index.json", rewrite(more=1)),
+        ("passages.jsonl", lambda content: b"x" * len(content)),
+    ],
+)
+def test_a_broken_index_is_refused_in_a_sentence(small: Path, name: str, change: Any) -> None:
+    damage(small, name, change)
+    with pytest.raises(InputError, match=r"^The index .*small is damaged or foreign \(.*\): build it again"):
+        StoredIndex(small).open(EMBEDDER)
+
+
+def test_a_broken_faiss_index_is_refused(large: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(large, folder)
+    file = folder / StoredIndex(folder).head.faiss_file
+    content = file.read_bytes()
+    for broken in (content[:-9], content[:50] + bytes(8) + content[58:], b""):
+        file.write_bytes(broken)
+        with pytest.raises(InputError, match="checksum"):
+            StoredIndex(folder).open(EMBEDDER)
+    file.unlink()
+    with pytest.raises(InputError, match="damaged"):
+        StoredIndex(folder).open(EMBEDDER)
+
+
+def test_documents_that_are_damaged_are_refused(small: Path) -> None:
+    damage(small, "documents.jsonl", lambda content: b"x" * len(content))
+    with pytest.raises(InputError, match=r"documents\.jsonl"):
+        StoredIndex(small).documents(10**9)
+
+
+def test_another_embedder_is_refused(small: Path) -> None:
+    for other in (WordEmbedder(8, seed=1), WordEmbedder(16)):
+        with pytest.raises(InputError, match="other weights"):
+            StoredIndex(small).open(other)
+        with pytest.raises(InputError, match="other weights"):
+            add_to_index(generate_documents(1, 1), other, small, split)
+
+
+def test_what_cannot_be_indexed_is_refused(tmp_path: Path, small: Path) -> None:
+    with pytest.raises(InputError, match="is there already"):
+        build(small, generate_documents(1, 1))
+    with pytest.raises(InputError, match="hold no text"):
+        build(tmp_path / "none", [])
+    with pytest.raises(InputError, match="cannot be written"):
+        build(tmp_path / "no" / "folder", generate_documents(1, 1))
+    with pytest.raises(InputError, match="holds no index"):
+        StoredIndex(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == [small]
