@@ -164,7 +164,7 @@ class RaceView:
             return final_badge(lane.result, self.finished.stopped)
         vanilla = self._all()[0]
         if lane is vanilla:
-            return "reference", "the reference"
+            return "reference", "reference"
         if lane.info.verifier == REJECTION:
             return "law", NOTE
         if not lane.tokens:
@@ -253,7 +253,7 @@ def _drafted_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]
 def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
     """A finished lane's badge: its state and its words, with the target's `dtype` where that explains a difference."""
     if result.lane == "vanilla":
-        return "reference", "the reference"
+        return "reference", "reference"
     if result.note:
         return "law", result.note
     if result.identical is None:

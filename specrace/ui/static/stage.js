@@ -225,14 +225,15 @@ export class Stage {
     if (this.node.dataset.phase !== "waiting") this.say(this.reel.headline);
   }
 
-  drawHead(head, total) {
+  // `date`: of a recorded race.
+  drawHead(head, total, date) {
     this.setLanes(head.lanes, total);
     this.passages.show(
       head.passages,
       this.panes.map((pane) => pane.method),
     );
     const machine = this.find(".machine");
-    machine.textContent = machine.title = describeRecording({ ...head, date: undefined });
+    machine.textContent = machine.title = describeRecording({ ...head, date });
     if (head.engine) machine.title += ` · ${head.engine}`;
     machine.title += `. Prompt: ${head.prompt_tokens} tokens, read in ${head.prefill_ms} ms, once for all lanes.`;
     for (const lane of head.lanes)
@@ -298,7 +299,7 @@ export class Stage {
     this.feed.leave();
     this.node.dataset.phase = "idle";
     this.reel = reel;
-    this.drawHead(reel.head, 1);
+    this.drawHead(reel.head, 1, reel.head.date);
     this.aimAtEnd();
     this.player.load(reel);
     this.guess.close();

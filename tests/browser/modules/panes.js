@@ -20,8 +20,8 @@ function drawPane(...frames) {
 
 export const cases = {
   "a badge in short": () => [
-    ["identical to vanilla", "differs at token 57: near tie, gap 0.004", "the reference", ""].map(shortBadge),
-    ["identical", "differs at token 57", "the reference", ""],
+    ["identical to vanilla", "differs at token 57: near tie, gap 0.004", "reference", ""].map(shortBadge),
+    ["identical", "differs at token 57", "reference", ""],
   ],
   "an answer that ends by itself, at the limit, and at the limit in a loop": () => [
     ["eos", "length", "length", ""].map((end, index) =>
