@@ -42,6 +42,7 @@ NOT_RUN = {
     "--device cuda": "needs a GPU",
     "--peers": "measures two more decoders on 30 questions",
     "models get": "fetches 93 MB; tests/model/test_fetching.py has one that does not",
+    "recommend results/": "needs what sweep wrote; tests/cli/test_recommend.py has one",
     " --add": "adds to an index that is there; tests/cli/test_index.py has one that does",
     "-m specrace calibrate": "measures for a quarter of a minute; tests/lab/test_calibrate.py has one that does not",
 }
@@ -170,6 +171,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("responses.jsonl").write_text(json.dumps({"custom_id": "a", "response": {"status_code": 200, "body": answer}}))
     Path("table.csv").write_text("question,answer\nWhat pulls the sea?, The moon.\n")
     Path("prompts.jsonl").write_text('{"question": "What does the moon pull?"}\n')
+    Path("specrace-settings.json").write_text('{"method": "trie", "num_draft": 8, "options": {"n": 5}}')
     ASSUMED_CPU.save(Path("curve.json"))
     Path("race.jsonl").write_bytes((ASSETS / "recordings" / "ngram-trie.jsonl").read_bytes())
     return tmp_path
@@ -183,7 +185,7 @@ def test_a_command_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("race", "bench"):
+    for name in ("race", "bench", "sweep"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small)
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay's
     monkeypatch.setattr("sys.argv", ["specrace"])

@@ -22,6 +22,8 @@ from specrace.cli.terminal import complain
 from specrace.core.bundled import CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
+from specrace.lab.exports.own import read_settings
+from specrace.lab.forecast import is_twin
 from specrace.model.names import PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
@@ -102,6 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
     parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE.json", help="open with the settings that recommend wrote"
+    )
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
     for name, (flag, _, meaning) in LIMITS.items():
         default = getattr(Limits, name)
@@ -125,6 +130,8 @@ def check(options: argparse.Namespace) -> None:
             )
     if options.replay is not None:
         return
+    if options.settings is not None and is_twin(name := read_settings(options.settings)["method"]):
+        raise InputError(f"The page has no lane {name}; race it on the command line.")
     choose_model(options)
     for each in ("model", "draft_model"):
         name = getattr(options, each)

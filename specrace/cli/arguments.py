@@ -15,6 +15,7 @@ from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
+from specrace.lab.exports.own import read_settings
 from specrace.model.names import NAMES
 from specrace.retrieval.rerank import LIGHT
 
@@ -98,6 +99,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
         "--lanes", default=",".join(lanes), help=f"comma-separated, of {', '.join(METHODS)}; vanilla always runs"
     )
     add_model_arguments(parser)
+    parser.add_argument("--settings", type=Path, metavar="FILE.json", help="in place of --lanes: what recommend wrote")
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     for name in SPEC_SETTINGS:
         add_setting(parser, name)
@@ -116,7 +118,11 @@ def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
 def race_spec(options: argparse.Namespace) -> RaceSpec:
     """The spec of a command's arguments. Raises InputError."""
     given = {name: getattr(options, name) for name in SPEC_SETTINGS}
-    return RaceSpec(lane_names(options.lanes), options=lane_options(options.option), **given)
+    if options.settings is None:
+        return RaceSpec(lane_names(options.lanes), options=lane_options(options.option), **given)
+    found = read_settings(options.settings)
+    name, number = found.pop("method"), found.pop("num_draft")
+    return RaceSpec((name,), options={name: found}, **given | {"num_draft": number})
 
 
 def open_workbench(options: argparse.Namespace) -> Workbench:

@@ -10,7 +10,21 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specrace.cli import answers, app, bench, calibrate, index, lanes, models, race, replay, score
+from specrace.cli import (
+    answers,
+    app,
+    bench,
+    calibrate,
+    index,
+    lanes,
+    models,
+    paper,
+    race,
+    recommend,
+    replay,
+    score,
+    sweep,
+)
 from specrace.cli.arguments import Parser, under_torchrun
 from specrace.cli.terminal import complain, open_closed_streams, quiet_model_library
 from specrace.core.errors import InputError
@@ -26,6 +40,9 @@ COMMANDS = {
     "answers": answers.run,
     "index": index.run,
     "score": score.run,
+    "sweep": sweep.run,
+    "recommend": recommend.run,
+    "paper": paper.run,
     "calibrate": calibrate.run,
     "lanes": lanes.run,
     "models": models.run,
@@ -37,7 +54,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="specrace", description="Race draft-and-verify decoders on your own documents.")
     parser.add_argument("--traceback", action="store_true", help="show where a failure came from")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
-    for module in (app, race, replay, bench, answers, index, score, calibrate, lanes, models):
+    for module in (
+        app,
+        race,
+        replay,
+        bench,
+        answers,
+        index,
+        score,
+        sweep,
+        recommend,
+        paper,
+        calibrate,
+        lanes,
+        models,
+    ):
         module.add_parser(commands)
     return parser
 

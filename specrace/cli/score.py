@@ -38,41 +38,33 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("score", help="forced decoding over transcripts; needs no model")
     parser.add_argument("file", type=Path, metavar="LOG", help="requests and outputs, in any of the known formats")
     parser.add_argument("requests", type=Path, nargs="?", metavar="OTHER", help="the other file of a batch")
-    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=", ".join(FORMATS))
-    parser.add_argument("--columns", metavar="prompt=COLUMN,output=COLUMN", help="where a table has them")
+    add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
     add_setting(parser, "num_draft")
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
     parser.add_argument("--by", choices=("category",), help="a row for each category, too")
-    parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: name, folder, tokenizer.json")
-    parser.add_argument("--vocab-size", type=int, help="ids from here on are bad; default: no bound")
-    parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
     parser.add_argument("--cost-curve", type=Path, metavar="FILE.json", help='{"rows": [1, ...], "ratio": [1.0, ...]}')
     parser.add_argument("--keep-outputs", action="store_true", help="lanes may draft from the outputs before, too")
     parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="write the table there, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    """How logs are read."""
+    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=", ".join(FORMATS))
+    parser.add_argument("--columns", metavar="prompt=COLUMN,output=COLUMN", help="where a table has them")
+    parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: name, folder, tokenizer.json")
+    parser.add_argument("--vocab-size", type=int, help="ids from here on are bad; default: no bound")
+    parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
+
+
 def run(options: argparse.Namespace) -> int:
     """Score a file and show the figures. Raises InputError for what the user can mend."""
     lanes = scored_lanes(options)
     curve = CostCurve.load(options.cost_curve) if options.cost_curve is not None else None
-    if options.vocab_size is not None and options.vocab_size < 1:
-        raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
     if options.csv is not None and not options.csv.parent.is_dir():
         raise InputError(f"{options.csv} cannot be written: there is no folder {options.csv.parent}.")
-    tokenizer = fetched(options.tokenizer, quiet=options.json)
-    loaded = load_tokenizer(resolve(tokenizer)) if tokenizer is not None else None
-    file = TranscriptFile(
-        options.file,
-        tokenize=loaded,
-        chat=None if loaded is None else loaded.chat,
-        vocab_size=options.vocab_size,
-        skip_bad=options.skip_bad,
-        format=options.format,
-        columns=None if options.columns is None else read_columns(options.columns),
-        requests=options.requests,
-    )
+    file = open_log(options, options.file, options.requests)
     by_category = options.by == "category"
     board = Scoreboard(lanes, by_category=by_category, curve=curve, keep_outputs=options.keep_outputs)
     with _progress(file) as show:
@@ -91,6 +83,24 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(result)
     return 0
+
+
+def open_log(options: argparse.Namespace, path: Path, requests: Path | None = None) -> TranscriptFile:
+    """A log to read as the arguments of `add_log_arguments` have it. Raises InputError."""
+    if options.vocab_size is not None and options.vocab_size < 1:
+        raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
+    tokenizer = fetched(options.tokenizer, quiet=options.json)
+    loaded = load_tokenizer(resolve(tokenizer)) if tokenizer is not None else None
+    return TranscriptFile(
+        path,
+        tokenize=loaded,
+        chat=None if loaded is None else loaded.chat,
+        vocab_size=options.vocab_size,
+        skip_bad=options.skip_bad,
+        format=options.format,
+        columns=None if options.columns is None else read_columns(options.columns),
+        requests=requests,
+    )
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
@@ -115,10 +125,6 @@ def report(
     options: argparse.Namespace, board: Scoreboard, file: TranscriptFile, curve: CostCurve | None
 ) -> dict[str, Any]:
     """All figures, and what describes the run."""
-    lanes = [
-        {"lane": lane.name, "num_draft": lane.num_draft, "options": dict(lane.options), "scored": lane.part or "whole"}
-        for lane in board.lanes
-    ]
     not_scored = {name: reason for name, method in METHODS.items() if (reason := needs_target(method))}
     return {
         "groups": board.groups(curve),
@@ -130,7 +136,7 @@ def report(
         "skipped_by_reason": dict(file.faults.most_common()),
         "looping": {"outputs": board.looping, "in_figures": True, "without_them": "tau_without_looping"},
         "settings": {
-            "lanes": lanes,
+            "lanes": [lane.describe() for lane in board.lanes],
             "num_draft": "each lane's default on a GPU" if options.num_draft is None else options.num_draft,
             "vocab_size": options.vocab_size,
             "tokenizer": options.tokenizer,

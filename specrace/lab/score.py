@@ -6,7 +6,6 @@ the longest tree path that the transcript follows and adds one bonus token; the 
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from specrace.core.clock import own_ms
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Step, Timing
@@ -77,6 +77,15 @@ class ScoredLane:
         budget = default if num_draft is None or name == "vanilla" else num_draft
         return cls(name, budget, options, build, part)
 
+    def describe(self) -> dict[str, Any]:
+        """The lane and its settings as JSON."""
+        return {
+            "lane": self.name,
+            "num_draft": self.num_draft,
+            "options": dict(self.options),
+            "scored": self.part or "whole",
+        }
+
 
 def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int) -> Iterator[Step]:
     """The steps of `output` after `prompt`, neither empty, by a new drafter; at most `num_draft` draft tokens each.
@@ -86,9 +95,9 @@ def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int],
     """
     context, at, index = list(prompt), 0, 0
     while at < len(output):
-        began = time.perf_counter()
+        began = own_ms()
         tree = drafter.propose(context, num_draft).cut(num_draft)
-        drafted = time.perf_counter()
+        drafted = own_ms()
         path = walk(tree, output, at)
         emitted = tuple(output[at : at + len(path)])
         at += len(emitted)
@@ -98,10 +107,11 @@ def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int],
         for node, token in zip(path, emitted, strict=False):
             targets[node] = token
         verdict = Verdict(path, targets[path[-1]], Scores(tuple(targets)))
-        walked = time.perf_counter()
+        walked = own_ms()
         if at < len(output):
             drafter.observe(tree, verdict)
-        timing = Timing(1000 * (drafted - began + time.perf_counter() - walked), 0.0, 0.0)
+        # Negative if the thread is preempted between the two clock readings in `own_ms`.
+        timing = Timing(max(0.0, drafted - began + own_ms() - walked), 0.0, 0.0)
         yield Step("", index, 0.0, tree, verdict, emitted, timing)
         index += 1
 
@@ -135,19 +145,22 @@ def longest_loop(tokens: Sequence[int]) -> int:
 
 @dataclass
 class Tally:
-    """Totals of one lane over some outputs, `loops` over the looping ones; `sizes` counts steps by draft tokens."""
+    """Totals of one lane over some outputs, `loops` over the looping ones.
+
+    `steps` counts steps by (draft tokens, accepted ones).
+    """
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
     outputs: int = 0
     looping: int = 0
     loops: LaneMetrics = field(default_factory=LaneMetrics)
     build_ms: float = 0.0
-    sizes: Counter[int] = field(default_factory=Counter)
+    steps: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def add(self, step: Step) -> None:
         """Count one step."""
         self.metrics.add(step)
-        self.sizes[step.tree.num_draft] += 1
+        self.steps[step.tree.num_draft, step.accepted] += 1
 
     def merge(self, other: Tally) -> None:
         """Add the totals of other outputs."""
@@ -155,7 +168,7 @@ class Tally:
         self.loops.merge(other.loops)
         for name in ("outputs", "looping", "build_ms"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.sizes.update(other.sizes)
+        self.steps.update(other.steps)
 
     def row(self, curve: CostCurve | None = None) -> dict[str, Any]:
         """The figures by name; times are the drafter's. A figure without data is null."""
@@ -174,7 +187,7 @@ class Tally:
             "build_ms_per_output": self.build_ms / self.outputs,
         }
         if curve is not None:
-            cost = sum(count * curve.at(1 + size) for size, count in self.sizes.items())
+            cost = sum(count * curve.at(1 + drafted) for (drafted, _), count in self.steps.items())
             figures["expected_speedup"] = m.tokens / cost
         return figures
 
@@ -189,11 +202,11 @@ def score_output(
     watch: Callable[[Step], None] = lambda _: None,
 ) -> Tally:
     """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
-    began = time.perf_counter()
+    began = own_ms()
     near = curve.near(len(transcript.prompt))
     material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
     drafter = lane.build(material, **lane.options)
-    tally = Tally(outputs=1, build_ms=1000 * (time.perf_counter() - began))
+    tally = Tally(outputs=1, build_ms=max(0.0, own_ms() - began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
         watch(step)

@@ -59,16 +59,18 @@ def build_page(
     gallery: Gallery | None = None,
     models: Models | None = None,
     visitors: Visitors | None = None,
+    first: settings.Preset | None = None,
 ) -> gr.Blocks:
     """The page over a worker that need not be ready yet.
 
-    `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen.
+    `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen, `first` the settings
+    that the page opens with.
     """
     models, visitors = models or Models(), visitors or Visitors()
     benches = uploads.SessionBenches(lambda files: worker.helper.run("uploads", "", files))
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
-        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens)
+        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens, first)
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECORDINGS
 from specrace.core.errors import InputError
+from specrace.lab.exports.own import read_settings
 from specrace.model.names import must_fetch
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def build_app(
     from specrace.ui.guard import Guard
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
+    from specrace.ui.settings import recommended
     from specrace.ui.visitors import Limits, Visitors
     from specrace.ui.worker import Worker
     from specrace.views.audit import read_recording
@@ -95,7 +97,8 @@ def build_app(
         models = Models(options.model, offered_models(options), DTYPES)
         fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
         worker = Worker(loader(options), limits.queue, fetcher)
-        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors)
+        first = None if options.settings is None else recommended(read_settings(options.settings))
+        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
     app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
     options_of_page = mount_options(page, visitors, Audience(hosts, reached), worker, models)
     gr.mount_gradio_app(app, page, "/", **options_of_page)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,13 @@ PRESETS = (
 )
 
 
+def recommended(found: Mapping[str, Any]) -> Preset:
+    """The preset of a settings file (`exports.own.read_settings`)."""
+    options = dict(found)
+    name, number = options.pop("method"), options.pop("num_draft")
+    return Preset("Recommended", "", {"lanes": ["vanilla", name], "num_draft": str(number)}, {name: options})
+
+
 @dataclass(frozen=True)
 class Panel:
     """The panel's components. `common` in the order of COMMON; `options` by (lane, option)."""
@@ -65,10 +72,10 @@ class Panel:
         return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
-def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512) -> Panel:
+def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512, first: Preset | None = None) -> Panel:
     """The components, with their bounds and a line on each; the choices of model and dtype are the server's.
 
-    `longest` is the most new tokens of an answer.
+    `longest` is the most new tokens of an answer. The panel is filled by the preset `first`, if any.
     """
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
     with gr.Column(elem_id="settings"):
@@ -88,6 +95,9 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512
     panel = Panel([lanes, *common], files, model, dtype, options)
     lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {asking.MAX_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
+    if first is not None:
+        for component, value in zip([*panel.common, *options.values()], fill(first, longest), strict=True):
+            component.value = value
     for button, preset in zip(presets, PRESETS, strict=True):
         button.click(lambda preset=preset: fill(preset, longest), None, [*panel.common, *options.values()], **quiet)
     return panel

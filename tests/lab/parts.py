@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,3 +77,28 @@ def write_source(target: Target, file: Path, *, vocabulary: int | None = None, a
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transcript]:
+    """Requests whose outputs copy spans of their prompts, and those of category "fresh", every fourth, which do not."""
+    chance = random.Random(seed)
+    found = []
+    for number in range(count):
+        prompt = [chance.randrange(200) for _ in range(60)]
+        fresh = number % 4 == 3
+        output = [chance.randrange(200, 400) for _ in range(24)] if fresh else []
+        while len(output) < 24:
+            start = chance.randrange(40)
+            output += prompt[start : start + chance.randrange(4, 12)]
+        kind = "fresh" if fresh else category
+        found.append(Transcript(f"r{number}", kind, tuple(prompt), tuple(output[:24]), 400))
+    return found
+
+
+def write_log(path: Path, transcripts: Sequence[Transcript]) -> Path:
+    """A log of these transcripts."""
+    rows = (
+        {"id": each.id, "category": each.category, "prompt_ids": each.prompt, "output_ids": each.output}
+        for each in transcripts
+    )
+    return write(path, *rows)

@@ -12,7 +12,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS, find_method, own_methods
 from specrace.drafters.base import Bounds
-from specrace.ui import asking
+from specrace.ui import asking, settings
 from specrace.ui.models import Models
 from specrace.ui.settings import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, lane_style, read_options
 from specrace.workbench import Workbench
@@ -52,6 +52,16 @@ def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
     asked = asking.read_asking("Why?", common.pop("lanes"), common, options)
     checked = {lane: find_method(lane).check(own) for lane, own in preset.options.items()}
     assert {lane: find_method(lane).check(own) for lane, own in asked.spec.options.items()} == checked
+
+
+def test_the_panel_opens_with_a_settings_file() -> None:
+    first = settings.recommended({"method": "trie", "num_draft": 6, "n": 5, "prefix": 2, "static": True})
+    with gr.Blocks():
+        panel = build_panel(["tiny"], ["float32"], first=first)
+    values = dict(zip(COMMON, [each.value for each in panel.common], strict=True))
+    assert (values["lanes"], values["num_draft"]) == (["vanilla", "trie"], "6")
+    options = read_options([each.value for each in panel.options.values()])
+    assert METHODS["trie"].check(options["trie"]) == {"n": 5, "prefix": 2, "static": True}
 
 
 def test_options_of_lanes_that_do_not_race_are_left_out() -> None:

@@ -1,0 +1,79 @@
+"""`python -m specrace paper`: the n-gram trie paper's tables and figures, on the present model or on logs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table as Shown
+
+from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting
+from specrace.cli.score import add_log_arguments
+from specrace.cli.sweep import TABLE_WIDTH, answered, read_logs, sweep_transcripts
+from specrace.cli.terminal import clean, console, print_json
+from specrace.core.bundled import QUESTIONS
+from specrace.core.errors import InputError
+from specrace.lab.logs import Transcript
+from specrace.lab.paper import Table, make_tables, swept_lanes
+from specrace.lab.presets import NAMES, describe_curve, find_curve
+
+TABLES = (*(f"table{number}" for number in range(1, 7)), "figure4", "figure5")
+
+# The share of irrelevant passages in table 4.
+NOISE = 0.5
+
+
+def add_parser(commands: Any) -> None:
+    """Add `paper` and its arguments to the subparsers `commands`."""
+    parser = commands.add_parser("paper", help="the n-gram trie paper's tables, on your model or logs")
+    parser.add_argument("table", nargs="?", choices=TABLES, default=TABLES[0], help="default: table1")
+    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="default: the model answers --questions")
+    add_log_arguments(parser)
+    parser.add_argument("--questions", type=Path, default=QUESTIONS, metavar="FILE.jsonl")
+    add_documents_arguments(parser)
+    add_model_arguments(parser)
+    add_setting(parser, "max_new_tokens")
+    parser.add_argument("--cost-curve", default="assumed-gpu", metavar="NAME|FILE", help=NAMES)
+    parser.add_argument("--processes", type=int, help="default: one for each processor")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(draft_model=None, out=None, resume=False, keep_outputs=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make and show. Raises InputError."""
+    curve = find_curve(options.cost_curve)
+    transcripts = read_logs(options) if options.logs else answered(options)
+    if options.table == "table4":
+        transcripts = [*(replace(each, category="clean") for each in transcripts), *noisy(options)]
+    sweep = sweep_transcripts(options, swept_lanes(options.table), transcripts, curve)
+    tables = make_tables(options.table, sweep, transcripts, curve)
+    source = f"{len(transcripts)} requests; costs: {describe_curve(curve)}."
+    if options.json:
+        print_json({"table": options.table, "source": source, "tables": [asdict(each) for each in tables]})
+    else:
+        _show(tables, source)
+    return 0
+
+
+def noisy(options: argparse.Namespace) -> list[Transcript]:
+    """Answers where half of the passages are irrelevant. Raises InputError for logs."""
+    if options.logs:
+        raise InputError("table4 compares two retrievals, which logs do not have: leave out the logs.")
+    options.noise = NOISE
+    return [replace(each, category="noisy") for each in answered(options)]
+
+
+def _show(tables: Sequence[Table], source: str) -> None:
+    out = console()
+    out.width = out.width if out.is_terminal else TABLE_WIDTH
+    for each in tables:
+        shown = Shown(title=clean(each.title), title_justify="left")
+        for column in each.columns:
+            shown.add_column(clean(column), justify="right")
+        for name, *cells in each.rows:
+            shown.add_row(clean(name), *(f"{cell:.3g}" if cell < 1 else f"{cell:.2f}" for cell in cells))
+        out.print(shown)
+    out.print(clean(source))

@@ -1,0 +1,134 @@
+"""A recommendation as plain sentences with their evidence, and as what to paste into each engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from specrace.lab.exports import ENGINES, Choice, Engine
+from specrace.lab.exports.profile import speculation_profile
+from specrace.lab.recommend import Recommender, losers, silent, stops_at
+from specrace.lab.score import ScoredLane
+
+# Names of options below which no match or draft is made.
+MINIMUM = re.compile(r"min|match$|size_n$|shortest")
+
+
+def sentences(found: Recommender, curve_words: str) -> Iterator[str]:
+    """The recommendation; `curve_words` say where the cost curve comes from."""
+    requests, row = found.counted, found.recommendation()
+    tokens = sum(found.sweep.requests[number].output_tokens for number in requests)
+    evidence = f"On these {len(requests)} requests ({tokens:,} output tokens)"
+    if found.chosen == 0:
+        best = found.recommendation(found.best)
+        yield (
+            f"{evidence} no lane pays for certain: the best, {_words(found.lane(found.best))}, yields "
+            f"{best['tau']:.2f} tokens a step and a speedup of {_range(best, 'speedup')}. Do not draft."
+        )
+    else:
+        yield (
+            f"{evidence} {_words(found.lane(found.chosen))} yields {row['tau']:.2f} tokens a step "
+            f"({row['tau_low']:.2f} to {row['tau_high']:.2f}), a speedup of {_range(row, 'speedup')}."
+        )
+    yield f"Costs: {curve_words}."
+    yield from _batches(found)
+    if lost := losers(found):
+        yield f"Slower than no drafts with every setting: {', '.join(lost)}."
+    yield from _silent(found)
+    yield from _groups(found)
+
+
+def _silent(found: Recommender) -> Iterator[str]:
+    """A sentence for each lane that hardly drafts, about the first such settings of it that were swept."""
+    rows = [(found.lane(number), number, drafting) for number, drafting in silent(found)]
+    for name in dict.fromkeys(lane.name for lane, *_ in rows):
+        (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
+        least = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
+        why = f": hardly a match reaches {least}" if least else ""
+        more = f", and with {len(others)} more settings on as few" if others else ""
+        yield f"{name} with {found.sweep.words(number)} drafts on {100 * drafting:.1f} % of the steps{why}{more}."
+
+
+def _batches(found: Recommender) -> Iterator[str]:
+    if found.chosen == 0:
+        return
+    stop = stops_at(found)
+    speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in found.batches[1:])
+    end = f"; from a batch of {stop} on it no longer pays" if stop else ""
+    yield f"In batches it pays less: {speedups}{end}."
+
+
+def _groups(found: Recommender) -> Iterator[str]:
+    if len(found.groups) < 2:
+        return
+    for group in found.groups:
+        head = f"On the {group['requests']} requests of '{group['category']}'"
+        best = group["best"]
+        if group["advice"] == "switch drafting off" and found.chosen:
+            yield f"{head} nothing pays ({group['speedup']:.2f}x): switch it off there."
+        elif group["advice"] == "use another lane":
+            yield f"{head} {best['lane']} pays ({_range(best, 'speedup')}): use it there."
+
+
+def _words(lane: ScoredLane) -> str:
+    options = " ".join(f"{name}={_short(value)}" for name, value in lane.options.items())
+    return f"{lane.name} ({options + ', ' if options else ''}up to {lane.num_draft} draft tokens)"
+
+
+def _short(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _range(row: Mapping[str, Any], name: str) -> str:
+    return f"{row[name]:.2f}x ({row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f})"
+
+
+def exports(found: Recommender) -> dict[str, dict[str, Any] | None]:
+    """What to paste, by engine, for the lane of it that was best; None where none of its lanes was swept.
+
+    The recommended lane itself where the engine has it.
+    """
+    return {name: _export(found, engine) for name, engine in ENGINES.items()}
+
+
+def _export(found: Recommender, engine: Engine) -> dict[str, Any] | None:
+    number = exported(found, engine)
+    if number is None:
+        return None
+    made, row = engine.export(choice(found, number)), found.recommendation(number)
+    figures = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
+    return {**figures, "version": engine.version, **asdict(made)}
+
+
+def exported(found: Recommender, engine: Engine) -> int | None:
+    """The number of the lane to export to an engine."""
+    if found.chosen and engine.has(found.lane(found.chosen).name):
+        return found.chosen
+    own = [lane.name for lane in found.sweep.lanes[1:] if engine.prefix and lane.name.startswith(engine.prefix)]
+    return found.best_of(own or engine.nearest)
+
+
+def choice(found: Recommender, number: int) -> Choice:
+    """A lane as the exports take it."""
+    lane, profile = found.lane(number), found.profile(number)
+    rates = tuple(profile["marginal_accept_rates"])
+    return Choice(lane.name, lane.options, lane.num_draft, profile["mean_accept_length"], rates)
+
+
+def profile_file(found: Recommender, source: str) -> dict[str, Any]:
+    """The recommended lane's `speculation_profile.json`, of the fastest where the advice is not to draft."""
+    number = found.chosen or found.best
+    lane = found.lane(number)
+    per_category = {
+        group["category"]: {"mean_accept_length": round(group["tau"], 6), "num_requests": group["requests"]}
+        for group in found.groups
+    }
+    conditions = {
+        "dataset": source,
+        "num_samples": len(found.counted),
+        "validation": "forced decoding of logged outputs; requests whose output loops are left out",
+        "options": dict(lane.options),
+    }
+    return speculation_profile(lane.name, lane.num_draft, found.profile(number), per_category, conditions)

@@ -1,0 +1,38 @@
+"""specrace itself: the settings file of `--settings` (the page, `race`, `bench`), and of the library's `generate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import read_text
+from specrace.drafters import METHODS, find_method
+from specrace.lab.exports.base import Choice, Engine, Export
+
+SETTINGS_FILE = "specrace-settings.json"
+_MAX_BYTES = 100_000
+_HINT = "give a settings file of recommend's"
+
+
+def export(choice: Choice) -> Export:
+    """The settings file, and a call that takes it."""
+    found = {"method": choice.lane, "num_draft": choice.num_draft, "options": dict(choice.options)}
+    return Export(f"--settings {SETTINGS_FILE}", files={SETTINGS_FILE: json.dumps(found, indent=1) + "\n"})
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The keyword arguments of `generate` in a settings file: method, num_draft, and the options. Raises InputError."""
+    try:
+        found = json.loads(read_text(path, _MAX_BYTES, _HINT))
+        name, options = str(found["method"]), dict(found["options"])
+        number = int(found["num_draft"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f'{shorten(path)} needs {{"method": NAME, "num_draft": N, "options": {{}}}}; {_HINT}.'
+        ) from error
+    return {"method": name, "num_draft": number, **find_method(name).check(options)}
+
+
+ENGINE = Engine("specrace", "", tuple(METHODS), "this one", export)

@@ -1,0 +1,59 @@
+"""The measured acceptance as a `speculation_profile.json`.
+
+The shape is that of NVIDIA/Model-Optimizer's pull request 2247 (open; `build_profile`, schema version 1.0). Lengths
+count the bonus token; `conditional_accept_rates` are for Dynamo's simulator, `marginal_accept_rates` for vLLM's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PROFILE_FILE = "speculation_profile.json"
+SCHEMA_VERSION = "1.0"
+# How far the mean may be from the rates' own; as in the pull request.
+TOLERANCE = 0.02
+
+
+def speculation_profile(
+    method: str,
+    num_draft: int,
+    profile: Mapping[str, Any],
+    per_category: Mapping[str, Any],
+    conditions: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The file's content for a lane's `acceptance_profile`. Rates are padded to `num_draft` positions."""
+    marginal = [*profile["marginal_accept_rates"], *[0.0] * num_draft][:num_draft]
+    conditional = [*profile["conditional_accept_rates"], *[0.0] * num_draft][:num_draft]
+    mean, implied = profile["mean_accept_length"], 1.0 + sum(marginal)
+    rises = [place for place in range(1, num_draft) if marginal[place] > marginal[place - 1] + 1e-9]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "measured": True,
+        "method": method,
+        "draft_checkpoint": None,
+        "target_model": None,
+        "num_speculative_tokens": num_draft,
+        "block_size": None,
+        "max_supported_k": num_draft,
+        "verification_method": "longest_prefix",
+        "conditional_accept_rates": [round(rate, 6) for rate in conditional],
+        "marginal_accept_rates": [round(rate, 6) for rate in marginal],
+        "mean_accept_length": round(mean, 6),
+        # A drafter that copies drafts otherwise where it may draft more.
+        "accept_length_model": "measured_per_k",
+        "accept_length_by_k": {str(num_draft): round(mean, 6)},
+        "acceptance_length_histogram": profile["acceptance_length_histogram"],
+        "per_category": dict(per_category),
+        "measurement_conditions": dict(conditions),
+        "validation": {
+            "mean_consistency": {
+                "implied_mean_accept_length": round(implied, 6),
+                "reported_mean_accept_length": round(mean, 6),
+                "abs_delta": round(abs(implied - mean), 6),
+                "tolerance": TOLERANCE,
+                "passed": abs(implied - mean) <= TOLERANCE,
+            },
+            "marginal_monotonicity": {"passed": not rises, "violations": rises},
+        },
+    }

@@ -1,0 +1,47 @@
+"""SGLang: the flags of `--speculative-algorithm NGRAM`, and a corpus file for it.
+
+Names from sgl-project/sglang: `python/sglang/srt/arg_groups/speculative_hook.py` and
+`docs_new/docs/advanced_features/speculative_decoding.mdx` (options, the bound of the budget);
+`python/sglang/srt/speculative/cpp_ngram/external_corpus.py` (a JSON string a line); `spec_utils.py` (the variables of
+simulated acceptance, whose length counts the bonus token). `--speculative-num-draft-tokens` counts the root.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from specrace.lab.exports.base import Choice, Engine, Export
+
+CORPUS_FILE = "sglang-corpus.jsonl"
+_OPTION = "--speculative-ngram-"
+
+
+def export(choice: Choice) -> Export:
+    """The flags, and the environment that simulates the measured acceptance."""
+    if choice.lane == "trie":
+        # Frequency decides in our trie, and recency in a tree of type BFS.
+        options: dict[str, Any] = {"max_trie_depth": choice.options["n"], "match_type": "PROB"}
+    else:
+        options = {name: choice.options[name] for name in ("max_trie_depth", "min_bfs_breadth", "max_bfs_breadth")}
+        options["match_type"] = "PROB" if choice.options["match_type_prob"] else "BFS"
+    flags = [f"{_OPTION}{name.replace('_', '-')} {value}" for name, value in options.items()]
+    head = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {choice.num_draft + 1}"
+    simulated = {"LEN": choice.length, "METHOD": "match-expected", "TOKEN_MODE": "real-draft-token"}
+    environment = " ".join(f"SGLANG_SIMULATE_ACC_{name}={value}" for name, value in simulated.items())
+    return Export(" ".join([head, *flags]), environment)
+
+
+def corpus_flags(choice: Choice) -> str:
+    """The flags that draft from CORPUS_FILE, too. The budget, at most the draft size, is half of it, untested."""
+    budget = max(1, choice.num_draft // 2)
+    return f"{_OPTION}external-corpus-path {CORPUS_FILE} {_OPTION}external-sam-budget {budget}"
+
+
+def corpus_lines(texts: Iterable[str]) -> str:
+    """The corpus file of documents: a JSON string a line."""
+    return "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
+
+
+ENGINE = Engine("sglang", "sglang-", ("trie",), "main, November 2026", export)

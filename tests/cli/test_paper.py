@@ -1,0 +1,33 @@
+"""`paper` from its arguments to what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specrace.workbench import Workbench
+from tests.cli.conftest import Run
+from tests.lab.parts import copying, write_log
+
+
+def test_a_table_of_logs(main_here: Run, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", copying(8))
+    found = json.loads(main_here("paper", "table3", log, "--json").stdout)
+    assert found["table"] == "table3" and found["tables"][0]["columns"][0] == "category"
+    shown = main_here("paper", "figure4", log)
+    assert shown.returncode == 0 and "12 or more" in shown.stdout and "8 requests" in shown.stdout
+    refused = main_here("paper", "table4", log)
+    assert refused.returncode == 2 and "two retrievals" in refused.stderr
+
+
+def test_noise_is_a_category(
+    main_here: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "What is a trie?"}\n{"question": "What causes the tides?"}\n')
+    done = main_here("paper", "table4", "--questions", questions, "--max-new-tokens", "6", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row[0] for row in json.loads(done.stdout)["tables"][0]["rows"]] == ["all", "clean", "noisy"]

@@ -1,0 +1,90 @@
+"""`recommend` from its arguments to what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specrace.cli.arguments import race_spec
+from specrace.cli.main import build_parser
+from specrace.lab.exports import ENGINES
+from tests.cli.conftest import Run
+from tests.lab.parts import copying, write_log
+
+SMALL = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_log(tmp_path / "log.jsonl", copying(40))
+
+
+def test_the_json_has_the_fixed_names(main_here: Run, log: Path) -> None:
+    done = main_here("recommend", log, *SMALL, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    ends = ("tau", "tau_low", "tau_high", "speedup", "speedup_low", "speedup_high")
+    assert list(found["recommendation"]) == ["lane", "options", "num_draft", *ends]
+    assert found["recommendation"]["tau_low"] < found["recommendation"]["tau"] < found["recommendation"]["tau_high"]
+    assert set(found["exports"]) == set(ENGINES)
+    assert set(found["profile"]) == {
+        "marginal_accept_rates", "conditional_accept_rates", "mean_accept_length", "acceptance_length_histogram",
+    }  # fmt: skip
+    assert {group["category"] for group in found["groups"]} == {"copy", "fresh"}
+    assert found["not_tested"] and found["text"]
+
+
+def test_an_engine_has_its_own_drafters_only(main_here: Run, log: Path) -> None:
+    done = main_here("recommend", log, "--engine", "transformers", "--grid", "num_draft=4", "--json")
+    found = json.loads(done.stdout)
+    assert found["recommendation"]["lane"] in ("vanilla", "prompt-lookup")
+    assert list(found["exports"]) == ["transformers"]
+
+
+def test_a_sweep_gives_the_same_and_takes_no_other_settings(main_here: Run, log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    assert main_here("sweep", log, *SMALL, "--cost-curve", "assumed-cpu", "--out", out).returncode == 0
+    first = json.loads(main_here("recommend", out, "--json").stdout)
+    second = json.loads(main_here("recommend", log, *SMALL, "--cost-curve", "assumed-cpu", "--json").stdout)
+    for name in ("recommendation", "groups", "profile", "batches"):
+        assert first[name] == second[name]
+    refused = main_here("recommend", out, *SMALL)
+    assert refused.returncode == 2 and "holds a sweep with its own settings" in refused.stderr
+
+
+def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "hall.md").write_text("The hall was built in 1911.")
+    out = tmp_path / "exports"
+    done = main_here("recommend", log, *SMALL, "--out", out, "--docs", tmp_path / "hall.md")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "sglang-corpus.jsonl").read_text()) == "The hall was built in 1911."
+    assert "--speculative-ngram-external-corpus-path sglang-corpus.jsonl" in (out / "sglang.txt").read_text()
+    assert json.loads((out / "speculation_profile.json").read_text())["measured"] is True
+    assert "--speculative-config" in done.stdout and "Not tested:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("log.jsonl", "--engine", "lamp"), "invalid choice"),
+        (("log.jsonl", "--seed", "x"), "Seed: 'x'"),
+        (("log.jsonl", "--docs", "notes"), "--docs needs --out"),
+        (("nowhere",), "nowhere cannot be read"),
+        (("specrace",), "sweep.json cannot be read"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = main_here("recommend", *(str(log) if each == "log.jsonl" else each for each in arguments))
+    assert done.returncode == 2 and done.stdout == ""
+    assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_race_takes_the_settings_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"method": "trie", "num_draft": 6, "options": {"n": 5}}')
+    for command in (("race", "Why?"), ("bench",)):
+        spec = race_spec(build_parser().parse_args([*command, "--settings", str(file), "--seed", "3"]))
+        assert (spec.lanes, spec.num_draft, spec.seed) == (("vanilla", "trie"), 6, 3)
+        assert spec.options == {"trie": {"n": 5}}

@@ -1,0 +1,116 @@
+"""`sweep` from its arguments to what it prints, killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.lab.sweep import CELLS
+from specrace.workbench import Workbench
+from tests.cli.conftest import ROOT, Run
+from tests.lab.parts import copying, write_log
+
+GRID = ("--lanes", "prompt-lookup,trie", "--grid", "trie.n=3,5", "--grid", "num_draft=4,8")
+# Kills itself when so many more cells are kept, after half a line of the next.
+DYING = """
+import os, signal, sys
+from specrace.lab import sweep
+from specrace.cli.main import main
+left, append = int(sys.argv[1]), sweep.SweepFolder.append
+def dying(self, cell, scores):
+    global left
+    if not left:
+        with (self.folder / sweep.CELLS).open("ab") as stream:
+            stream.write(b'{"lane":1,"shard":0,"scores":[[[')
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    append(self, cell, scores)
+sweep.SweepFolder.append = dying
+main(sys.argv[2:])
+"""
+# A clock's; everything else must be the same in every run.
+TIMES = {"draft_ms_per_step": 0, "build_ms_per_output": 0}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_log(tmp_path / "log.jsonl", copying(40))
+
+
+def groups(main_here: Run, *arguments: object) -> list[dict[str, Any]]:
+    done = main_here("sweep", *arguments, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return [row | TIMES for row in json.loads(done.stdout)["groups"]]
+
+
+def test_kills_lose_nothing_and_count_nothing_twice(main_here: Run, log: Path, tmp_path: Path) -> None:
+    expected = groups(main_here, log, *GRID, "--by", "category")
+    out = tmp_path / "out"
+    for cells in (0, 4, 5):
+        command = [sys.executable, "-c", DYING, str(cells), "sweep", log, *GRID, "--out", out, "--resume"]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL
+    assert len((out / CELLS).read_bytes().splitlines()) == 9 + 1
+    assert groups(main_here, log, *GRID, "--by", "category", "--out", out, "--resume") == expected
+    rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
+    cells = [(row["lane"], row["shard"]) for row in rows]
+    assert len(cells) == len(set(cells)) == 7 * 3
+
+
+def test_the_table_has_the_settings_that_differ(main_here: Run, log: Path) -> None:
+    done = main_here("sweep", log, *GRID, "--cost-curve", "assumed-gpu")
+    assert done.returncode == 0
+    for words in ("n=3 num_draft=4", "n=5 num_draft=8", "expected speedup"):
+        assert words in done.stdout
+    assert "prefix=" not in done.stdout
+
+
+def test_the_models_answers_are_made_once(
+    main_here: Run, tmp_path: Path, bundled: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second start scores what was kept."""
+    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: bundled)
+    questions = tmp_path / "q.jsonl"
+    questions.write_text('{"question": "What is a trie?", "category": "words"}\n{"question": "What is RAG?"}\n')
+    arguments = ("--questions", questions, "--max-new-tokens", "6", "--lanes", "trie", "--out", tmp_path / "out")
+    first = groups(main_here, *arguments, "--by", "category")
+    assert [(row["lane"], row["category"], row["outputs"]) for row in first] == [
+        (lane, group, count) for group, count in (("all", 2), ("words", 1), ("none", 1)) for lane in ("vanilla", "trie")
+    ]
+    refused = main_here("sweep", *arguments)
+    assert refused.returncode == 2 and "add --resume" in refused.stderr
+    monkeypatch.setattr("specrace.cli.answers.generate", lambda *_, **__: pytest.fail("an answer is made again"))
+    answers = (tmp_path / "out" / "answers.jsonl").read_text()
+    (tmp_path / "out" / "answers.jsonl").write_text(answers + '{"key": "cut o')
+    assert groups(main_here, *arguments, "--by", "category", "--resume") == first
+    assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "one of the two"),
+        (("log.jsonl", "--questions", "q.jsonl"), "one of the two"),
+        (("log.jsonl", "--resume"), "--resume needs the --out"),
+        (("log.jsonl", "--grid", "n=3"), "is not of the form"),
+        (("log.jsonl", "--grid", "trie.n="), "is not of the form"),
+        (("log.jsonl", "--grid", "num_draft=many"), "Draft tokens: 'many'"),
+        (("log.jsonl", "--cost-curve", "b200"), "There is no cost curve 'b200'"),
+        (("log.jsonl", "--lanes", "jacobi"), "cannot be scored without its model"),
+        (("none.jsonl",), "none.jsonl cannot be read"),
+        (("log.jsonl", "--processes", "-1", "--lanes", "trie"), "--processes is -1"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(main_here: Run, log: Path, arguments: tuple[str, ...], words: str) -> None:
+    given = [str(log) if each == "log.jsonl" else each for each in arguments]
+    done = main_here("sweep", *given)
+    assert done.returncode == 2 and done.stdout == ""
+    assert words in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,230 @@
+"""Exports: read by the engine's own code where it is installed, else by what its source accepts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import xllamacpp
+import yaml
+from transformers import GenerationConfig
+from transformers.generation.streamers import BaseStreamer
+
+from specrace.core.errors import InputError
+from specrace.drafters import METHODS
+from specrace.engine.race import generate
+from specrace.lab.exports import ENGINES, Choice
+from specrace.lab.exports.own import SETTINGS_FILE, read_settings
+from specrace.lab.exports.profile import speculation_profile
+from specrace.lab.exports.sglang import corpus_flags, corpus_lines
+from specrace.lab.recommend import acceptance_profile
+from specrace.lab.score import ScoredLane, score_output
+from tests.lab.parts import transcript
+from tests.parts import random_prompt, tiny_target
+
+RATES = (0.6, 0.3, 0.1)
+
+
+def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
+    """A lane with its defaults and these options; a twin that is not registered has only these."""
+    known = METHODS[lane].defaults("cuda") if lane in METHODS else {}
+    return Choice(lane, known | options, num_draft, 1 + sum(RATES), RATES)
+
+
+# vllm/config/speculative.py: the types and bounds of the fields, and the check of synthetic rates.
+VLLM = {
+    "num_speculative_tokens": lambda value: type(value) is int and value > 0,
+    "prompt_lookup_max": lambda value: type(value) is int and value >= 1,
+    "prompt_lookup_min": lambda value: type(value) is int and value >= 1,
+    "suffix_decoding_max_tree_depth": lambda value: type(value) is int and value >= 1,
+    "suffix_decoding_max_cached_requests": lambda value: type(value) is int and value >= 0,
+    "suffix_decoding_max_spec_factor": lambda value: type(value) is float and value > 0,
+    "suffix_decoding_min_token_prob": lambda value: type(value) is float and 0 <= value <= 1,
+    "rejection_sample_method": lambda value: value == "synthetic",
+    "synthetic_acceptance_rates": lambda value: (
+        value == sorted(value, reverse=True) and 0 <= value[-1] <= value[0] <= 1
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        (choice("prompt-lookup"), "ngram"),
+        (choice("suffix"), "suffix"),
+        (choice("vllm-ngram", num_speculative_tokens=8, prompt_lookup_min=0, prompt_lookup_max=5), "ngram"),
+        (choice("vllm-suffix", num_speculative_tokens=0, suffix_decoding_max_tree_depth=24), "suffix"),
+    ],
+)
+def test_vllm(given: Choice, method: str) -> None:
+    made = ENGINES["vllm"].export(given)
+    for text in (made.settings, made.synthetic):
+        flag, value = shlex.split(text)
+        config = json.loads(value)
+        assert flag == "--speculative-config" and config.pop("method") == method
+        assert config["num_speculative_tokens"] == 8
+        assert all(VLLM[name](value) for name, value in config.items())
+    assert config["synthetic_acceptance_rates"] == [*RATES, 0, 0, 0, 0, 0]
+
+
+def sglang_parser() -> argparse.ArgumentParser:
+    """The flags of server_args.py and speculative_hook.py."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--speculative-algorithm", choices=("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"))
+    parser.add_argument("--speculative-ngram-match-type", choices=("BFS", "PROB"))
+    parser.add_argument("--speculative-ngram-external-corpus-path")
+    for name in ("max-trie-depth", "min-bfs-breadth", "max-bfs-breadth", "capacity", "external-sam-budget"):
+        parser.add_argument(f"--speculative-ngram-{name}", type=int)
+    parser.add_argument("--speculative-num-draft-tokens", type=int)
+    return parser
+
+
+TREE = {
+    "num_draft_tokens": 9,
+    "max_trie_depth": 18,
+    "min_bfs_breadth": 1,
+    "max_bfs_breadth": 10,
+    "external_sam_budget": 0,
+}
+
+
+@pytest.mark.parametrize("given", [choice("trie"), choice("sglang-ngram", match_type_prob=True, **TREE)])
+def test_sglang(given: Choice) -> None:
+    made = ENGINES["sglang"].export(given)
+    found = sglang_parser().parse_args(shlex.split(f"{made.settings} {corpus_flags(given)}"))
+    assert (found.speculative_algorithm, found.speculative_ngram_match_type) == ("NGRAM", "PROB")
+    # The root counts.
+    assert found.speculative_num_draft_tokens == 9
+    assert 0 < found.speculative_ngram_external_sam_budget <= found.speculative_num_draft_tokens - 1
+    environment = dict(each.split("=") for each in made.synthetic.split())
+    assert environment["SGLANG_SIMULATE_ACC_LEN"] == "2.0" and len(environment) == 3
+
+
+def test_sglangs_corpus_is_a_json_string_a_line() -> None:
+    texts = ["The hall\nwas built.", 'It has "quotes" and \u2028.']
+    assert [json.loads(line) for line in corpus_lines(texts).split("\n")[:-1]] == texts
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            choice("prompt-lookup", longest=4),
+            {"decoding_type": "NGram", "max_matching_ngram_size": 4, "is_keep_all": True, "is_public_pool": False},
+        ),
+        (choice("suffix"), {"decoding_type": "SA", "max_matching_ngram_size": -1}),
+        (
+            choice("trtllm-ngram", max_draft_len=8, is_use_oldest=False),
+            {"decoding_type": "NGram", "is_use_oldest": False},
+        ),
+        (
+            choice("trtllm-sa", max_draft_len=8, enable_global_pool=True),
+            {"decoding_type": "SA", "enable_global_pool": True},
+        ),
+    ],
+)
+def test_tensorrt_llm(given: Choice, expected: dict[str, Any]) -> None:
+    made = ENGINES["tensorrt-llm"].export(given)
+    config = yaml.safe_load(made.settings)["speculative_config"]
+    assert config | expected == config and config["max_draft_len"] == 8
+    assert made.synthetic == "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS=1.0"
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "options"),
+    [
+        (choice("prompt-lookup", longest=3), "ngram_simple", {"size_n": 3, "size_m": 8}),
+        (choice("trie", prefix=3), "ngram_map_k4v", {"size_n": 3, "size_m": 8}),
+        (choice("llamacpp-map-k", size_n=4, size_m=8, min_hits=2), "ngram_map_k", {"size_n": 4, "min_hits": 2}),
+        (choice("llamacpp-mod", n_match=6, n_min=2, n_max=8), "ngram_mod", {"n_match": 6, "n_min": 2, "n_max": 8}),
+        (choice("llamacpp-cache", lookup_cache_static=False), "ngram_cache", {"n_max": 8}),
+    ],
+)
+def test_llama_cpp_has_these_options(given: Choice, mode: str, options: dict[str, int]) -> None:
+    """The flags, taken apart, are fields of llama.cpp's own parameters."""
+    made = ENGINES["llama-cpp"].export(given)
+    words = shlex.split(made.settings)
+    flags = dict(zip(words[::2], map(str, words[1::2]), strict=True))
+    assert flags.pop("--spec-type").replace("-", "_") == mode
+    assert hasattr(xllamacpp.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{mode.upper()}")
+    params = xllamacpp.CommonParams().speculative
+    group = "draft" if mode == "ngram_cache" else mode
+    for flag, value in flags.items():
+        prefix = f"--spec-{group.replace('_', '-')}-"
+        assert flag.startswith(prefix)
+        name = flag.removeprefix(prefix).replace("-", "_")
+        setattr(getattr(params, group), name, int(value))
+        assert options.get(name, int(value)) == getattr(getattr(params, group), name)
+    assert set(options) <= {flag.removeprefix(prefix).replace("-", "_") for flag in flags}
+    assert made.synthetic.endswith("--spec-synth-len 2.0") and "--draft-max 8" in made.notes[0]
+
+
+def test_transformers_takes_the_arguments() -> None:
+    made = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
+    config = GenerationConfig(**eval(f"dict({made.settings})"))
+    assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
+
+
+def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
+    target, lane = tiny_target("llama"), ScoredLane.of("prompt-lookup", {"longest": 2}, 8)
+    given = ENGINES["transformers"].export(choice("prompt-lookup", longest=2))
+    took = forecast = 0
+    for seed in range(6):
+        prompt, steps = random_prompt(random.Random(seed)), Steps()
+        config = eval(f"GenerationConfig(max_new_tokens=40, do_sample=False, pad_token_id=0, {given.settings})")
+        ids = torch.tensor([prompt])
+        text = target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=steps)
+        took += steps.count
+        forecast += score_output(lane, transcript(prompt, text[0, len(prompt) :].tolist())).metrics.steps
+    assert took < 6 * 40 and forecast == pytest.approx(took, rel=0.03)
+
+
+class Steps(BaseStreamer):
+    """Counts what a generation puts out, which is once a step, after the prompt."""
+
+    def __init__(self) -> None:
+        self.count = -1
+
+    def put(self, value: torch.Tensor) -> None:
+        self.count += 1
+
+    def end(self) -> None:
+        pass
+
+
+def test_our_settings_file_is_what_generate_takes(tmp_path: Path) -> None:
+    made = ENGINES["specrace"].export(choice("trie", n=5))
+    file = tmp_path / SETTINGS_FILE
+    file.write_text(made.files[SETTINGS_FILE])
+    found = read_settings(file)
+    assert found == {"method": "trie", "num_draft": 8, "n": 5, "prefix": 3, "static": False}
+    steps = list(generate(tiny_target("llama"), prompt=[2, 3, 4, 2, 3], max_new_tokens=6, **found))
+    assert sum(len(step.emitted) for step in steps) == 6
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"method": "trie"}', '{"method": "trie", "num_draft": "x", "options": {}}']
+)
+def test_other_settings_files_are_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(content)
+    with pytest.raises(InputError, match=r"s\.json needs"):
+        read_settings(file)
+
+
+def test_the_profile_has_what_its_consumers_need() -> None:
+    """NVIDIA/Model-Optimizer, pull request 2247: as many rates as draft positions, which do not rise."""
+    measured = acceptance_profile({0: 4, 1: 3, 2: 3})
+    found = speculation_profile("suffix", 4, measured, {}, {"dataset": "logs"})
+    assert found["schema_version"] == "1.0" and found["measured"] is True
+    assert found["marginal_accept_rates"] == [0.6, 0.3, 0, 0] and found["conditional_accept_rates"] == [0.6, 0.5, 0, 0]
+    assert all(check["passed"] for check in found["validation"].values())
+    cut = speculation_profile("suffix", 1, measured, {}, {})
+    assert not cut["validation"]["mean_consistency"]["passed"]
+    assert json.loads(json.dumps(found)) == found

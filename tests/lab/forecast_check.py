@@ -1,0 +1,99 @@
+"""Forecast against race: `python -m tests.lab.forecast_check --model smollm2-135m --dtype float32 --limit 30`.
+
+Twelve lane settings are raced on questions, and forecast on vanilla's outputs with the machine's own cost curve, which
+is measured first. Prints both speedups, and how many forecasts are within 10 %. It takes minutes, so it is no test; run
+it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specrace.cli.answers import SETS
+from specrace.cli.questions import read_prompts
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.cost_curve import CostCurve
+from specrace.engine.spec import RaceSpec
+from specrace.lab.bench import Bench, BenchPrompt, PromptResult
+from specrace.lab.calibrate import measure
+from specrace.lab.figures import summarise
+from specrace.lab.forecast import Forecast, forecast
+from specrace.lab.logs import Transcript
+from specrace.lab.score import ScoredLane
+from specrace.lab.sweep import Sweep, run_sweep
+from specrace.workbench import Workbench
+
+# Three races of four lanes: draft tokens, and each lane's options.
+RACES: tuple[tuple[int, dict[str, dict[str, Any]]], ...] = (
+    (4, {"prompt-lookup": {}, "trie": {}, "suffix": {}, "bigram": {}}),
+    (
+        10,
+        {
+            "prompt-lookup": {"longest": 5, "shortest": 2},
+            "trie": {"n": 5, "prefix": 2},
+            "suffix": {"tree": True},
+            "trigram": {},
+        },
+    ),
+    (16, {"prompt-lookup": {}, "trie": {}, "suffix": {}, "fusion": {"corpus": False, "recycling": False}}),
+)
+CLOSE = 0.1
+
+
+def forecast_of(results: Sequence[PromptResult], lanes: Sequence[ScoredLane], curve: CostCurve) -> Forecast:
+    """The forecast for vanilla and these lanes on vanilla's outputs in a race; loops are left out, as there."""
+    counted = [each for each in results if not each.loops] or results
+    transcripts = [
+        Transcript(each.prompt.id, "none", each.prompt.tokens, tokens, max(*each.prompt.tokens, *tokens) + 1)
+        for each in counted
+        for tokens in [each.runs["vanilla"][0].tokens]
+    ]
+    sweep = Sweep.of((ScoredLane.of("vanilla", {}), *lanes), transcripts, curve)
+    run_sweep(sweep, transcripts)
+    return forecast(sweep, curve)[0]
+
+
+def main(arguments: list[str]) -> int:
+    """Forecast, race, compare; 1 if fewer than 10 of the 12 forecasts are close."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default=str(BUNDLED_MODEL))
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--limit", type=int, default=30)
+    parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--repetitions", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    workbench = Workbench.open(model=options.model, dtype=options.dtype)
+    curve = measure(workbench.target)
+    prompts = []
+    for line in read_prompts(SETS["documents"][0], options.limit):
+        spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
+        prompt, _ = workbench.fitting_prompt(line["question"], workbench.retrieve(line["question"]), spec)
+        prompts.append(BenchPrompt(line["id"], prompt.tokens))
+    rows = []
+    for number, lanes in RACES:
+        spec = RaceSpec(tuple(lanes), options.max_new_tokens, number, options=lanes)
+        bench = Bench(workbench.target, spec, repetitions=options.repetitions, curve=curve, keep_outputs=False)
+        results = bench.run(prompts)
+        raced = {each["lane"]: each for each in summarise(results, str)["lanes"]}
+        expected = forecast_of(results, [ScoredLane.of(name, given, number) for name, given in lanes.items()], curve)
+        for place, (name, given) in enumerate(lanes.items(), 1):
+            row = {"lane": name, "num_draft": number, "options": given, "tau_raced": raced[name]["tau"]}
+            row |= {"forecast": float(expected.speedup[place]), "raced": raced[name]["speedup"]}
+            row |= {"tau": float(expected.tau[place]), "ratio": row["forecast"] / row["raced"]}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    close = sum(abs(row["ratio"] - 1) <= CLOSE for row in rows)
+    print(f"{close} of {len(rows)} within {CLOSE:.0%}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return close < 10
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

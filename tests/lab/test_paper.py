@@ -1,0 +1,66 @@
+"""The paper's tables have its rows and columns, and their figures are those of the sweep."""
+
+from __future__ import annotations
+
+import pytest
+
+from specrace.core.cost_curve import ASSUMED_GPU
+from specrace.lab import paper
+from specrace.lab.forecast import forecast
+from specrace.lab.paper import NUM_DRAFTS, PREFIX, Table, make_tables, swept_lanes
+from specrace.lab.sweep import Sweep, run_sweep
+from tests.lab.parts import copying, transcript
+
+TRANSCRIPTS = [*copying(4), transcript([1, 2, 3], [7, 8] * 30)]
+
+
+def made(name: str) -> tuple[Sweep, list[Table]]:
+    sweep = Sweep.of(swept_lanes(name), TRANSCRIPTS, ASSUMED_GPU)
+    run_sweep(sweep, TRANSCRIPTS)
+    return sweep, make_tables(name, sweep, TRANSCRIPTS, ASSUMED_GPU)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper, "N", range(8, 10))
+
+
+def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
+    sweep, (table,) = made("table1")
+    assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
+    assert table.columns[-2:] == ("trie 32 speedup", "trie 32 tokens/step")
+    whole = forecast(sweep, ASSUMED_GPU)[0].of_requests(range(4))
+    assert table.rows[0][-2:] == (pytest.approx(whole.speedup[-1]), pytest.approx(whole.tau[-1]))
+    assert sweep.lanes[-1].options == {"n": 13, "prefix": 3, "static": True}
+
+
+@pytest.mark.usefixtures("small")
+def test_tables_2_5_and_6_are_grids_of_n_and_the_prefix() -> None:
+    for name, titles in (("table2", ["all"]), ("table5", ["copy", "fresh"]), ("table6", ["ms to build"])):
+        _, tables = made(name)
+        assert len(tables) == len(titles)
+        for table, title in zip(tables, titles, strict=True):
+            assert title in table.title and table.columns[1:] == tuple(map(str, PREFIX))
+            assert [row[0] for row in table.rows] == ["8", "9"] and all(
+                cell > 0 for row in table.rows for cell in row[1:]
+            )
+
+
+def test_table_3_has_the_papers_draft_sizes() -> None:
+    _, (table,) = made("table3")
+    assert table.columns[1:] == tuple(f"trie {number}" for number in NUM_DRAFTS)
+
+
+def test_figure_4_has_shares_that_sum_to_one() -> None:
+    _, (table,) = made("figure4")
+    assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
+    for _, *shares in table.rows:
+        assert sum(shares) == pytest.approx(1.0)
+    # Nothing of a fresh output stands in its prompt.
+    assert table.rows[-1][1] == 1.0
+
+
+def test_figure_5_has_the_parts_of_the_drafting_time() -> None:
+    _, (table,) = made("figure5")
+    assert sum(row[-1] for row in table.rows) == pytest.approx(1.0)
+    assert all(row[1] >= 0 for row in table.rows)

@@ -1,0 +1,184 @@
+"""The recommendation: forecasts by hand, a choice without chance, and groups where nothing pays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specrace.core.cost_curve import ASSUMED_GPU, ContextCost, CostCurve
+from specrace.core.errors import InputError
+from specrace.lab import advice
+from specrace.lab.forecast import Forecast, forecast, step_costs
+from specrace.lab.presets import GPUS, describe_curve, find_curve, roofline_curve
+from specrace.lab.recommend import Recommender, acceptance_profile, choose, closest
+from specrace.lab.score import ScoredLane
+from specrace.lab.sweep import Request, RequestScore, Sweep, grid_lanes, run_sweep
+from tests.lab.parts import copying, transcript
+
+FREE = CostCurve((1, 33), (1.0, 1.0))
+DEAR = CostCurve((1, 2), (1.0, 2.0))
+
+
+def forced(
+    lanes: list[ScoredLane], requests: list[tuple[Request, list[RequestScore]]], curve: CostCurve | None = None
+) -> Sweep:
+    """A sweep with these scores, one a lane, of each request."""
+    sweep = Sweep(tuple(lanes), tuple(request for request, _ in requests), curve)
+    for lane in range(len(lanes)):
+        sweep.cells[lane, 0] = tuple(scores[lane] for _, scores in requests)
+    return sweep
+
+
+def test_the_forecast_by_hand() -> None:
+    lanes = [ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 4)]
+    score = RequestScore(((0, 0, 4), (4, 2, 2)), 3.0, 1.0)
+    sweep = forced(lanes, [(Request("none", 100, 10, False), [RequestScore(((0, 0, 10),), 0.0, 0.0), score])])
+    # Five rows cost 1.5; steps without a draft 1; four milliseconds are two forwards.
+    curve = CostCurve((1, 5), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
+    (found,) = forecast(sweep, curve)
+    assert found.steps.tolist() == [[10], [6]] and found.drafted.tolist() == [[0], [8]]
+    assert found.cost.tolist() == [[10.0], [4 + 2 * 1.5 + 2.0]]
+    assert found.tau.tolist() == [1.0, 10 / 6] and found.speedup[1] == pytest.approx(10 / 9)
+
+
+def test_the_forecast_takes_the_curve_near_each_prompt() -> None:
+    lanes = [ScoredLane.of("vanilla", {}), ScoredLane.of("prompt-lookup", {}, 4)]
+    scores = [RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((4, 1, 5),), 0.0, 0.0)]
+    sweep = forced(lanes, [(Request("none", tokens, 10, False), scores) for tokens in (40, 900)])
+    curve = CostCurve((1, 5), (1.0, 2.0), (ContextCost(50, 2.0, (1.0, 1.0)), ContextCost(1000, 2.0, (1.0, 3.0))))
+    assert forecast(sweep, curve)[0].cost[1].tolist() == [5.0, 15.0]
+
+
+def test_a_tree_is_padded_where_more_rows_cost_less_but_not_in_another_engine() -> None:
+    curve = CostCurve((1, 2, 4), (1.0, 2.0, 1.5))
+    lane = ScoredLane.of("prompt-lookup", {}, 3)
+    assert step_costs(curve, lane) == [1.0, 1.5, 1.5, 1.5]
+    twin = ScoredLane("vllm-ngram", 3, {}, lane.build)
+    assert step_costs(curve, twin) == [1.0, 2.0, 1.75, 1.5]
+
+
+def test_in_a_batch_drafting_pays_less() -> None:
+    curve, lane = roofline_curve("h100", 8), ScoredLane.of("prompt-lookup", {}, 7)
+    assert step_costs(curve, lane)[7] == 1.0
+    # 8 x 64 rows are beyond the bend at 295 rows, and 64 are not.
+    assert step_costs(curve, lane, 64)[7] == pytest.approx(512 / 295, rel=0.01)
+
+
+def test_the_roofline_meets_its_formula() -> None:
+    for gpu, (bandwidth, operations, _) in GPUS.items():
+        curve = roofline_curve(gpu, 7)
+        for rows in (1, 100, 1000, 4096):
+            times = [max(14e9 / bandwidth, 14e9 * number / operations) for number in (rows, 1)]
+            assert curve.at(rows) == pytest.approx(times[0] / times[1], rel=0.02)
+        assert curve.row_ms == pytest.approx(14e12 / bandwidth)
+        assert gpu in describe_curve(curve) and "not a measurement" in describe_curve(curve)
+    assert "not measured" in describe_curve(ASSUMED_GPU) and "given curve" in describe_curve(FREE)
+
+
+@pytest.mark.parametrize("name", ["b200", "h100", "h100-0b", "h100-8", "h100-8b-fp8", "nowhere.json"])
+def test_an_unknown_curve_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="There is no cost curve"):
+        find_curve(name)
+
+
+def table(*costs: list[float], drafted: list[float]) -> Forecast:
+    """Requests of 10 tokens whose steps cost these; a lane's draft tokens per step."""
+    cost = np.array(costs)
+    return Forecast(
+        np.full(cost.shape[1], 10.0),
+        np.full(cost.shape, 5.0),
+        0 * cost,
+        5.0 * np.array(drafted)[:, None] + 0 * cost,
+        cost,
+    )
+
+
+def test_of_lanes_that_are_equally_good_the_one_that_drafts_less_is_chosen() -> None:
+    noise = [4.0, 6.0, 5.0, 5.5]
+    found = table([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
+    # The third is 0.01 dearer on every request, which is certain: only its standard error would excuse it.
+    assert closest(found, [1, 2, 3]) == 1
+    level = table([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, drafted=[0, 8, 2, 1])
+    assert closest(level, [1, 2, 3]) == 2 == choose(level, [0, 1, 2, 3])
+
+
+def test_where_the_gain_is_not_certain_nothing_is_drafted() -> None:
+    assert choose(table([10.0] * 4, [4.0, 16.0, 5.0, 14.0], drafted=[0, 4]), [0, 1]) == 0
+    assert choose(table([10.0] * 4, [9.0] * 4, drafted=[0, 4]), [0, 1]) == 1
+    assert choose(table([10.0], [5.0], drafted=[0, 4]), [0, 1]) == 0, "one request is no evidence"
+
+
+def test_the_bootstrap_is_that_of_its_seed_and_as_wide_as_the_linear_error() -> None:
+    chance = np.random.default_rng(3)
+    found = table([10.0] * 200, list(chance.uniform(4, 8, 200)), drafted=[0, 4])
+    first = found.intervals(1, 0)
+    assert first == found.intervals(1, 0) != found.intervals(1, 1)
+    low, high = first["speedup"]
+    assert low < found.speedup[1] < high
+    assert (high - low) / 2 == pytest.approx(1.96 * found.errors(1), rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def sweep() -> Sweep:
+    transcripts = [*copying(60), transcript([1, 2, 3, 4], [7, 8] * 30)]
+    found = Sweep.of(grid_lanes(["prompt-lookup", "suffix", "bigram"], {}, (4, 8)), transcripts, ASSUMED_GPU)
+    run_sweep(found, transcripts)
+    return found
+
+
+def test_the_recommendation_is_the_same_with_another_seed(sweep: Sweep) -> None:
+    first, second = (Recommender(sweep, ASSUMED_GPU, seed=seed).recommendation() for seed in (0, 1))
+    ends = [f"{name}_{end}" for name in ("tau", "speedup") for end in ("low", "high")]
+    assert {key: first[key] for key in first if key not in ends} == {
+        key: second[key] for key in second if key not in ends
+    }
+    assert [first[key] for key in ends] != [second[key] for key in ends]
+
+
+def test_loops_are_left_out(sweep: Sweep) -> None:
+    found = Recommender(sweep, ASSUMED_GPU)
+    assert len(found.counted) == 60 == sum(group["requests"] for group in found.groups)
+    assert any("1 requests whose output loops" in each for each in found.not_tested)
+
+
+def test_where_nothing_pays_drafting_is_switched_off(sweep: Sweep) -> None:
+    found = Recommender(sweep, CostCurve((1, 9), (1.0, 1.3)))
+    advised = {group["category"]: group["advice"] for group in found.groups}
+    assert found.chosen and advised == {"copy": "draft", "fresh": "switch drafting off"}
+    text = " ".join(advice.sentences(found, "a test's curve"))
+    assert "On the 15 requests of 'fresh' nothing pays" in text and "switch it off there" in text
+    assert "On these 60 requests (1,440 output tokens)" in text and "a test's curve" in text
+
+
+def test_where_drafts_are_dear_the_advice_is_not_to(sweep: Sweep) -> None:
+    found = Recommender(sweep, DEAR)
+    assert found.recommendation()["lane"] == "vanilla" and found.recommendation()["speedup"] == 1.0
+    text = " ".join(advice.sentences(found, "a test's curve"))
+    assert "Do not draft" in text and "Slower than no drafts with every setting" in text
+
+
+def test_a_lane_that_drafts_nothing_is_named_with_its_least_lengths() -> None:
+    lanes = [
+        ScoredLane.of("vanilla", {}),
+        ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 48, "n_max": 64}, list),
+    ]
+    alone, drafting = RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((0, 0, 4), (8, 2, 2)), 0.0, 0.0)
+    lanes.append(ScoredLane("llamacpp-mod", 64, {"n_match": 24, "n_min": 1, "n_max": 64}, list))
+    scores = [alone, alone, drafting]
+    found = Recommender(forced(lanes, [(Request("none", 9, 10, False), scores)] * 3), FREE)
+    silent = [each for each in advice.sentences(found, "a test's curve") if "drafts on" in each]
+    words = "drafts on 0.0 % of the steps: hardly a match reaches n_match 24, n_min 48."
+    assert silent == [f"llamacpp-mod with n_min=48 num_draft=64 {words}"]
+
+
+def test_the_profile_by_hand() -> None:
+    # Of ten steps four accept nothing, three one token, three two.
+    found = acceptance_profile({0: 4, 1: 3, 2: 3})
+    assert found["marginal_accept_rates"] == [0.6, 0.3] and found["conditional_accept_rates"] == [0.6, 0.5]
+    assert found["mean_accept_length"] == pytest.approx(1.9)
+    assert found["acceptance_length_histogram"] == {"1": 4, "2": 3, "3": 3}
+
+
+def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
+    with pytest.raises(InputError, match="None of these lanes was swept: trie"):
+        Recommender(sweep, FREE, ["trie"])
