@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.apps import serving
-from tests.browser.parts import RECORDING, open_race
+from tests.browser.parts import RECORDING, open_race, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -20,6 +20,7 @@ def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> Non
     with serving(tmp_path, "--replay", str(RECORDING), "--allowed-hosts", "stage.localhost") as (url, _):
         home = url.replace("127.0.0.1", "stage.localhost")
         stage = open_page(home, ready=False)
+        wait_for(stage, mode="result")
         stage.keyboard.press("a")
         dialog = stage.get_by_role("dialog", name="The audience votes")
         expect(dialog.get_by_role("img", name="QR code")).to_be_visible()
@@ -47,5 +48,6 @@ def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> Non
 
 def test_a_server_that_phones_do_not_reach(replay_app: tuple[str, int], open_page: Any) -> None:
     stage = open_page(replay_app[0], ready=False)
+    wait_for(stage, mode="result")
     stage.keyboard.press("a")
     expect(stage.locator(".announcer")).to_contain_text("--host 0.0.0.0")

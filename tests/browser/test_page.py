@@ -229,7 +229,8 @@ def test_the_status_tells_which_of_a_visitor_s_files_are_used(app: Any, open_pag
     page.locator("#files input[type=file]").set_input_files([str(large), str(good)])
     expect(status).to_have_text("Ready: tiny, float32, cpu, 1 passage of your own documents")
     expect(page.locator(".announcer")).to_contain_text("Left out: large.txt is too large")
-    expect(page.locator(".example")).to_have_text(["What do the documents say about “Owls”?"])
+    asked = ["What do the documents say about “Owls”?", "Explain: “The owl hears a mouse under the snow.”"]
+    expect(page.locator(".example")).to_have_text(asked)
     race(page, "What does the owl hear?")
     expect(page.locator(".passage h3")).to_have_count(1)
     clear_files(page)
