@@ -105,9 +105,6 @@ def test_a_command_has_arguments_that_exist(command: str) -> None:
         return
     if words[0] == "bash":
         assert (ROOT / words[1]).is_file()
-    elif words[0] == "docker":
-        assert (ROOT / "Dockerfile").is_file()
-        app.parse(words[words.index("specrace") + 1 :] if words[1] == "run" else [])
     elif "specrace" in words:
         main.build_parser().parse_args(arguments_of(command, "specrace"))
     elif "specrace.tiny" in words:
