@@ -105,6 +105,9 @@ def test_a_command_has_arguments_that_exist(command: str) -> None:
         return
     if words[0] == "bash":
         assert (ROOT / words[1]).is_file()
+    elif words[0] == "docker":
+        assert (ROOT / "Dockerfile").is_file()
+        app.parse(words[words.index("specrace") + 1 :] if words[1] == "run" else [])
     elif "specrace" in words:
         main.build_parser().parse_args(arguments_of(command, "specrace"))
     elif "specrace.tiny" in words:
@@ -209,6 +212,7 @@ def loop_parts() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in read(page)], ids=lambda page: page.stem)
+@pytest.mark.usefixtures("here")
 def test_python_runs(page: Path, small: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one namespace a page; what a block of a change adds to the registry is registered."""
     monkeypatch.setattr(specrace, "load_target", lambda: small.target, raising=False)

@@ -22,16 +22,26 @@ WHOLE = [
     "python -m mypy",
     "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
     "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
+    "hadolint Dockerfile",
     "python -m pytest -n 2 --dist worksteal -m not browser",
     "python -m pytest -n 2 --dist loadfile -m browser tests/browser",
 ]
-GROUPS = ("ruff", "mypy", "the page's scripts", "their format", "tests without a browser", "tests in a browser")
+GROUPS = (
+    "ruff",
+    "mypy",
+    "the page's scripts",
+    "their format",
+    "the container file",
+    "tests without a browser",
+    "tests in a browser",
+)
+PROGRAMS = ("python", "oxlint", "oxfmt", "hadolint")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
     """Exit code, lines that were printed, and what was asked for."""
     (folder / "bin").mkdir()
-    for name, words in (*((each, PROGRAM) for each in ("python", "oxlint", "oxfmt")), ("chromium", "#!/bin/sh\n")):
+    for name, words in (*((each, PROGRAM) for each in PROGRAMS), ("chromium", "#!/bin/sh\n")):
         (folder / "bin" / name).write_text(words)
         (folder / "bin" / name).chmod(0o755)
     notes = folder / "notes"
@@ -54,6 +64,7 @@ def test_every_group_runs_and_is_announced(tmp_path: Path) -> None:
         ("mypy", "mypy"),
         ("oxlint", "the page's scripts"),
         ("oxfmt", "their format"),
+        ("hadolint", "the container file"),
         ("not browser", "tests without a browser"),
         ("loadfile", "tests in a browser"),
         ("ruff|pytest", "ruff, tests without a browser, tests in a browser"),
@@ -71,5 +82,5 @@ def test_what_cannot_be_installed_ends_it(tmp_path: Path) -> None:
 
 def test_arguments_are_pytest_s(tmp_path: Path) -> None:
     code, said, asked = run(tmp_path, "pytest", "tests/core", "-k", "two words")
-    assert (code, asked[1:]) == (1, [*WHOLE[1:5], "python -m pytest tests/core -k two words"])
+    assert (code, asked[1:]) == (1, [*WHOLE[1:6], "python -m pytest tests/core -k two words"])
     assert said[-1] == "Failed: tests."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import re
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from specrace.model.names import PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
 from specrace.ui.serve import DTYPES, serve
-from specrace.ui.visitors import Limits
+from specrace.ui.visitors import THIS_MACHINE, Limits
 
 MAX_THREADS = 1024
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
@@ -42,6 +43,7 @@ LIMITS = {
     ),
     "uploads_per_hour": ("--uploads-per-hour", 10_000, "files that one visitor (IP address) may upload within an hour"),
     "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start within a minute"),
+    "races_at_once": ("--races-at-once", 1000, "races that one program (IP address) may have in the queue at once"),
 }
 
 
@@ -92,6 +94,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="further names that browsers may ask for the page under, for instance a proxy's; default: localhost, the "
         "address that is served on, this machine's name, and a Space's own",
     )
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        default=THIS_MACHINE,
+        metavar="NETWORK",
+        help="addresses and networks that may read /metrics, which takes no proxy; default: this machine only",
+    )
+    parser.add_argument(
+        "--log",
+        default=os.environ.get("SPECRACE_LOG", "text"),
+        choices=("text", "json"),
+        help="on standard error: failures as text, or failures and each race's counts as a line of JSON; default: "
+        "SPECRACE_LOG in the environment, else text",
+    )
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument(
@@ -108,6 +124,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", type=Path, metavar="FILE.json", help="open with the settings that recommend wrote"
     )
     parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
+    parser.add_argument(
+        "--models",
+        nargs="*",
+        metavar="NAME",
+        help="models that visitors may choose beside the server's own; default: those that ship or are fetched",
+    )
+    parser.add_argument(
+        "--auth",
+        default=os.environ.get("SPECRACE_AUTH"),
+        metavar="USER:PASSWORD",
+        help="what visitors sign in with; default: SPECRACE_AUTH in the environment, where other users of this machine "
+        "do not see it",
+    )
+    parser.add_argument(
+        "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
+    )
     for name, (flag, _, meaning) in LIMITS.items():
         default = getattr(Limits, name)
         help_text = f"{meaning}; default: {default}"
@@ -128,23 +160,45 @@ def check(options: argparse.Namespace) -> None:
             raise InputError(
                 f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
             )
+    for name in options.metrics:
+        try:
+            ipaddress.ip_network(name)
+        except ValueError:
+            raise InputError(f"--metrics has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
+    if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
+        raise InputError("--auth takes USER:PASSWORD; give both.")
     if options.replay is not None:
         return
     if options.settings is not None and is_twin(name := read_settings(options.settings)["method"]):
         raise InputError(f"The page has no lane {name}; race it on the command line.")
     choose_model(options)
+    check_models(options)
+    if options.index is None:
+        check_corpus(options.corpus)
+    else:
+        StoredIndex(options.index)
+
+
+def check_models(options: argparse.Namespace) -> None:
+    """Put folders and hub ids in place of models' names. Raises InputError for what is no model, or not here."""
     for each in ("model", "draft_model"):
         name = getattr(options, each)
         if name is not None and must_fetch(name):
             if options.no_fetch:
                 raise InputError(f"{name} is not on this machine; leave out --no-fetch, or run: models get {name}.")
         elif name is not None:
-            setattr(options, each, str(resolve(name)))
-            check_model(getattr(options, each))
-    if options.index is None:
-        check_corpus(options.corpus)
-    else:
-        StoredIndex(options.index)
+            setattr(options, each, find_model(name))
+    if options.models is not None:
+        options.models = [find_model(name) for name in options.models]
+
+
+def find_model(name: str) -> str:
+    """The folder of a model's name, or the hub id. Raises InputError."""
+    if must_fetch(name):
+        raise InputError(f"{name} is not on this machine; run: models get {name}.")
+    found = str(resolve(name))
+    check_model(found)
+    return found
 
 
 def choose_model(options: argparse.Namespace) -> None:
@@ -156,7 +210,7 @@ def choose_model(options: argparse.Namespace) -> None:
         return
     here = options.draft_model is None and not must_fetch(PREFERRED)
     options.model, options.by_default = PREFERRED if here else "tiny", True
-    if not here and options.draft_model is None and not options.no_fetch:
+    if not here and options.draft_model is None and not options.no_fetch and options.models is None:
         options.beside = PREFERRED
 
 

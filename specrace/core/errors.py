@@ -1,4 +1,4 @@
-"""The one exception that a user may see."""
+"""The exceptions that a user may see."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ class InputError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(shorten(message, MAX_MESSAGE))
+
+
+class DeviceError(InputError):
+    """The device is not there, or has too little memory; the CPU may do."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether memory ran out: Python's own, or a device's or a CPU's in torch, which need not be imported here."""
+    return (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
+    )
 
 
 def shorten(value: object, most: int = 200) -> str:

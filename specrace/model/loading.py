@@ -14,12 +14,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
-from specrace.core.errors import InputError, shorten
+from specrace.core.errors import DeviceError, InputError, lacks_memory, shorten
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.model.adapter import AUTO, NONE, adapt
 from specrace.model.checkpoint import check_weights, refuse_large_numbers, refuse_own_code
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.model.draft_model import DraftModel, check_vocabulary
+from specrace.model.machine import free_memory
 from specrace.model.names import resolve
 from specrace.model.products import round_weights
 from specrace.model.replays import TOLERANCE, gap, record
@@ -95,9 +96,16 @@ def _load(
     try:
         model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
         label, style = adapt(model, tokenizer, label, adapter)
+        if dtype == INT8:
+            round_weights(model)
+        if device_map is None and followers is None:
+            model.to(device)
     except InputError:
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
+        if lacks_memory(error):
+            kind, where = (InputError, "this machine") if device == "cpu" else (DeviceError, f"the device {device}")
+            raise kind(f"{where.capitalize()} has too little memory for {shown}; give a smaller model.") from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"The model {shown} could not be loaded ({shorten(reason[0])}); "
@@ -105,11 +113,7 @@ def _load(
         ) from error
     if followers is not None:
         return LeadingTarget(model, tokenizer, label, followers)
-    if dtype == INT8:
-        round_weights(model)
-    if device_map is None:
-        model.to(device)
-    else:
+    if device_map is not None:
         settle_map(model, label)
     return Target(model, tokenizer, label, style, int8=dtype == INT8)
 
@@ -133,7 +137,7 @@ def check_device(device: str, dtype: str | None) -> None:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("No CUDA device was found; use --device cpu.")
+        raise DeviceError("No CUDA device was found; use --device cpu.")
 
 
 def _load_parts(
@@ -163,6 +167,8 @@ def _load_parts(
         with followers.joining("load", *part):
             model, told = load_part(*part)
     else:
+        if local and device_map is None:
+            refuse_without_memory(Path(name), label, getattr(config, "dtype", None), DTYPES.get(dtype, torch.float32))
         model, told = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=DTYPES.get(dtype, torch.float32),
@@ -183,6 +189,17 @@ def _is_cached(name: str) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json"), str) and any(
         isinstance(try_to_load_from_cache(name, file), str) for file in files
     )
+
+
+def refuse_without_memory(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
+    """Raises InputError for weights in `folder` that do not fit into memory: Linux would kill the process for them."""
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
+    if free is not None and needed > free:
+        raise InputError(
+            f"This machine has too little memory for {name}: its weights take {needed / 1e9:.2g} GB and "
+            f"{free / 1e9:.2g} GB are free; give a smaller model, or --dtype bfloat16."
+        )
 
 
 def refuse_unsupported(config: Any, name: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+_MEMORY = Path("/proc/meminfo")
 
 
 def use_processors(threads: int | None, spare: int) -> None:
@@ -20,6 +21,12 @@ def use_processors(threads: int | None, spare: int) -> None:
     """
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch.set_num_threads(threads or min(torch.get_num_threads(), max(1, mine - spare)))
+
+
+def free_memory() -> int | None:
+    """Bytes that new work may take before the system swaps or kills; None where Linux does not state it."""
+    found = re.search(r"MemAvailable:\s*(\d+) kB", _MEMORY.read_text()) if _MEMORY.exists() else None
+    return 1024 * int(found[1]) if found else None
 
 
 def reset_peak_memory(devices: Sequence[torch.device]) -> None:

@@ -6,14 +6,14 @@ once it took about half as long in float32, and two thirds in bfloat16, on the m
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from specrace.model.machine import free_memory
 
 # The layout is chosen for so many rows; of 1 to 64 none was better.
 _ROWS = 16
@@ -21,7 +21,6 @@ _SOURCE = """
 def product(rows: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 """
-_MEMORY = Path("/proc/meminfo")
 
 
 class PackedLinear(nn.Module):
@@ -63,6 +62,5 @@ def pack_linears(model: nn.Module) -> list[PackedLinear]:
 
 def fits_twice(model: nn.Module) -> bool:
     """Whether the machine has free memory for two more copies of the weights; False where Linux does not state it."""
-    found = re.search(r"MemAvailable:\s*(\d+) kB", _MEMORY.read_text()) if _MEMORY.exists() else None
-    needed = sum(each.numel() * each.element_size() for each in model.parameters())
-    return found is not None and 1024 * int(found[1]) > 2 * needed
+    free, needed = free_memory(), sum(each.numel() * each.element_size() for each in model.parameters())
+    return free is not None and free > 2 * needed

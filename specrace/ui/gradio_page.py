@@ -17,12 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.core.errors import InputError
 from specrace.ui import uploads
 from specrace.ui.file_reader import OUR_FAULT
 from specrace.ui.guard import API, UPLOAD
-from specrace.ui.visitors import TooManyError, Visitors
+from specrace.ui.telemetry import Telemetry
+from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +48,50 @@ class Page(gr.Blocks):
             raise gr.Error(OUR_FAULT, print_exception=False) from None
 
 
-def upload_routes(page: gr.Blocks, visitors: Visitors) -> list[Route]:
+class CatchErrors:
+    """ASGI middleware: where a request makes Gradio's code fail, the answer is a sentence."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        begun = False
+
+        async def watch(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception:
+            log.exception("a request failed")
+            if not begun:
+                await JSONResponse({"error": OUR_FAULT}, 500)(scope, receive, send)
+
+
+def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> list[Route]:
     """Where documents arrive, in place of Gradio's own routes: those take any number of files of any kind."""
 
     async def receive(request: Request) -> Response:
+        address = request.client.host if request.client else None
         try:
             async with request.form(max_files=uploads.MAX_FILES, max_fields=0) as form:
                 files = _documents(form)
-                visitors.upload(request.client.host if request.client else None, len(files))
+                visitors.upload(address, len(files))
                 paths = [await anyio.to_thread.run_sync(_keep, name, await file.read()) for name, file in files]
         except HTTPException as error:
             return PlainTextResponse(error.detail, error.status_code)
         except InputError as error:
             return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
+        except OSError:
+            log.exception("an upload was not kept")
+            return PlainTextResponse("The server has no room for files; try again later.", 507)
+        # Gradio deletes these after a while.
         page.upload_file_set.update(paths)
+        visitors.keep(address, paths)
+        telemetry.uploaded(len(paths))
         return JSONResponse(paths)
 
     async def progress(_: Request) -> Response:
@@ -83,5 +115,5 @@ def _keep(name: str, data: bytes) -> str:
 def _check_file(file: dict[str, Any]) -> dict[str, Any]:
     # Gradio would download an address, and read any file of the server while its page is mounted, not launched.
     if not Path(str(file.get("path"))).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
-        raise InputError("A file must be uploaded before it is raced on.")
+        raise InputError(NOT_UPLOADED)
     return file

@@ -38,7 +38,10 @@ MAX_BODIES = {
 }
 BODY_LIMIT_S = 120.0
 # Of Gradio's own: nothing on the page needs them.
-CLOSED = ("/monitoring", f"{API}/process_recording", f"{API}/proxy=", f"{API}/vibe", f"{API}/dev/", f"{API}/deep_link")
+CLOSED = (
+    "/monitoring",
+    *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
+)
 EMBEDDER = "https://huggingface.co"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -112,6 +115,8 @@ class Guard:
             raise HTTPException(400, "This server has another name; --allowed-hosts names those that it answers to.")
         if scope["path"].startswith(CLOSED):
             raise HTTPException(404, "There is nothing here.")
+        if scope["path"].rstrip("/") in MAX_BODIES and not self._visitors.limits.uploads:
+            raise HTTPException(403, "This server takes no files.")
         if self._is_foreign(scope["method"], headers):
             raise HTTPException(403, "Another site's page asked for this; open this server's own page.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specrace.core.errors import InputError
 
+LOG_FORMAT, EVENTS = "SPECRACE_LOG", "specrace.events"
 FIRST_PORT, PORTS = 7860, 100
 HEAD_LIMIT_S = 20.0
 CLOSE_LIMIT_S = 3
@@ -168,8 +171,29 @@ class Discreet(logging.Formatter):
         return "".join(parts).rstrip()
 
 
+class JsonLines(Discreet):
+    """The same as JSON, one object a line, with the facts that a record may have."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
 def log_discreetly() -> None:
-    """Log warnings and failures of every library through one handler, without what visitors sent."""
+    """Log warnings and failures of every library through one handler, without what visitors sent.
+
+    With LOG_FORMAT "json" in the environment, which a process beside the server inherits, as JSON, and events too.
+    """
+    as_json = os.environ.get(LOG_FORMAT) == "json"
     handler = logging.StreamHandler()
-    handler.setFormatter(Discreet("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(JsonLines() if as_json else Discreet("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger(EVENTS).setLevel(logging.INFO if as_json else logging.NOTSET)

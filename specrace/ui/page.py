@@ -20,13 +20,14 @@ from specrace.ui import asking, fetch_line, settings, uploads
 from specrace.ui.audience import Audience, routes
 from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
-from specrace.ui.gradio_page import Page, upload_routes
-from specrace.ui.gradio_private import EarlyHead, slow_queue
+from specrace.ui.gradio_page import CatchErrors, Page, upload_routes
+from specrace.ui.gradio_private import EarlyHead, SignedIn, slow_queue
 from specrace.ui.guard import PagePolicy
 from specrace.ui.logs import logs_route
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, recording_route, watch_route
+from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import Visitors
 from specrace.ui.worker import Run, Worker
 from specrace.views.colours import hue_number, hue_style
@@ -70,13 +71,13 @@ def build_page(
     benches = uploads.SessionBenches(lambda files: worker.helper.run("uploads", "", files))
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
-        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits.race_tokens, first)
+        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits, first)
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
             status = gr.HTML(html_template=_read("status.html"), js_on_load=DRAW_STATUS, elem_id="status-host")
             fetching = fetch_line.build_line()
-        stage = _stage(gallery or Gallery())
+        stage = _stage(gallery or Gallery(), takes_files=visitors.limits.uploads)
         start, inputs = _starter(worker, benches, models, visitors), [question, *panel.inputs]
         gr.on([buttons["race"].click, question.submit], start, inputs, stage, **FREE)
         for chip in chips:
@@ -95,7 +96,7 @@ def build_page(
         gr.on([each.change for each in kept], None, kept, None, js=KEEP_ADDRESS, queue=False, **QUIET)  # type: ignore[attr-defined]
         _show_status(page, worker, models, benches, status)
         about = [panel.files, panel.model, panel.dtype]
-        describe = _describer(worker, models, benches, examples)
+        describe = _describer(worker, models, benches, visitors, examples)
         gr.on([each.change for each in about], describe, about, [status, *chips], **FREE)
         page.unload(_leaver(worker, benches))
         endpoint = _result_endpoint(worker, benches, models, visitors)
@@ -116,13 +117,13 @@ def _show_status(
     gr.on([page.load, clock.tick], _status_of(worker, models, benches), None, [status, clock], queue=False, **QUIET)
 
 
-def build_replay(gallery: Gallery) -> gr.Blocks:
+def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
     """A page without a model: it plays the first race of the gallery, and opens others."""
     with Page(title="specrace", fill_width=True, analytics_enabled=False) as page:
         with gr.Row(elem_id="top-bar"):
             gr.HTML(f"<h1>specrace</h1><p>{TAGLINE}</p>", elem_id="brand")
             gr.HTML(_read("menu.html"), elem_id="menu")
-        _stage(gallery, only_replay=True)
+        _stage(gallery, takes_files=visitors.limits.uploads, only_replay=True)
     return page
 
 
@@ -136,6 +137,7 @@ def mount_options(
     page: gr.Blocks,
     visitors: Visitors,
     audience: Audience,
+    telemetry: Telemetry,
     worker: Worker | None = None,
     models: Models | None = None,
 ) -> dict[str, Any]:
@@ -156,7 +158,7 @@ def mount_options(
     helper, scorer = (worker.helper, worker.scorer) if worker else (FileReader(), FileReader())
     files = [recording_route(helper), logs_route(scorer, models or Models(), visitors)]
     watch = [watch_route(worker)] if worker else []
-    own = [*upload_routes(page, visitors), scripts, *files, *watch, *routes(audience, phone)]
+    own = [*upload_routes(page, visitors, telemetry), scripts, *files, *watch, *routes(audience, phone)]
     return {
         "theme": theme,
         "head": page_style() + audience.meta(),
@@ -169,7 +171,12 @@ def mount_options(
         "show_error": False,
         "app_kwargs": {
             "routes": own,
-            "middleware": [Middleware(PagePolicy), Middleware(EarlyHead, html=head)],
+            "middleware": [
+                Middleware(SignedIn, visitors=visitors),
+                Middleware(PagePolicy),
+                Middleware(EarlyHead, html=head),
+                Middleware(CatchErrors),
+            ],
         },
     }
 
@@ -204,7 +211,7 @@ def _shown(examples: Sequence[str]) -> list[str]:
     return [*examples, *[""] * EXAMPLES_SHOWN][:EXAMPLES_SHOWN]
 
 
-def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
+def _stage(gallery: Gallery, *, takes_files: bool, only_replay: bool = False) -> gr.HTML:
     return gr.HTML(
         html_template=_read("stage.html"),
         js_on_load=DRAW_STAGE,
@@ -213,6 +220,7 @@ def _stage(gallery: Gallery, *, only_replay: bool = False) -> gr.HTML:
         lanes=list(DEFAULT_LANES),
         gallery=gallery.cards,
         only_replay=only_replay,
+        takes_files=takes_files,
         server_functions=[_player(gallery)],
     )
 
@@ -239,12 +247,12 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
         """Where the page can watch the race that it has asked for."""
         given = dict(zip(asking.OFFERED, values, strict=False))
         options = settings.read_options(values[len(given) :])
-        asked = asking.read_asking(question, lanes, given, options, model, dtype)
-        models.check(asked.model, asked.dtype)
-        visitors.race(_address(request), asked.spec.max_new_tokens)
+        with worker.telemetry.refusals():
+            asked = asking.read_asking(question, lanes, given, options, model, dtype)
+            _admit(asked, models, visitors, request)
         session = request.session_hash or ""
         try:
-            upload = benches.read(session, [file["path"] for file in files or []])
+            upload = benches.read(session, visitors.own_files(_address(request), files))
         except InputError as error:
             # On the stage, where a race was expected: it does not run on the server's documents instead.
             job = worker.refuse(session, error)
@@ -256,6 +264,12 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
     return start
+
+
+def _admit(asked: asking.Asking, models: Models, visitors: Visitors, request: gr.Request) -> None:
+    """Raises InputError for a race that this server does not offer, or for one visitor's too many."""
+    models.check(asked.model, asked.dtype)
+    visitors.race(_address(request), asked.spec.max_new_tokens)
 
 
 def _address(request: gr.Request) -> str | None:
@@ -307,13 +321,13 @@ def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Req
 
 
 def _describer(
-    worker: Worker, models: Models, benches: uploads.SessionBenches, examples: Sequence[str]
+    worker: Worker, models: Models, benches: uploads.SessionBenches, visitors: Visitors, examples: Sequence[str]
 ) -> Callable[..., list[Any]]:
     def describe(files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request) -> list[Any]:
         """Status and examples once the visitor's files, or the choice of a model, have changed."""
         session, problem = request.session_hash or "", ""
         try:
-            upload = benches.read(session, [file["path"] for file in files or []])
+            upload = benches.read(session, visitors.own_files(_address(request), files))
             problem = " ".join(upload.skipped) if upload else ""
         except InputError as error:
             upload, problem = None, str(error)
@@ -372,9 +386,9 @@ def _result_endpoint(
             "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
             "num_draft": num_draft, "passages": passages, "verifier": verifier,
         }  # fmt: skip
-        asked = asking.read_asking(question, lanes, given, options, model, dtype)
-        models.check(asked.model, asked.dtype)
-        visitors.race(_address(request), asked.spec.max_new_tokens)
+        with worker.telemetry.refusals():
+            asked = asking.read_asking(question, lanes, given, options, model, dtype)
+            _admit(asked, models, visitors, request)
         session = f"api {_address(request)}"
         job = worker.submit(session, _racing(asked, benches, models, session), for_page=False)
         return await visitors.wanted(request.session_hash or "", outcome(job))

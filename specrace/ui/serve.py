@@ -8,13 +8,12 @@ import json
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECORDINGS
-from specrace.core.errors import InputError
+from specrace.core.errors import DeviceError, InputError
 from specrace.lab.exports.own import read_settings
 from specrace.model.names import must_fetch
 
@@ -40,16 +39,21 @@ FIRST_QUESTIONS = (
 def serve(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
     from specrace.ui.audience import reach
+    from specrace.ui.folder import upload_folder
     from specrace.ui.guard import Hosts
-    from specrace.ui.http_server import Server, ending_on_sigterm, log_discreetly, open_sockets, run
+    from specrace.ui.http_server import LOG_FORMAT, Server, ending_on_sigterm, log_discreetly, open_sockets, run
 
+    # Parsers of visitors' files inherit the environment.
+    os.environ.pop("SPECRACE_AUTH", None)
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     sockets = open_sockets(host, options.port)
+    os.environ[LOG_FORMAT] = options.log
     log_discreetly()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    if all(Path(name).exists() for name in (options.model, options.draft_model) if name is not None):
+    used = (options.model, options.draft_model, *(options.models or ()))
+    if all(Path(name).exists() for name in used if name is not None):
         os.environ["HF_HUB_OFFLINE"] = "1"
-    with ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="specrace-") as folder:
+    with ending_on_sigterm(), upload_folder() as folder:
         # Whatever visitors send is kept there, and nowhere else.
         os.environ["GRADIO_TEMP_DIR"] = folder
         bound = [host, *(each.getsockname()[0] for each in sockets)]
@@ -80,28 +84,31 @@ def build_app(
     from specrace.ui.audience import Audience
     from specrace.ui.fetcher import Fetcher
     from specrace.ui.gallery import Gallery
+    from specrace.ui.gradio_private import password_check
     from specrace.ui.guard import Guard
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
     from specrace.ui.settings import recommended
+    from specrace.ui.telemetry import Telemetry, operator_routes
     from specrace.ui.visitors import Limits, Visitors
     from specrace.ui.worker import Worker
     from specrace.views.audit import read_recording
 
     limits = Limits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Limits)})
-    visitors, worker, models = Visitors(limits), None, None
+    visitors, telemetry, worker, models = Visitors(limits), Telemetry(), None, None
     if options.replay is not None:
         read_recording(options.replay)
-        page = build_replay(Gallery([options.replay]))
+        page = build_replay(Gallery([options.replay]), visitors)
     else:
         models = Models(options.model, offered_models(options), DTYPES)
         fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
-        worker = Worker(loader(options), limits.queue, fetcher)
+        worker = Worker(loader(options), limits, fetcher, telemetry)
         first = None if options.settings is None else recommended(read_settings(options.settings))
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
-    app = Starlette(middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
-    options_of_page = mount_options(page, visitors, Audience(hosts, reached), worker, models)
-    gr.mount_gradio_app(app, page, "/", **options_of_page)  # type: ignore[arg-type]
+    own = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, options.metrics)
+    app = Starlette(routes=own, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
+    mounting = mount_options(page, visitors, Audience(hosts, reached), telemetry, worker, models)
+    gr.mount_gradio_app(app, page, "/", auth=password_check(options.auth), **mounting)  # type: ignore[arg-type]
     # Gradio checks the paths of files only in a page that was launched.
     page.has_launched = True
     mounted = app.routes[-1].app  # type: ignore[attr-defined]
@@ -152,6 +159,10 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
         }
         try:
             bench, problem = Workbench.open(model=options.model, **settings), ""
+        except DeviceError as error:
+            # Slower, but the page is there for those who wait for it.
+            settings["device"], problem = "cpu", f". {error} It races on the CPU meanwhile."
+            bench = Workbench.open(model=options.model, **settings)
         except InputError as error:
             # Nobody asked for this model, so the bundled one may stand in.
             if not options.by_default or Path(options.model) == BUNDLED_MODEL:
@@ -179,9 +190,10 @@ def fetch(name: str, offline: str, report: Callable[[str], None]) -> None:
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
-    """What a visitor may choose: the model that was given, and those that ship with the repository."""
-    shipped = {path.parent.name: path.parent for path in sorted(ASSETS.glob("*/config.json"))}
-    return {Path(options.model).name if Path(options.model).exists() else options.model: options.model, **shipped}
+    """What a visitor may choose: the model that was given, and those of --models or else those that ship."""
+    shipped = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
+    offered = [options.model, *(shipped if options.models is None else options.models)]
+    return {Path(name).name if Path(name).exists() else name: name for name in offered}
 
 
 def example_questions(options: argparse.Namespace) -> list[str]:

@@ -13,6 +13,7 @@ from specrace.drafters import own_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, uploads
+from specrace.ui.visitors import Limits
 
 # The values of `Panel.common` that a preset sets, in that order; options that it does not name are emptied.
 COMMON = ("lanes", *asking.OFFERED)
@@ -72,11 +73,15 @@ class Panel:
         return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
-def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512, first: Preset | None = None) -> Panel:
+def build_panel(
+    models: Sequence[str], dtypes: Sequence[str], limits: Limits | None = None, first: Preset | None = None
+) -> Panel:
     """The components, with their bounds and a line on each; the choices of model and dtype are the server's.
 
-    `longest` is the most new tokens of an answer. The panel is filled by the preset `first`, if any.
+    The panel is filled by the preset `first`, if any.
     """
+    limits = limits or Limits()
+    longest = limits.race_tokens
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
     with gr.Column(elem_id="settings"):
         with gr.Row(elem_id="presets"):
@@ -89,7 +94,7 @@ def build_panel(models: Sequence[str], dtypes: Sequence[str], longest: int = 512
                 common = _common(longest)
                 with gr.Row():
                     model, dtype = _model(models, dtypes)
-            files = _files()
+            files = _files(limits.uploads)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _options()
     panel = Panel([lanes, *common], files, model, dtype, options)
@@ -182,12 +187,13 @@ def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
     return [("as started", ""), *((name, name) for name in models)]
 
 
-def _files() -> gr.File:
+def _files(shown: bool) -> gr.File:
     return gr.File(
         # Of any type: where the page refuses one, Gradio drops all of them.
         file_count="multiple",
         label=f"Your own documents: txt, md, html, pdf, docx, … up to {uploads.MAX_FILES} files, 2 MB",
         height=200,
+        visible=shown,
         elem_id="files",
     )
 

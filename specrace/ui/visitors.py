@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from specrace.core.errors import InputError
 
+THIS_MACHINE = ("127.0.0.0/8", "::1")
 MINUTE_S = 60.0
+LOGINS_PER_MINUTE = 10
 HOUR_S = 3600.0
 VISITORS_KEPT = 10_000
 # An API client may take so long to come for its result, and so long to come back for it.
 CLAIM_LIMIT_S = 10.0
 RETURN_LIMIT_S = 1.0
 LOOK_S = 0.1
+NOT_UPLOADED = "A file must be uploaded before it is raced on."
 
 T = TypeVar("T")
 
@@ -30,12 +34,17 @@ class TooManyError(InputError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The server's settings: races that wait, tokens a race, and what one visitor may do."""
+    """The server's settings: races that wait, tokens a race, and what one visitor may do.
+
+    `races_at_once`: of one program's address, in line. Without `uploads` nobody uploads documents or opens recordings.
+    """
 
     queue: int = 20
     race_tokens: int = 512
     uploads_per_hour: int = 60
     races_per_minute: int = 12
+    races_at_once: int = 4
+    uploads: bool = True
 
 
 class Rate:
@@ -69,8 +78,10 @@ class Visitors:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._races = Rate(self.limits.races_per_minute, MINUTE_S)
+        self._logins = Rate(LOGINS_PER_MINUTE, MINUTE_S)
         self._uploads = Rate(self.limits.uploads_per_hour, HOUR_S)
         self._readers: Counter[str] = Counter()
+        self._files: defaultdict[str, set[str]] = defaultdict(set)
 
     def race(self, address: str | None, new_tokens: int) -> None:
         """Count a race. Raises InputError when its answers are too long or the visitor has started too many."""
@@ -80,12 +91,29 @@ class Visitors:
         if not self._races.take(visitor_of(address)):
             raise TooManyError(f"You have started {races} races within a minute; wait for a moment.")
 
+    def login(self, address: str | None) -> bool:
+        """Count an attempt to sign in; False where they are too many."""
+        return self._logins.take(visitor_of(address))
+
     def upload(self, address: str | None, files: int) -> None:
         """Count uploaded files. Raises TooManyError when they are too many."""
         if not self._uploads.take(visitor_of(address), files):
             raise TooManyError(
                 f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later."
             )
+
+    def keep(self, address: str | None, paths: Iterable[str]) -> None:
+        """These files are the visitor's, beside the earlier ones that Gradio has not deleted yet."""
+        visitor = visitor_of(address)
+        self._files[visitor] = {each for each in self._files[visitor] if Path(each).exists()}.union(paths)
+
+    def own_files(self, address: str | None, files: Any) -> list[str]:
+        """The paths of Gradio's `files`. Raises InputError for one that this visitor has not uploaded."""
+        own = self._files.get(visitor_of(address), ())
+        paths = [str(file.get("path")) if isinstance(file, dict) else "" for file in _listed(files)]
+        if not all(path in own for path in paths):
+            raise InputError(NOT_UPLOADED)
+        return paths
 
     @contextmanager
     def reading(self, session: str) -> Iterator[None]:
@@ -111,6 +139,10 @@ class Visitors:
             return task.result()
         finally:
             task.cancel()
+
+
+def _listed(files: Any) -> list[Any]:
+    return files if isinstance(files, list) else [files] if files else []
 
 
 def visitor_of(address: str | None) -> str:

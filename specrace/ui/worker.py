@@ -13,17 +13,17 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, lacks_memory
 from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.ui.fetcher import Fetcher
 from specrace.ui.file_reader import OUR_FAULT, FileReader
+from specrace.ui.telemetry import Telemetry
+from specrace.ui.visitors import Limits
 from specrace.views.reel import ReelParts, part_json
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
-MAX_WAITING = 20
-MAX_API_RACES = 4
 RACE_LIMIT_S = 600.0
 # A race that still prepares after this lets waiting races go first.
 TURN_S = 2.0
@@ -32,6 +32,7 @@ CLAIM_LIMIT_S = 10.0
 OTHER_WORK = "The server also read other visitors' files during this race."
 SCORED = "The server also scored a log during this race."
 FETCHED = "The server also fetched a model during this race."
+NO_MEMORY = "The server has too little memory for this race; ask for fewer lanes, passages or new tokens."
 CLOSING = "The server is shutting down."
 
 # Kinds of parts of a reel.
@@ -48,10 +49,10 @@ class Job:
     """A race in line or under way. Its worker appends to `events`.
 
     A page's race has `parts` too: those of its reel, each with its kind ("head", "step", "end", "again") and as JSON,
-    until they are taken. `finished`: the race is over, though it may be repeated. Its `key` is what claims it.
+    until they are taken. Its `key` is what claims it.
     """
 
-    def __init__(self, number: int, session: str, run: Run, *, for_page: bool = True) -> None:
+    def __init__(self, number: int, session: str, run: Run, telemetry: Telemetry, *, for_page: bool = True) -> None:
         self.key = secrets.token_urlsafe(16)
         self.number = number
         self.session = session
@@ -59,10 +60,11 @@ class Job:
         self.parts: deque[tuple[str, str]] = deque()
         self.error = ""
         self.message = ""
-        self.finished = False
         self.claim_until = inf
         self._reel = ReelParts(number) if for_page else None
         self._run = run
+        self._telemetry, self._asked_at = telemetry, time.monotonic()
+        self._result: Finished | None = None
         self._coming: Iterator[Event | str] | None = None
         self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
         self._stop = threading.Event()
@@ -72,6 +74,11 @@ class Job:
     def done(self) -> bool:
         """Whether no more events will come."""
         return self._done.is_set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the race is over, though it may be repeated."""
+        return self._result is not None
 
     @property
     def abandoned(self) -> bool:
@@ -96,17 +103,17 @@ class Job:
         """Block until it is done; False after `timeout` seconds."""
         return self._done.wait(timeout)
 
-    def skip(self, error: str = "") -> None:
+    def skip(self, error: str = "", outcome: str = "stopped") -> None:
         """End without having run."""
         self.error = error
-        self._done.set()
+        self._end(outcome)
 
     def work(self, bench: Workbench, others_wait: Callable[[], bool], other_work: Callable[[float], str]) -> None:
         """Run the race to its end on the worker's thread, or prepare it until others should have their turn.
 
         Raises nothing; `error` says what went wrong. `other_work` names what else this server did since a moment.
         """
-        began = time.monotonic()
+        began, outcome = time.monotonic(), ""
         until = began + self._left_s
         try:
             self._coming = self._coming or self._run(bench, lambda: self._ends(until, others_wait))
@@ -123,19 +130,25 @@ class Job:
                     self._left_s = until - time.monotonic()
                     return
         except InputError as error:
-            self.error = str(error)
-        except Exception:  # a race that breaks must not take the worker, and every later race, with it
+            self.error, outcome = str(error), "refused"
+        except Exception as error:  # a race that breaks must not take the worker, and every later race, with it
             log.exception("a race failed")
-            self.error = OUR_FAULT
-        self._done.set()
+            self.error, outcome = NO_MEMORY if lacks_memory(error) else OUR_FAULT, "failed"
+        whole = self._result is not None and not self._result.stopped
+        self._end(outcome or ("finished" if whole else "stopped"))
 
     def _ends(self, until: float, others_wait: Callable[[], bool]) -> bool:
         """Whether it should end now. One that is only repeated gives way to others."""
         return self.stopped or time.monotonic() > until or (self.finished and others_wait())
 
+    def _end(self, outcome: str) -> None:
+        self._telemetry.ended(self.number, outcome, self._result, time.monotonic() - self._asked_at)
+        self._done.set()
+
     def _take(self, event: Event, other_work: Callable[[float], str]) -> None:
         if isinstance(event, Started):
             self._raced_from = time.monotonic()
+            self._telemetry.began(self.number, event, self._raced_from - self._asked_at)
         elif isinstance(event, Repeated):
             event = replace(event, note=" ".join([event.note, *filter(None, [other_work(self._raced_from)])]))
         elif isinstance(event, Finished) and event.pace is not None and (work := other_work(self._raced_from)):
@@ -144,7 +157,8 @@ class Job:
         # Between two steps, on the worker's thread: nowhere else would it be off every lane's clock.
         if (reel := self._reel) is not None:
             self.parts.append((PARTS[type(event)], part_json(reel.add(event))))
-        self.finished |= isinstance(event, Finished)
+        if isinstance(event, Finished):
+            self._result = event
 
 
 class Worker:
@@ -154,15 +168,23 @@ class Worker:
     is one, starts meanwhile. A job that still prepares after its turn goes to the end of the line.
     """
 
-    def __init__(self, load: Load, max_waiting: int = MAX_WAITING, fetcher: Fetcher | None = None) -> None:
+    def __init__(
+        self,
+        load: Load,
+        limits: Limits | None = None,
+        fetcher: Fetcher | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._load, self.fetcher = load, fetcher
-        self._max_waiting = max_waiting
+        self.telemetry = telemetry or Telemetry()
+        self._limits = limits or Limits()
         self._thread = threading.Thread(target=self._work, name="race", daemon=True)
         self.closing = False
         self._line: list[Job] = []
         self._current: Job | None = None
         self._offered: dict[str, Job] = {}
         self._change = threading.Condition()
+        self.telemetry.watch_queue(lambda: len(self._line), lambda: self._current is not None)
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
         # Logs take longer than files, which must not wait for them.
@@ -191,6 +213,13 @@ class Worker:
         return not self._thread.is_alive()
 
     @property
+    def state(self) -> str:
+        """One word for the operator: loading, ready, failed or closing."""
+        if self.closing:
+            return "closing"
+        return "failed" if self.failure else "ready" if self.bench is not None else "loading"
+
+    @property
     def settled(self) -> bool:
         """Whether loading is over, well or not."""
         return self.bench is not None or bool(self.failure)
@@ -198,25 +227,26 @@ class Worker:
     def submit(self, session: str, run: Run, *, for_page: bool = True) -> Job:
         """Put a race in line. Raises InputError when the line is full.
 
-        A page has one race, and its earlier one is stopped; an API client may have MAX_API_RACES.
+        A page has one race, and its earlier one is stopped; an API client may have `races_at_once`.
         """
-        with self._change:
+        with self.telemetry.refusals(), self._change:
             if self.closing:
                 raise InputError(CLOSING)
             self._drop(lambda job: job.stopped or (for_page and job.session == session))
-            if sum(job.session == session for job in self._all()) >= MAX_API_RACES:
-                raise InputError(f"{MAX_API_RACES} races of yours are in line already; wait for one of them.")
-            if len(self._all()) >= self._max_waiting:
-                raise InputError(f"{self._max_waiting} races are waiting already; try again in a minute.")
-            job = Job(next(self._numbers), session, run, for_page=for_page)
+            if sum(job.session == session for job in self._all()) >= self._limits.races_at_once:
+                races = self._limits.races_at_once
+                raise InputError(f"{races} races of yours are in line already; wait for one of them.")
+            if len(self._all()) >= self._limits.queue:
+                raise InputError(f"{self._limits.queue} races are waiting already; try again in a minute.")
+            job = Job(next(self._numbers), session, run, self.telemetry, for_page=for_page)
             self._line.append(job)
             self._change.notify()
         return job
 
     def refuse(self, session: str, error: InputError) -> Job:
         """A job that ended before it began, with the error for its page."""
-        job = Job(next(self._numbers), session, lambda *_: iter(()))
-        job.skip(str(error))
+        job = Job(next(self._numbers), session, lambda *_: iter(()), self.telemetry)
+        job.skip(str(error), "refused")
         return job
 
     def offer(self, job: Job) -> None:
@@ -272,7 +302,7 @@ class Worker:
         self._open()
         while job := self._next():
             if self.bench is None:
-                job.skip(self.failure)
+                job.skip(self.failure, "failed")
             else:
                 job.work(self.bench, lambda: bool(self._line), self._other_work)
             with self._change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +36,15 @@ SETTLED_MS = 1000
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--model", default=str(ROOT / "assets" / "tiny"), help="the model that the app under test serves")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Gradio's is the process's, so that all front doors of this process share one."""
+    folder = tmp_path_factory.mktemp("uploads")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("specrace.ui.folder.upload_folder", lambda: contextlib.nullcontext(str(folder)))
+        yield
 
 
 @pytest.fixture(scope="session")

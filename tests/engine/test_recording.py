@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,21 @@ def test_a_race_that_breaks_leaves_the_old_file(tmp_path: Path, events: list[Eve
 
     with pytest.raises(KeyboardInterrupt):
         save(breaking(), path)
+    assert path.read_text() == "the one before"
+    assert [each.name for each in tmp_path.iterdir()] == ["race.jsonl"]
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
+    """A real write that does not get through: the system lets this process write no more than so much."""
+    path = tmp_path / "race.jsonl"
+    path.write_text("the one before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(InputError, match="cannot be written"):
+            save(events, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "the one before"
     assert [each.name for each in tmp_path.iterdir()] == ["race.jsonl"]
 

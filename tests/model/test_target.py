@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
@@ -20,6 +20,7 @@ from specrace.drafters import METHODS, own_methods
 from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
+from specrace.model import machine
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
@@ -125,6 +126,48 @@ def test_an_unknown_dtype_or_device_is_refused(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=named) as refused:
         load_target("/any", **values)
+    one_sentence(refused)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
+    ],
+)
+def test_too_little_memory_is_one_sentence(
+    error: Exception, tmp_path: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.Module, "to", fail)
+        with pytest.raises(InputError, match="too little memory for") as refused:
+            load_target(tmp_path)
+    one_sentence(refused)
+    assert load_target(tmp_path).vocab_size == len(tokenizer)
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_read(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux grants more memory than there is, and kills whoever uses it."""
+    saved(tmp_path / "model", tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
+    size = (tmp_path / "model" / "model.safetensors").stat().st_size
+    told = tmp_path / "meminfo"
+    monkeypatch.setattr(machine, "_MEMORY", told)
+    told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 + 1} kB\n")
+    assert load_target(tmp_path / "model").vocab_size == len(tokenizer)
+    told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 - 1} kB\n")
+    assert load_target(tmp_path / "model", dtype="bfloat16").vocab_size == len(tokenizer)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("they were read"))
+    with pytest.raises(InputError, match="too little memory for model: its weights take") as refused:
+        load_target(tmp_path / "model")
     one_sentence(refused)
 
 

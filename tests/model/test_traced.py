@@ -23,7 +23,7 @@ from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.peers import make_peers
-from specrace.model import packed
+from specrace.model import machine, packed
 from specrace.model.loading import load_target
 from specrace.model.packed import PackedLinear, pack_linears
 from specrace.model.replays import trace_forwards
@@ -275,7 +275,7 @@ def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatc
     for kilobytes in (10**7, 10):
         told = tmp_path / "meminfo"
         told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
-        monkeypatch.setattr(packed, "_MEMORY", told)
+        monkeypatch.setattr(machine, "_MEMORY", told)
         target = tiny_target("llama")
         trace_forwards(target, fused=False)
         engines.append(target.engine)

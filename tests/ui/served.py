@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.applications import Starlette
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event
@@ -81,6 +82,7 @@ class Served:
     folder: Path
     bench: Bench = field(default_factory=Bench)
     worker: Worker | None = None
+    app: Starlette | None = None
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection of its own."""
@@ -173,7 +175,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         thread = threading.Thread(target=run, args=[server, sockets])
         thread.start()
         try:
-            yield Served(sockets[0].getsockname()[1], Path(folder), bench, worker)
+            yield Served(sockets[0].getsockname()[1], Path(folder), bench, worker, app)
         finally:
             server.should_exit = True
             thread.join(LONG_S)

@@ -22,6 +22,7 @@ from specrace.ui.gradio_private import QUEUE_PERIOD_S, EarlyHead, slow_queue
 from specrace.ui.guard import Hosts
 from specrace.ui.page import build_replay, mount_options
 from specrace.ui.scripts import STATIC, VOTER
+from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import Visitors
 
 PAGE = "<!doctype html><html><head><script src=theirs></script></head><body>é <head></body></html>"
@@ -55,8 +56,8 @@ def test_all_else_passes_as_it_is() -> None:
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestClient]:
     """The app of a page as it is served."""
-    page, app = build_replay(Gallery()), Starlette()
-    gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors(), Audience(Hosts())))
+    page, app = build_replay(Gallery(), Visitors()), Starlette()
+    gr.mount_gradio_app(app, page, "/", **mount_options(page, Visitors(), Audience(Hosts()), Telemetry()))
     with TestClient(app) as client:
         yield client
 

@@ -30,7 +30,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
 from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
-from specrace.ui.worker import FETCHED, MAX_API_RACES, MAX_WAITING, OTHER_WORK, OUR_FAULT, SCORED, Job, Run, Worker
+from specrace.ui.visitors import Limits
+from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, SCORED, Job, Run, Worker
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 
@@ -226,7 +227,7 @@ def test_races_of_one_page_take_one_place() -> None:
     """Those that gave way are out of the line at once, so that nobody else is refused or told to wait for them."""
     worker = ready()
     first = worker.submit("a", endless)
-    clicks = [worker.submit("b", short) for _ in range(2 * MAX_WAITING)]
+    clicks = [worker.submit("b", short) for _ in range(2 * Limits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
     other = worker.submit("c", short)
     assert worker.ahead(other) == 2
@@ -249,7 +250,7 @@ def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypat
 
 def test_an_api_client_has_a_few_places() -> None:
     worker = ready()
-    jobs = [worker.submit("api", endless, for_page=False) for _ in range(MAX_API_RACES)]
+    jobs = [worker.submit("api", endless, for_page=False) for _ in range(Limits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
         worker.submit("api", short, for_page=False)
     other = worker.submit("b", short)
@@ -355,7 +356,7 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
 
 def test_the_line_is_bounded() -> None:
     worker = ready()
-    jobs = [worker.submit(str(number), endless) for number in range(MAX_WAITING)]
+    jobs = [worker.submit(str(number), endless) for number in range(Limits.queue)]
     with pytest.raises(InputError, match="waiting already"):
         worker.submit("one more", short)
     for job in jobs:

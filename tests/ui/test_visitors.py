@@ -89,6 +89,16 @@ def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
     assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
 
 
+def test_a_visitor_s_file_is_nobody_else_s(served: Served) -> None:
+    """Also for those who know its path."""
+    (path,) = served.upload({"owls.md": b"Owls hear."}, X_Forwarded_For="192.0.2.7").json()
+    assert served.ask("GET", f"/gradio_api/file={path}", X_Forwarded_For="192.0.2.7").status == 404
+    refused = served.race(files=[path], **{"New tokens": 50})
+    with served.watching(refused["key"]) as answer:
+        assert b"A file must be uploaded before it is raced on." in answer.read()
+    assert not served.bench.begun.is_set()
+
+
 def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that stands still until the race has begun, so that no busy machine can be too late for it.
     ticks = itertools.count(1)

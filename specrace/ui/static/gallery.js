@@ -7,14 +7,16 @@ import { isLog } from "./scoring.js";
 const MAX_FILE_BYTES = 16e6;
 
 export class Gallery {
-  // `server` checks and reads recordings, `take` gets a reel, `complain` a sentence; `sift`, set later, takes logs and races.
-  constructor(dialog, cards, { server, take, complain }) {
-    Object.assign(this, { dialog, cards, server, take, complain });
+  // `server` checks and reads recordings, and may take none of a visitor's; `take` gets a reel, `complain` a sentence;
+  // `sift`, set later, takes logs and races.
+  constructor(dialog, cards, { server, take, complain, takesFiles = true }) {
+    Object.assign(this, { dialog, cards, server, take, complain, takesFiles });
     this.asked = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));
     dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
     dialog.querySelector("[data-do=close]").addEventListener("click", () => dialog.close());
+    dialog.querySelector(".opener").hidden = !takesFiles;
     dialog.querySelector(".shelf").append(...cards.map((card) => this.card(card)));
     document.addEventListener("dragover", (event) => this.drag(event));
     document.addEventListener("dragleave", (event) => event.relatedTarget || delete document.body.dataset.drop);
@@ -70,13 +72,14 @@ export class Gallery {
 
   // Files for the questions' own documents are the upload's business.
   takes(event) {
-    return event.dataTransfer?.types.includes("Files") && !isUpload(event.target);
+    return event.dataTransfer?.types.includes("Files") && !(this.takesFiles && isUpload(event.target));
   }
 
   drag(event) {
     if (!this.takes(event)) return;
     event.preventDefault();
-    document.body.dataset.drop = "true";
+    if (this.takesFiles) document.body.dataset.drop = "true";
+    else event.dataTransfer.dropEffect = "none";
   }
 
   // Documents are uploaded; what else it may be is seen by its content.

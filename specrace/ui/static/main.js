@@ -43,7 +43,7 @@ function drawStage({ element, props, server, watch }) {
   learnMethods(props.methods);
   const lanes = props.lanes.map((lane) => ({ lane }));
   const node = element.querySelector(".stage");
-  const stage = new Stage(node, { lanes, cards: props.gallery, server });
+  const stage = new Stage(node, { lanes, cards: props.gallery, server, takesFiles: props.takes_files });
   bindKeys(stage, new Tools(stage));
   node.addEventListener("begun", ({ detail }) => detail.live && dropRace());
   markDefaultLanes(props.lanes);

@@ -37,7 +37,7 @@ function speedupSoFar(meters, base) {
 export class Stage {
   // `node` is the .stage element, `lanes` those that stand there before a race, `cards` recorded races, `server` the
   // functions that read them.
-  constructor(node, { lanes, cards, server }) {
+  constructor(node, { lanes, cards, server, takesFiles = true }) {
     this.node = node;
     this.panes = [];
     this.passages = new Passages(this.find(".passages"));
@@ -48,6 +48,7 @@ export class Stage {
     const take = (reel, offered) => this.openReel(reel, offered);
     this.gallery = new Gallery(this.find(".gallery"), cards, {
       server,
+      takesFiles,
       take,
       complain: (words) => this.complain(words),
     });
@@ -55,6 +56,8 @@ export class Stage {
     this.find(".panes").addEventListener("click", ({ target }) => this.pick(target));
     node.addEventListener("complain", ({ detail }) => this.warn(detail));
     node.addEventListener("lanes", ({ detail }) => node.dataset.mode === "idle" && this.setLanes(inOrder(detail)));
+    // Its link would be opened as a file.
+    this.find("[data-do=pack]").hidden = !takesFiles;
     this.setLanes(lanes);
     this.player.unload();
   }

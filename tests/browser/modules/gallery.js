@@ -3,21 +3,23 @@ import { HOSTILE, put } from "./given.js";
 
 const CARD = { name: "a", question: HOSTILE, fastest: HOSTILE, speedup: 2, lanes: [], ms: 10 };
 
-function open(server) {
+function open(server, takesFiles = true) {
   const host = put(["dialog", {}]);
-  for (const tag of ["input", "button", "button", "p"]) host.firstChild.append(document.createElement(tag));
-  const [file, opens, closes, shelf] = host.firstChild.children;
+  for (const tag of ["input", "button", "button", "p", "p"]) host.firstChild.append(document.createElement(tag));
+  const [file, opens, closes, shelf, opener] = host.firstChild.children;
   file.className = "file";
   file.type = "file";
   shelf.className = "shelf";
+  opener.className = "opener";
   opens.dataset.do = "open";
   closes.dataset.do = "close";
   const told = [];
   const take = (reel) => told.push(reel);
   return {
-    gallery: new Gallery(host.firstChild, [CARD], { server, take, complain: (words) => told.push(words) }),
+    gallery: new Gallery(host.firstChild, [CARD], { server, take, takesFiles, complain: (words) => told.push(words) }),
     told,
     shelf,
+    opener,
   };
 }
 
@@ -27,6 +29,15 @@ export const cases = {
     return [
       [shelf.querySelector("b").textContent, shelf.querySelectorAll("img, script").length],
       [HOSTILE, 0],
+    ];
+  },
+  "a server that takes no files": () => {
+    const { gallery, opener } = open({}, false);
+    const dataTransfer = { types: ["Files"] };
+    gallery.drag({ dataTransfer, target: document.body, preventDefault: () => {} });
+    return [
+      [opener.hidden, dataTransfer.dropEffect, document.body.dataset.drop],
+      [true, "none", undefined],
     ];
   },
   "too large a file": async () => {

@@ -1,0 +1,97 @@
+"""The container file: it does what the README says, as nobody special, with what it copies and no more."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specrace.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+# Instruction and its words, lines joined.
+LINES = [
+    tuple(line.split(maxsplit=1))
+    for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    if line.strip() and not line.startswith("#")
+]
+COMMAND = json.loads(next(words for name, words in LINES if name == "ENTRYPOINT"))
+
+
+def copied() -> list[str]:
+    """The tracked files that a build sees, by .dockerignore's rules: the last one that fits counts."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    rules = [
+        line
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    found = []
+    for name in done.stdout.splitlines():
+        parts = [name, *map(str, Path(name).parents)]
+        kept = True
+        for rule in rules:
+            if any(fnmatch.fnmatch(part, rule.lstrip("!").removeprefix("**/")) for part in parts):
+                kept = rule.startswith("!")
+        found += [name] if kept else []
+    return found
+
+
+def test_it_installs_and_starts_as_the_readme_does() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^(python3 -m venv .* app\.py)$", readme, re.MULTILINE)
+    install, _, start = line.rpartition(" && ")
+    assert ("RUN", install) in LINES
+    assert COMMAND[:2] == start.split()
+    options = app.parse(COMMAND[2:])
+    assert (options.host, options.port, options.device) == ("0.0.0.0", 7860, "auto")
+    assert ("EXPOSE", "7860") in LINES
+
+
+def test_it_runs_as_nobody_special_from_before_the_install() -> None:
+    names = [name for name, _ in LINES]
+    user = names.index("USER")
+    assert LINES[user] == ("USER", "1000") and names.count("USER") == 1
+    assert user < next(place for place, (_, words) in enumerate(LINES) if "pip install" in words)
+
+
+def test_a_build_argument_chooses_the_wheels() -> None:
+    stages = {words.split()[-1]: words for name, words in LINES if name == "FROM"}
+    assert ("ARG", "DEVICE=cpu") in LINES and set(stages) == {"cpu", "cuda", "${DEVICE}"}
+    assert "https://download.pytorch.org/whl/cpu" in next(words for name, words in LINES if name == "ENV")
+
+
+@pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
+def test_its_health_is_the_server_s(status: str, code: int) -> None:
+    words = next(words for name, words in LINES if name == "HEALTHCHECK")
+    check = json.loads(words.partition("CMD ")[2])
+    assert check[:2] == [COMMAND[0], "-c"] and "http://localhost:7860/healthz" in check[2]
+    body = json.dumps({"status": status}).encode()
+    answer = f"import io, urllib.request; urllib.request.urlopen = lambda _: io.BytesIO({body!r})\n"
+    assert subprocess.run([sys.executable, "-c", answer + check[2]], check=False).returncode == code
+
+
+def test_what_it_copies_is_enough_and_no_more(tmp_path: Path) -> None:
+    names = copied()
+    tops = {Path(name).parts[0] for name in names}
+    assert tops == {"app.py", "assets", "corpus", "requirements.txt", "specrace", "LICENSE"}
+    assert not any(name.startswith(("assets/screenshots", "assets/results")) for name in names)
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    checks = (
+        "import app, specrace; from specrace.cli import app as door; options = door.parse(['--model', 'tiny']); "
+        "door.check(options); from specrace.ui.serve import example_questions, offered_models; "
+        "assert example_questions(options) and len(offered_models(options)) > 2; print(specrace.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", checks], cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path)

@@ -1,0 +1,248 @@
+"""Hostile requests to every route of the app, and a race after them: python -m tests.ui.fuzz --requests N --seed N
+
+Wrong types, huge numbers, NaN, 10 MB strings, deep JSON, another visitor's files, sessions and keys. It ends with code
+1 where an answer is no clear one, holds what it may not, or where the server cannot race after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+
+from specrace.core.bundled import RECORDINGS
+from specrace.ui.asking import OFFERED
+from tests.ui.served import LANES, LONG_S, Served, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "the-other-visitor-s-words"
+OTHER = "another-session"
+# Attackers come from another address than the visitor.
+ATTACKER = "127.0.0.2"
+# Events are streamed until somebody closes; what has come by then is looked at.
+STREAM_S = 0.05
+MOST_READ = 200_000
+WORDS = ("", "a", "0", "-1", "null", "race_result", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
+         "<img src=x onerror=alert(1)>", "\0", "\r\nX: y", "{{7*7}}", "é" * 50, "b" * 3000, "file:///etc/passwd",
+         "http://192.0.2.1/x", "C:\\x")  # fmt: skip
+OPENINGS = ["--races-per-minute", "10000", "--uploads-per-hour", "10000"]
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A request, and what came: status 0 is a connection that was closed while the body was sent."""
+
+    method: str
+    path: str
+    body: bytes
+    status: int = 0
+    answer: bytes = b""
+
+
+class Fuzzer:
+    """Makes requests by chance, the same ones for the same seed and the same server."""
+
+    def __init__(self, app: Served, seed: int) -> None:
+        self.app, self.chance = app, random.Random(seed)
+        self.found: list[str] = []
+        self.statuses: Counter[int] = Counter()
+        assert app.app is not None
+        self.routes = sorted(set(list_routes(app.app)))
+        self.config = app.ask("GET", "/config").json()
+        self.recording = next(RECORDINGS.glob("*.jsonl")).read_bytes()
+        (self.file,) = app.upload({"diary.md": f"{SECRET} are about owls.".encode()}).json()
+        race = app.race(OTHER, files=[self.file], Question=f"{SECRET}?")
+        self.watched = app.watching(race["key"])
+        poll = app.ask("POST", "/audience", {"origin": f"http://localhost:{app.port}"}).json()
+        self.poll = poll["code"]
+        # What may be in no answer; those that are given out to whoever asks are not among them.
+        self.secrets = [SECRET, race["key"], poll["key"], str(ROOT), sysconfig.get_paths()["purelib"], "Traceback"]
+
+    def run(self, requests: int) -> None:
+        """Send so many, then race."""
+        with self.watched as frames:
+            while b'"kind":"head"' not in frames.readline():
+                pass
+            for _ in range(requests):
+                self.judge(self.send(*self.make()))
+        assert self.app.worker is not None
+        self.app.worker.stop(OTHER)
+        last = self.app.race("a-last-session")
+        with self.app.watching(last["key"]) as frames:
+            while b'"kind":"step' not in (line := frames.readline()):
+                if not line:
+                    self.found.append("no race afterwards")
+                    break
+        if self.app.ask("GET", "/healthz").json() != {"status": "ready"}:
+            self.found.append("the server is not ready afterwards")
+
+    def judge(self, shot: Shot) -> None:
+        """Note what is wrong with an answer."""
+        self.statuses[shot.status] += 1
+        where = f"{shot.method} {shot.path[:80]} {shot.body[:80]!r}: {shot.status}"
+        if shot.status >= 500 and not is_sentence(shot.answer):
+            self.found.append(f"{where} {shot.answer[:200]!r}")
+        for secret in self.secrets:
+            if secret.encode() in shot.answer and secret.encode() not in shot.body and secret not in shot.path:
+                self.found.append(f"{where} has {secret}")
+
+    def send(self, method: str, path: str, body: bytes, kind: str) -> Shot:
+        """A request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.app.port, LONG_S, source_address=(ATTACKER, 0))
+        try:
+            connection.request(method, path, body or None, {"Content-Type": kind})
+            answer = connection.getresponse()
+            streamed = answer.headers.get_content_type() == "text/event-stream"
+            if streamed and connection.sock is not None:
+                connection.sock.settimeout(STREAM_S)
+            return Shot(method, path, body, answer.status, b"".join(pieces(answer)))
+        except (ConnectionError, http.client.HTTPException):
+            return Shot(method, path, body)
+        finally:
+            connection.close()
+
+    def make(self) -> tuple[str, str, bytes, str]:
+        """Method, path, body and its type."""
+        makers = (self.any_route, self.any_route, self.any_route, self.event, self.call, self.vote, self.file_sent)
+        method, path, body = self.chance.choice(makers)()
+        kinds = ("application/json",) * 8 + ("text/plain", "multipart/form-data; boundary=x", "multipart/form-data", "")
+        return method, path, body, self.chance.choice(kinds)
+
+    def any_route(self) -> tuple[str, str, bytes]:
+        """Any route, its parameters and query by chance."""
+        method, path = self.chance.choice(self.routes)
+        while "{" in path:
+            head, _, rest = path.partition("{")
+            path = head + quote(self.word()) + rest.partition("}")[2]
+        if self.chance.random() < 0.3:
+            path += f"?{self.chance.choice(('session_hash', 'name', 'upload_id'))}={quote(self.word())}"
+        return method, path[:8000], self.json_of(self.value()) if method == "POST" else b""
+
+    def event(self) -> tuple[str, str, bytes]:
+        """An event of the page, with its own number of values or another."""
+        function = self.chance.choice(self.config["dependencies"])
+        values = [self.value() for _ in function["inputs"]] if self.chance.random() < 0.8 else self.value()
+        body = {"data": values, "fn_index": function["id"], "session_hash": self.word()}
+        if self.chance.random() < 0.3:
+            body[self.chance.choice([*body, "trigger_id", "event_data"])] = self.value()
+        path = self.chance.choice(("/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/component_server"))
+        return "POST", path, self.json_of(body)
+
+    def call(self) -> tuple[str, str, bytes]:
+        """The endpoint for programs, with one to three values that are wrong."""
+        body: dict[str, Any] = {"question": "Why?", "lanes": LANES, "max_new_tokens": 4}
+        names = [*body, *OFFERED, "options", "model", "dtype"]
+        for name in self.chance.sample(names, self.chance.randint(1, 3)):
+            body[name] = self.value()
+        if self.chance.random() < 0.5:
+            return "POST", "/gradio_api/call/v2/race_result", self.json_of(body)
+        return "POST", "/gradio_api/call/race_result", self.json_of({"data": list(body.values())})
+
+    def vote(self) -> tuple[str, str, bytes]:
+        """The audience's routes, for a poll that there is."""
+        code = self.poll if self.chance.random() < 0.8 else quote(self.word(), safe="")
+        action = self.chance.choice(("", "/vote", "/state", "/nothing"))
+        body = {"key": self.value(), "lanes": self.value(), "open": True, "round": self.value(), "choice": self.value()}
+        return self.chance.choice(("POST", "GET")), f"/audience/{code}{action}", self.json_of(body)
+
+    def file_sent(self) -> tuple[str, str, bytes]:
+        """An upload or a recording, with bytes that were changed."""
+        content = bytearray(self.recording[: self.chance.choice((0, 100, 20_000))])
+        for _ in range(self.chance.randint(0, 9) if content else 0):
+            content[self.chance.randrange(len(content))] = self.chance.randrange(256)
+        if self.chance.random() < 0.5:
+            return "POST", f"/gradio_api/recording?name={quote(self.word())}", bytes(content)
+        head = f'--x\r\nContent-Disposition: form-data; name="files"; filename="{quote(self.word())}.md"\r\n\r\n'
+        return "POST", "/gradio_api/upload", head.encode() + content + b"\r\n--x--\r\n"
+
+    def word(self) -> str:
+        """A text: empty, long, hostile, or of another visitor."""
+        return self.chance.choice((*WORDS, OTHER, self.file, str(Path(self.file).parent), self.poll))
+
+    def value(self, depth: int = 0) -> Any:
+        """Any JSON value, and what Python's JSON takes beside it."""
+        kind = self.chance.random()
+        if kind < 0.3:
+            return self.word()
+        if kind < 0.6 or depth > 3:
+            return self.chance.choice((None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 10**400, 0.5, -0.0, 1e308,
+                                       1e-320, float("nan"), float("inf"), "nan", "1e999", "\ud800"))  # fmt: skip
+        if kind < 0.8:
+            return [self.value(depth + 1) for _ in range(self.chance.randint(0, 4))]
+        names = ("path", "url", "meta", "_type", "n", "trie", "__proto__", "question", self.word())
+        found = {self.chance.choice(names): self.value(depth + 1) for _ in range(self.chance.randint(0, 4))}
+        return {"path": self.file, "meta": {"_type": "gradio.FileData"}} if self.chance.random() < 0.2 else found
+
+    def json_of(self, value: Any) -> bytes:
+        """Its bytes; now and then broken, deep, or much too long."""
+        chance, text = self.chance.random(), json.dumps(value).encode()
+        if chance < 0.03:
+            return text[: len(text) // 2]
+        if chance < 0.05:
+            return b'{"data": ' + b"[" * 900 + b"]" * 900 + b"}"
+        if chance < 0.06:
+            return b'{"data": [' + b"9" * 5000 + b"]}"
+        return json.dumps({"data": ["x" * 10_000_000]}).encode() if chance < 0.07 else text
+
+
+def pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    """An answer's body, so far as it comes and is not endless."""
+    left = MOST_READ
+    try:
+        while left > 0 and (piece := answer.read1(left)):
+            left -= len(piece)
+            yield piece
+    except TimeoutError:
+        return
+
+
+def is_sentence(answer: bytes) -> bool:
+    """Whether an answer is a sentence, as JSON with an "error" or as text."""
+    try:
+        found = json.loads(answer)["error"]
+    except (ValueError, TypeError, KeyError):
+        found = answer.decode(errors="replace")
+    return found is None or (" " in found and found[-1] in ".]" and "\n" not in found)
+
+
+def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Method and path of every route, those of mounted apps too."""
+    for route in app.routes:
+        if isinstance(route, Route):
+            for method in route.methods or ():
+                if method in ("GET", "POST"):
+                    yield method, prefix + route.path.replace(":path", "")
+        elif isinstance(route, Mount):
+            yield from list_routes(route.app, prefix + route.path)  # type: ignore[arg-type]
+        elif (included := getattr(route, "original_router", None)) is not None:
+            yield from list_routes(included, prefix)
+
+
+def main() -> int:
+    """0 where nothing was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with serving(*OPENINGS) as app:
+        fuzzer = Fuzzer(app, options.seed)
+        fuzzer.run(options.requests)
+    print(f"{options.requests} requests to {len(fuzzer.routes)} routes:", dict(sorted(fuzzer.statuses.items())))
+    print("\n".join(dict.fromkeys(fuzzer.found)) or "Nothing was found.")
+    return int(bool(fuzzer.found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Faults of the machine that a server meets: a kill, a full disk, a clock set back, a device without memory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specrace.cli import app as front_door
+from specrace.core.errors import DeviceError
+from specrace.core.events import Event
+from specrace.ui import folder as folder_module
+from specrace.ui import gradio_page, serve
+from specrace.ui.folder import PREFIX, upload_folder
+from specrace.ui.worker import NO_MEMORY
+from specrace.workbench import Workbench
+from tests.ui.served import LONG_S, Served, serving
+from tests.ui.test_stream import ready
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(folder: Path) -> tuple[subprocess.Popen[str], Served]:
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    environment.pop("GRADIO_TEMP_DIR", None)
+    command = [sys.executable, "-P", "-m", "tests.ui.served"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Served(int(process.stdout.readline().rpartition(":")[2]), folder)
+
+
+def test_after_a_kill_in_mid_race_the_next_server_removes_what_visitors_left(tmp_path: Path) -> None:
+    process, served = start(tmp_path)
+    try:
+        served.upload({"owls.md": b"Owls hear."})
+        with served.watching(served.race()["key"]) as frames:
+            while b'"kind":"head"' not in frames.readline():
+                pass
+            process.kill()
+            process.wait()
+        assert served.files() == ["owls.md"]
+        for left in tmp_path.glob(f"{PREFIX}*"):
+            os.utime(left, (0, 0))
+        process, served = start(tmp_path)
+        assert served.files() == [] and "key" in served.race()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_folder_in_use_or_of_another_kind_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names = ("used", "young", "left")
+    used, young, left = (tmp_path / f"{PREFIX}{name}" for name in names)
+    for each in (used, young, left, tmp_path / "kept"):
+        each.mkdir()
+        (each / "file").touch()
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "kept")
+    for each in (used, left):
+        os.utime(each, (0, 0))
+    handle = os.open(used, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with upload_folder() as own:
+            assert Path(own).is_dir() and not left.exists()
+            # Its own is locked too.
+            monkeypatch.setattr(folder_module, "YOUNG_S", -1.0)
+            os.utime(young)
+            with upload_folder():
+                assert Path(own).is_dir() and used.exists() and not young.exists()
+        assert (tmp_path / "kept" / "file").exists() and not Path(own).exists()
+    finally:
+        os.close(handle)
+
+
+def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
+
+    with serving() as app:
+        with monkeypatch.context() as patch:
+            patch.setattr(gradio_page, "save_bytes_to_cache", fail)
+            answer = app.upload({"a.md": b"A."})
+        assert answer.status == 507 and answer.text == "The server has no room for files; try again later."
+        assert app.upload({"a.md": b"A."}).status == 200 and "key" in app.race()
+
+
+def test_a_clock_set_back_changes_no_race_and_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that anybody reads it, it has been set back by a day."""
+    now = time.time()
+
+    def back() -> float:
+        nonlocal now
+        now -= 86_400
+        return now
+
+    with serving("--races-per-minute", "3", "--uploads-per-hour", "2") as app:
+        monkeypatch.setattr(time, "time", back)
+        numbers = []
+        for _ in range(3):
+            race = app.race()
+            numbers.append(race["race"])
+            with app.watching(race["key"]) as frames:
+                while b'"kind":"step' not in (line := frames.readline()):
+                    assert line, "the race ended before it began"
+        assert numbers == sorted(numbers)
+        assert "within a minute" in app.race()
+        assert app.upload({"a.md": b"A.", "b.md": b"B."}).status == 200 and app.upload({"c.md": b"C."}).status == 429
+        assert app.ask("GET", "/healthz").json() == {"status": "ready"}
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's own."""
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("CUDA out of memory"), MemoryError()])
+def test_a_race_without_memory_ends_with_a_sentence_and_the_next_one_runs(error: Exception) -> None:
+    def run(*_: Any) -> Iterator[Event]:
+        raise error
+        yield
+
+    worker = ready()
+    job = worker.submit("a", run)
+    assert job.wait(LONG_S) and job.error == NO_MEMORY
+    assert worker.submit("a", run).wait(LONG_S)
+
+
+def test_without_its_device_the_server_races_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = SimpleNamespace(describe=lambda: {"model": "tiny", "dtype": "float32", "device": "cpu"})
+    opened: list[str] = []
+
+    def open_bench(*, device: str, **_: Any) -> Any:
+        opened.append(device)
+        if device != "cpu":
+            raise DeviceError("No CUDA device was found; use --device cpu.")
+        return SimpleNamespace(target=target, num_passages=3)
+
+    monkeypatch.setattr(Workbench, "open", open_bench)
+    monkeypatch.setattr("specrace.model.machine.use_processors", lambda *_, **__: None)
+    told: list[str] = []
+    options = front_door.parse(["--device", "cuda", "--model", "tiny", "--no-fetch"])
+    front_door.check(options)
+    serve.loader(options)(told.append)
+    assert opened == ["cuda", "cpu"]
+    assert told[-1].startswith("Ready: tiny, float32, cpu, 3 passages. No CUDA device was found")

@@ -1,0 +1,23 @@
+"""Some of the hostile requests of `python -m tests.ui.fuzz`, and that it notices what it is there for."""
+
+from __future__ import annotations
+
+from specrace.ui.file_reader import OUR_FAULT
+from tests.ui.fuzz import OPENINGS, SECRET, Fuzzer, Shot
+from tests.ui.served import serving
+
+
+def test_hostile_requests_get_clear_answers_and_the_server_races_on() -> None:
+    with serving(*OPENINGS) as app:
+        fuzzer = Fuzzer(app, seed=3)
+        fuzzer.run(200)
+        assert fuzzer.found == []
+        assert len(fuzzer.routes) > 60 and fuzzer.statuses[200] and fuzzer.statuses[400] and fuzzer.statuses[404]
+        for bad in (
+            Shot("GET", "/a", b"", 500, b"Internal Server Error"),
+            Shot("GET", "/a", b"", 200, f"so {SECRET}".encode()),
+            Shot("GET", "/a", b"", 404, b"Traceback (most recent call last)"),
+        ):
+            fuzzer.judge(bad)
+        fuzzer.judge(Shot("GET", "/a", b"", 500, f'{{"error":"{OUR_FAULT}"}}'.encode()))
+        assert len(fuzzer.found) == 3

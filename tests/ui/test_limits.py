@@ -1,0 +1,139 @@
+"""What an operator sets: who may sign in, whether visitors' files are taken, and which models they choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http.cookies import SimpleCookie
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from specrace.cli import app as front_door
+from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
+from specrace.ui import serve
+from specrace.ui.gradio_private import password_check
+from specrace.ui.visitors import LOGINS_PER_MINUTE
+from tests.ui.served import Answer, Served, component_value, serving
+from tests.ui.test_front_door import refusal
+
+PASSWORD = "sesame: open"
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Served]:
+    """A server on which visitors sign in."""
+    with serving("--auth", f"ann:{PASSWORD}") as app:
+        yield app
+
+
+def sign_in(app: Served, user: str, password: str) -> Answer:
+    body = urlencode({"username": user, "password": password}).encode()
+    return app.ask("POST", "/login", body, Content_Type=FORM)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/config"),
+        ("GET", "/gradio_api/info"),
+        ("GET", "/gradio_api/race/a-key"),
+        ("GET", "/gradio_api/queue/data?session_hash=a"),
+        ("POST", "/gradio_api/upload"),
+        ("POST", "/gradio_api/recording"),
+        ("POST", "/gradio_api/logs"),
+        ("GET", "/gradio_api/logs"),
+        ("POST", "/gradio_api/queue/join"),
+        ("POST", "/gradio_api/component_server"),
+        ("POST", "/gradio_api/call/v2/race_result"),
+        ("POST", "/gradio_api/cancel"),
+        ("POST", "/audience"),
+        ("POST", "/audience/"),
+    ],
+)
+def test_only_those_who_have_signed_in_use_the_server(locked: Served, method: str, path: str) -> None:
+    answer = locked.ask(method, path, {} if method == "POST" else None)
+    assert answer.status == 401
+    assert locked.ask(method, path, {} if method == "POST" else None, Cookie="access-token-x=y").status == 401
+
+
+def test_whoever_has_signed_in_races(locked: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    assert b"auth_required" in locked.ask("GET", "/").body
+    for user, password in (("ann", "sesame"), ("bob", PASSWORD), ("ann", ""), ("", PASSWORD)):
+        assert sign_in(locked, user, password).status in (400, 422)
+    found = sign_in(locked, "ann", PASSWORD)
+    assert found.status == 200
+    cookies = "; ".join(f"{each.key}={each.value}" for each in SimpleCookie(found.headers["set-cookie"]).values())
+    assert locked.ask("GET", "/config", Cookie=cookies).status == 200
+    assert locked.ask("POST", "/gradio_api/recording", b"x", Cookie=cookies).status == 400
+    heard = capfd.readouterr()
+    assert PASSWORD not in heard.out + heard.err
+
+
+def test_health_and_votes_need_no_account(locked: Served) -> None:
+    assert locked.ask("GET", "/healthz").status == 200
+    assert locked.ask("GET", "/audience/abcdef").status == 200
+    assert locked.ask("GET", "/audience/abcdef/state").status == 400
+
+
+def test_passwords_are_guessed_slowly() -> None:
+    with serving("--auth", f"ann:{PASSWORD}") as app:
+        answers = [sign_in(app, "ann", str(number)).status for number in range(LOGINS_PER_MINUTE + 1)]
+        assert answers == [400] * LOGINS_PER_MINUTE + [429]
+        assert sign_in(app, "ann", PASSWORD).status == 429
+
+
+def test_a_password_is_compared_whole() -> None:
+    check = password_check("ann:ü:b")
+    assert check is not None and check("ann", "ü:b")
+    assert not check("ann", "ü:") and not check("ann", "") and not check("", "ann:ü:b")
+    assert password_check(None) is None
+
+
+def test_the_password_may_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPECRACE_AUTH", f"ann:{PASSWORD}")
+    assert front_door.parse([]).auth == f"ann:{PASSWORD}"
+    with pytest.raises(SystemExit):
+        front_door.main(["--help"])
+    assert PASSWORD not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["secret-word", ":secret-word", "secret-word:", " : "])
+def test_half_an_account_is_refused_and_not_repeated(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = refusal(["--auth", given], capsys)
+    assert "USER:PASSWORD" in sentence and "secret-word" not in sentence
+
+
+def test_a_server_that_takes_no_files() -> None:
+    with serving("--no-uploads") as app:
+        for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
+            assert answer.status == 403 and answer.text == "This server takes no files."
+        assert app.files() == []
+        config = app.ask("GET", "/config").json()
+        props = [each["props"] for each in config["components"]]
+        assert next(each for each in props if each.get("elem_id") == "files")["visible"] is False
+        assert next(each for each in props if each.get("elem_id") == "stage-host")["props"]["takes_files"] is False
+        assert "key" in app.race()
+
+
+def test_visitors_choose_from_the_models_that_are_named() -> None:
+    with serving("--models", str(BUNDLED_DRAFT_MODEL)) as app:
+        config = app.ask("GET", "/config").json()
+        model = next(each for each in config["components"] if each["props"].get("label") == "Model")
+        assert component_value(config, model["id"], None, {}) == ""
+        choices = [value for _, value in model["props"]["choices"]]
+        assert choices == ["", BUNDLED_MODEL.name, BUNDLED_DRAFT_MODEL.name]
+        assert "There is no model" in app.race(Model="smollm2-135m") and "key" in app.race(Model="tiny-draft")
+
+
+def test_with_named_models_none_is_fetched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        options = front_door.parse(["--models"])
+        front_door.check(options)
+        assert options.beside is None and list(serve.offered_models(options)) == ["tiny"]
+        assert "not on this machine" in refusal(["--models", "smollm2-135m"], capsys)
+        assert "no model at" in refusal(["--models", str(tmp_path)], capsys)
