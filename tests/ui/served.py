@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import socket
@@ -21,7 +22,7 @@ from starlette.applications import Starlette
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event
-from specrace.ui import serve
+from specrace.ui import gallery, serve
 from specrace.ui.guard import Hosts
 from specrace.ui.http_server import Server, open_sockets, run
 from specrace.ui.worker import Worker
@@ -30,6 +31,8 @@ from tests.ui.test_stream import endless
 # Nothing takes so long: where it is over, a test fails that would else wait for ever.
 LONG_S = 300.0
 LANES = ["vanilla", "trie"]
+# The recordings that ship are read once, not at each server's start.
+GALLERY = functools.cache(gallery.Gallery.in_folder)
 
 
 class Bench:
@@ -167,6 +170,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         patch.setenv("GRADIO_TEMP_DIR", folder)
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(serve, "loader", lambda _: lambda _report: bench)
+        patch.setattr(gallery.Gallery, "in_folder", GALLERY)
         sockets = open_sockets("127.0.0.1", None)
         app, worker, leave = serve.build_app(options, Hosts(given=options.allowed_hosts))
         assert worker is not None
