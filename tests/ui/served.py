@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.client
 import json
+import signal
 import socket
 import sys
 import tempfile
@@ -188,6 +189,8 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
 
 def main() -> int:
     """`python app.py` with such a bench, which fetches nothing."""
+    # Python leaves it ignored where the tests run in a shell's background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
     return front_door.main(["--model", "tiny", *sys.argv[1:]])
 
