@@ -30,6 +30,7 @@ ASSUMED = "assumed-gpu"
 # What is tried where no --grid is given, beside every lane's defaults.
 NUM_DRAFTS = ("4", "8", "16", "32")
 GRID: dict[str, dict[str, Sequence[Any]]] = {
+    "fusion": {"chain": (False, True)},
     "vllm-ngram": {"prompt_lookup_min": (2,), "prompt_lookup_max": (3, 5)},
     "sglang-ngram": {"match_type_prob": (False, True)},
     "trtllm-ngram": {"max_matching_ngram_size": (2, 4)},

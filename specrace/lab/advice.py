@@ -9,7 +9,7 @@ from typing import Any
 
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
-from specrace.lab.recommend import Recommender, losers, silent, stops_at
+from specrace.lab.recommend import Recommender, closest, losers, silent, stops_at
 from specrace.lab.score import ScoredLane
 
 # Names of options below which no match or draft is made.
@@ -99,7 +99,24 @@ def _export(found: Recommender, engine: Engine) -> dict[str, Any] | None:
         return None
     made, row = engine.export(choice(found, number)), found.recommendation(number)
     figures = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
-    return {**figures, "version": engine.version, **asdict(made)}
+    notes = (*made.notes, *_plug_in(found, engine))
+    return {**figures, "version": engine.version, **asdict(made), "notes": notes}
+
+
+def _plug_in(found: Recommender, engine: Engine) -> Iterator[str]:
+    """How the engine drafts by the recommended lane where that is none of its own, with the forecast for chains."""
+    name = found.lane(found.chosen).name
+    if name not in engine.plug_ins:
+        return
+    chains = [number for number in found.lanes if found.lane(number).options.get("chain") is True]
+    number = closest(found.forecast, chains) if chains else found.chosen
+    row, flags = found.recommendation(number), engine.plug_ins[name](choice(found, number), found.curve)
+    said = (
+        f"{row['tau']:.2f} tokens a step, {row['speedup']:.2f}x"
+        if chains
+        else "not swept: add --grid fusion.chain=true"
+    )
+    yield f"{name} itself, as a chain ({said}), drafted by this package inside the engine: {flags}"
 
 
 def exported(found: Recommender, engine: Engine) -> int | None:
