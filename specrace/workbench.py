@@ -102,13 +102,13 @@ class Workbench:
         adapter: str | Path = AUTO,
         keep_outputs: bool = False,
         cache_dir: Path | None = None,
-        graphs: bool = True,
+        ready: bool = True,
         followers: Followers | None = None,
         report: Callable[[str], object] = str,
         skip: Callable[[str], object] = str,
     ) -> Workbench:
         """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model,
-        and without `graphs` forwards are not recorded.
+        and `ready` is as in `load_target`.
 
         `index`, a folder that `build_index` made, takes the place of the documents: those of its first 20 million
         characters stay in memory. `reranker` is as in `load_reranker`.
@@ -128,7 +128,7 @@ class Workbench:
             device=device,
             dtype=dtype,
             draft_model=draft_model,
-            graphs=graphs,
+            ready=ready,
             followers=followers,
             adapter=adapter,
         )

@@ -159,7 +159,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             "adapter": options.adapter,
             "draft_model": options.draft_model,
             "keep_outputs": options.keep_outputs,
-            "graphs": not zero_gpu.is_here(),
+            "ready": not zero_gpu.is_here(),
             "report": report,
         }
         try:

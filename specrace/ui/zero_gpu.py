@@ -77,7 +77,7 @@ def seconds(weight_bytes: int, prepared: Prepared) -> int:
 
 
 def runner(target: Target) -> Runner:
-    """What runs prepared races on ZeroGPU's GPU. `target` lies on "cuda", and is not recorded.
+    """What runs prepared races on ZeroGPU's GPU. `target` lies on "cuda", not `ready` yet.
 
     A race runs once, for repeats would take the visitor's quota.
     """
@@ -104,15 +104,14 @@ def runner(target: Target) -> Runner:
 
 def race_in_call(target: Target, prepared: Prepared, stop: Callable[[], bool]) -> Iterator[Event | Refusal]:
     """The race in the forked process, where a GPU is. What it records and warms up ends with that process."""
+    from specrace.model.loading import make_ready
     from specrace.model.machine import use_processors
-    from specrace.model.replays import record
     from specrace.workbench import run_prepared
 
     # Threads do not survive a fork, and a library that waits for those of its pool would wait for ever.
     use_processors(1, spare=0)
     try:
-        if target.graphs is None and target.traced is None:
-            record(target)
+        make_ready(target)
         yield from run_prepared(target, prepared, stop, lambda _: False)
     except InputError as error:
         yield Refusal(str(error))

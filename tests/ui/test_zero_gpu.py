@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +27,21 @@ LANES = ("vanilla", "trigram", "trie", "rest", "fusion")
 QUESTION = "Why does bread rise?"
 TOKENS = 24
 TOKEN = "a-header.e30.a-signature"
+
+
+# The model's way to a "cuda" that is imitated. A torch for CPUs lacks a few names that `spaces` looks up.
+LOADING = """
+import torch
+torch._C._cuda_init = torch.cuda._is_in_bad_fork = bool
+torch.version.cuda = "13.0"
+from specrace.ui import zero_gpu
+zero_gpu.enter()
+import spaces.zero
+from specrace.model.loading import load_target
+target = load_target(device="auto", ready=False)
+zero_gpu.runner(target)
+print(target.device, target.describe()["dtype"], spaces.zero.torch.pack())
+"""
 
 
 @dataclass
@@ -148,6 +167,20 @@ def test_off_zero_gpu_the_decorator_changes_nothing(bundled: Workbench) -> None:
     assert kinds[0] == "Started" and kinds[-1] == "Finished" and "Repeated" not in kinds
     told = [event for event in runner(prepared, lambda: True, lambda _: True) if isinstance(event, Finished)]
     assert told[0].stopped
+
+
+def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path) -> None:
+    """Pinned memory, streams and kernels need a real one; only moving the weights is imitated."""
+    space = {
+        zero_gpu.VARIABLE: "true",
+        "SPACES_ZERO_DEVICE_API_URL": "http://127.0.0.1:9",
+        "ZEROGPU_OFFLOAD_DIR": str(tmp_path / "offloaded"),
+    }
+    command = [sys.executable, "-c", LOADING]
+    done = subprocess.run(command, env=os.environ | space, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    device, dtype, packed = done.stdout.split()[-3:]
+    assert (device, dtype) == ("cuda:0", "bfloat16") and int(packed) > 15_000_000
 
 
 def test_what_a_race_cannot_do_is_said_from_within_the_call(bundled: Workbench) -> None:
