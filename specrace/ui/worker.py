@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -66,6 +67,8 @@ class Job:
         self._telemetry, self._asked_at = telemetry, time.monotonic()
         self._result: Finished | None = None
         self._coming: Iterator[Event | str] | None = None
+        # The request's own: ZeroGPU finds in it whose quota the race takes.
+        self._context = copy_context()
         self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
         self._stop = threading.Event()
         self._done = threading.Event()
@@ -117,7 +120,7 @@ class Job:
         until = began + self._left_s
         try:
             self._coming = self._coming or self._run(bench, lambda: self._ends(until, others_wait))
-            for item in self._coming:
+            while (item := self._context.run(next, self._coming, None)) is not None:
                 if not isinstance(item, str):
                     self._take(item, other_work)
                     continue
@@ -299,7 +302,8 @@ class Worker:
     def _work(self) -> None:
         if self.fetcher is not None:
             self.fetcher.start()
-        self._open()
+        if not self.settled:
+            self.open()
         while job := self._next():
             if self.bench is None:
                 job.skip(self.failure, "failed")
@@ -324,7 +328,8 @@ class Worker:
         found = ((OTHER_WORK, self.helper), (SCORED, self.scorer), (FETCHED, self.fetcher))
         return " ".join(words for words, each in found if each is not None and each.worked_since(moment))
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Load the workbench. The worker's thread does, unless it was done before."""
         try:
             self.bench = self._load(self._report)
         except InputError as error:

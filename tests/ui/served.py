@@ -122,13 +122,14 @@ class Served:
         kind = f"multipart/form-data; boundary={mark}"
         return self.ask("POST", "/gradio_api/upload", body, Content_Type=kind, **headers)
 
-    def race(self, session: str = "a-session", files: list[str] | None = None, **changes: Any) -> Any:
+    def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
         """Start a race as the page does; where to watch it, or the sentence that refuses it."""
         config = self.ask("GET", "/config").json()
         function = max(config["dependencies"], key=lambda each: len(each["inputs"]))
         values = [component_value(config, number, files, changes) for number in function["inputs"]]
         join = {"data": values, "fn_index": function["id"], "session_hash": session}
-        assert self.ask("POST", "/gradio_api/queue/join", join).status == 200
+        headers = {"X_IP_Token": token} if token else {}
+        assert self.ask("POST", "/gradio_api/queue/join", join, **headers).status == 200
         for line in self.ask("GET", f"/gradio_api/queue/data?session_hash={session}").text.splitlines():
             message = json.loads(line.removeprefix("data: ")) if line else {}
             if message.get("msg") == "process_completed":
