@@ -22,8 +22,8 @@ DONE, NO_MEMORY, FAILED = 0, 1, 2
 
 
 def processors() -> int:
-    """How many processors this process may use; 1 where it cannot fork safely."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def in_forks(jobs: Sequence[J], work: Callable[[J], R], processes: int) -> Iterator[R]:
@@ -31,7 +31,8 @@ def in_forks(jobs: Sequence[J], work: Callable[[J], R], processes: int) -> Itera
 
     Raises MemoryError where a fork has not enough, and RuntimeError where `work` fails in one.
     """
-    if processes == 1 or len(jobs) < processes:
+    # Elsewhere a fork of a process with threads may hang.
+    if processes == 1 or len(jobs) < processes or sys.platform != "linux":
         yield from map(work, jobs)
         return
     forks = dict(_fork(jobs[place::processes], work) for place in range(processes))

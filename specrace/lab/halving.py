@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -20,14 +20,14 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.lab.forecast import Forecast, forecast, is_twin
 from specrace.lab.forks import in_forks
 from specrace.lab.logs import Transcript
-from specrace.lab.recommend import CLOSE
+from specrace.lab.recommend import closest
 from specrace.lab.score import ScoredLane, count_steps
 from specrace.lab.sweep import SHARD, Cell, Request, RequestScore, Scored, Sweep
 
-# Shards on which all settings are scored, and then those that are left; the finalists are on all.
+# Shards on which all settings are scored, and then those that are left; the finalists are scored on all.
 ROUNDS = (1, 4)
-# Of a pool, after each of these rounds.
-LEFT = (6, 2)
+# So many of a pool are left after each of these rounds, and the one that `closest` would choose.
+LEFT = (6, 1)
 ERRORS = 2.0
 
 
@@ -54,8 +54,8 @@ class Round:
 class Halving:
     """The settings of a sweep without scores, whose first lane is vanilla, judged by a cost curve at a batch size.
 
-    `pools` are the numbers of the lanes to choose from, by name. `tried`: each setting that was scored, with the
-    figures of its last round.
+    `pools` are the numbers of the lanes to choose from, by name. `tried`: by lane, each setting that was scored, with
+    the figures of its last round.
     """
 
     def __init__(
@@ -95,9 +95,17 @@ class Halving:
                 return
             self.left = self._survivors(done, most)
 
-    def finalists(self) -> Sweep:
-        """Vanilla and the settings that are left, on the requests that all of them were scored on."""
+    def finalists(self, pool: str) -> Sweep:
+        """Vanilla and the settings of a pool that are left, on the requests that all that are left were scored on."""
+        return part(self.sweep, [0, *(lane for lane in self.pools[pool] if lane in self.left)], self._common_shards())
+
+    def all_finalists(self) -> Sweep:
+        """The same of all pools."""
         return part(self.sweep, [0, *self.left], self._common_shards())
+
+    def sample(self, pool: str) -> Sweep:
+        """Vanilla and all settings of a pool on the first round's requests."""
+        return part(self.sweep, [0, *self.pools[pool]], min(ROUNDS[0], self._shards))
 
     def _score(self, shards: range, processes: int, until: float) -> Iterator[Round]:
         # To and fro, so that each of two processes gets a costly lane every other time.
@@ -135,26 +143,20 @@ class Halving:
 
     def _survivors(self, shards: int, most: int) -> list[int]:
         found, places = self._forecast(self.left, shards), {lane: place for place, lane in enumerate(self.left)}
-        return sorted(
-            {
-                self.left[place]
-                for pool in self.pools.values()
-                for place in contenders(found, [places[lane] for lane in pool if lane in places], most)
-            }
-        )
+        pools = [[places[lane] for lane in pool if lane in places] for pool in self.pools.values()]
+        return sorted({self.left[place] for pool in pools if pool for place in contenders(found, pool, most)})
 
 
 def contenders(found: Forecast, lanes: Sequence[int], most: int) -> list[int]:
-    """At most so many of `lanes` that may still be the fastest, and the one that drafts least of those as good."""
-    speedup = found.speedup
-    ranked = sorted(lanes, key=lambda lane: -speedup[lane])
-    best = ranked[0]
+    """The lane that `closest` chooses, and the `most` fastest of those that may still be as fast as the fastest."""
+    ranked = sorted(lanes, key=lambda lane: -found.speedup[lane])
+    behind = [found.speedup[ranked[0]] - found.speedup[lane] for lane in ranked]
     near = [
         lane
-        for lane in ranked
-        if lane == best or speedup[best] - speedup[lane] <= ERRORS * found.errors(best, lane)
+        for lane, less in zip(ranked, behind, strict=True)
+        if not less or less <= ERRORS * found.errors(ranked[0], lane)
     ]
-    return near[:most]
+    return list(dict.fromkeys([*near[:most], closest(found, lanes)]))
 
 
 def sample_order(requests: Sequence[Request], seed: int) -> list[int]:
@@ -164,17 +166,13 @@ def sample_order(requests: Sequence[Request], seed: int) -> list[int]:
     by_category: dict[str, list[int]] = {}
     for number in numbers:
         by_category.setdefault(requests[number].category, []).append(number)
-    places = {
-        number: (rank + 0.5) / len(own) for own in by_category.values() for rank, number in enumerate(own)
-    }
+    places = {number: (rank + 0.5) / len(own) for own in by_category.values() for rank, number in enumerate(own)}
     return sorted(numbers, key=lambda number: places[number])
 
 
 def part(sweep: Sweep, lanes: Sequence[int], shards: int) -> Sweep:
     """Some lanes of a sweep on its first shards, whose cells are finished."""
-    cells = {
-        (number, shard): sweep.cells[lane, shard] for number, lane in enumerate(lanes) for shard in range(shards)
-    }
+    cells = {(number, shard): sweep.cells[lane, shard] for number, lane in enumerate(lanes) for shard in range(shards)}
     requests = sweep.requests[: shards * SHARD]
     return replace(sweep, lanes=tuple(sweep.lanes[lane] for lane in lanes), requests=requests, cells=cells)
 

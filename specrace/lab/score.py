@@ -235,9 +235,7 @@ def count_steps(
     return steps, draft_ms, build_ms
 
 
-def _built(
-    lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: PastOutputs | None = None
-) -> Drafter:
+def _built(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: PastOutputs | None = None) -> Drafter:
     near = curve.near(len(transcript.prompt))
     material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
     return lane.build(material, **lane.options)
