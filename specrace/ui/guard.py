@@ -29,12 +29,14 @@ API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 RECORDING = f"{API}/recording"
 LOGS = f"{API}/logs"
+ADVICE = f"{API}/advice"
 # The bodies of other requests, in bytes.
 MAX_BODY = 256_000
 MAX_BODIES = {
     UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
     RECORDING: audit.PAGE.size,
     LOGS: log_scores.MAX_BYTES,
+    ADVICE: log_scores.MAX_BYTES,
 }
 BODY_LIMIT_S = 120.0
 # Of Gradio's own: nothing on the page needs them.

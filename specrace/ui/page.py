@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Repeated
 from specrace.core.settings import SETTINGS
@@ -23,7 +24,7 @@ from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import CatchErrors, Page, upload_routes
 from specrace.ui.gradio_private import EarlyHead, SignedIn, slow_queue
 from specrace.ui.guard import PagePolicy
-from specrace.ui.logs import logs_route
+from specrace.ui.logs import log_routes
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import outcome, recording_route, watch_route
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 EXAMPLES_SHOWN = 4
 # In this order: of two equal selectors the later one counts.
-STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css")
+STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css", "advice.css")
 STATUS_PERIOD_S = 0.5
 # A race is repeated off stage while it is shown, until its speedups hold.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
@@ -156,7 +157,11 @@ def mount_options(
     )
     scripts, head, phone = serve_scripts()
     helper, scorer = (worker.helper, worker.scorer) if worker else (FileReader(), FileReader())
-    files = [recording_route(helper), logs_route(scorer, models or Models(), visitors)]
+
+    def measured() -> CostCurve | None:
+        return worker.bench.curve if worker and worker.bench else None
+
+    files = [recording_route(helper), *log_routes(scorer, models or Models(), visitors, measured)]
     watch = [watch_route(worker)] if worker else []
     own = [*upload_routes(page, visitors, telemetry), scripts, *files, *watch, *routes(audience, phone)]
     return {
