@@ -19,12 +19,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.ui import uploads
 from specrace.ui.file_reader import OUR_FAULT
 from specrace.ui.guard import API, UPLOAD
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
+
+# Calls of endpoints with parameters by name.
+BY_NAME = f"{API}/call/v2/"
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,8 @@ class Page(gr.Blocks):
             return dict(await super().process_api(block_fn, inputs, *rest, **named))
         except InputError as error:
             # A toast is HTML; a visitor's own words in it stay words.
-            raise gr.Error(html.escape(str(error), quote=False), print_exception=False) from None
+            words = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
+            raise gr.Error(words, print_exception=False) from None
         except gr.Error as error:
             error.print_exception = False
             raise
@@ -65,10 +69,23 @@ class CatchErrors:
 
         try:
             await self._app(scope, receive, watch)
-        except Exception:
+        except Exception as error:
+            if not begun and scope["path"].startswith(BY_NAME) and (sentence := _misnamed(error)):
+                await JSONResponse({"error": sentence}, 400)(scope, receive, send)
+                return
             log.exception("a request failed")
             if not begun:
                 await JSONResponse({"error": OUR_FAULT}, 500)(scope, receive, send)
+
+
+def _misnamed(error: Exception) -> str:
+    """What is wrong with a call by name over which Gradio stumbles; "" where it is not its names."""
+    told = f"GET {API}/info lists endpoints and parameters."
+    if isinstance(error, KeyError):
+        return f"There is no endpoint of this name; {told}"
+    if isinstance(error, TypeError) and str(error).startswith(("Parameter `", "No value provided")):
+        return f"{shorten(str(error).partition('. ')[0])}; {told}"
+    return ""
 
 
 def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> list[Route]:

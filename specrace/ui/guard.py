@@ -37,6 +37,7 @@ MAX_BODIES = {
     LOGS: log_scores.MAX_BYTES,
 }
 BODY_LIMIT_S = 120.0
+NO_FILES = "This server takes no files."
 # Of Gradio's own: nothing on the page needs them.
 CLOSED = (
     "/monitoring",
@@ -116,7 +117,7 @@ class Guard:
         if scope["path"].startswith(CLOSED):
             raise HTTPException(404, "There is nothing here.")
         if scope["path"].rstrip("/") in MAX_BODIES and not self._visitors.limits.uploads:
-            raise HTTPException(403, "This server takes no files.")
+            raise HTTPException(403, NO_FILES)
         if self._is_foreign(scope["method"], headers):
             raise HTTPException(403, "Another site's page asked for this; open this server's own page.")
 

@@ -117,13 +117,25 @@ def _score(
     tell: Callable[[bytes], None],
     stop: Callable[[], bool],
 ) -> bytes:
-    """The answer as JSON; the log lies on the disk only until it is there."""
+    """The answer as JSON."""
+    try:
+        return read_content(scorer, "log", asked, name, content, tell=tell, stop=stop)
+    except InputError as error:
+        return json.dumps({"error": str(error)}).encode()
+
+
+def read_content(
+    scorer: FileReader, task: str, asked: Mapping[str, Any], name: str, content: bytes, **how: Callable[..., Any]
+) -> bytes:
+    """The result of a task on a log, which lies on the disk only until then. Raises InputError."""
     # In the server's own folder, which goes with it, where it has one.
     with tempfile.TemporaryDirectory(prefix="log-", dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
         path = Path(folder, re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log")
         path.write_bytes(content)
-        task = json.dumps({"path": str(path), **asked}).encode()
-        try:
-            return scorer.run("log", path.name, task, limit_s=LIMIT_S, stop=stop, tell=tell)
-        except InputError as error:
-            return json.dumps({"error": str(error)}).encode()
+        return read_file(scorer, task, asked, path, **how)
+
+
+def read_file(scorer: FileReader, task: str, asked: Mapping[str, Any], path: Path, **how: Callable[..., Any]) -> bytes:
+    """The result of a task on a log that is on the disk already. Raises InputError."""
+    given = json.dumps({"path": str(path), **asked}).encode()
+    return scorer.run(task, path.name, given, limit_s=LIMIT_S, **how)

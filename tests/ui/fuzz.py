@@ -34,7 +34,7 @@ ATTACKER = "127.0.0.2"
 # Events are streamed until somebody closes; what has come by then is looked at.
 STREAM_S = 0.05
 MOST_READ = 200_000
-WORDS = ("", "a", "0", "-1", "null", "race_result", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
+WORDS = ("", "a", "0", "-1", "null", "race", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
          "<img src=x onerror=alert(1)>", "\0", "\r\nX: y", "{{7*7}}", "é" * 50, "b" * 3000, "file:///etc/passwd",
          "http://192.0.2.1/x", "C:\\x")  # fmt: skip
 OPENINGS = ["--races-per-minute", "10000", "--uploads-per-hour", "10000"]
@@ -147,8 +147,8 @@ class Fuzzer:
         for name in self.chance.sample(names, self.chance.randint(1, 3)):
             body[name] = self.value()
         if self.chance.random() < 0.5:
-            return "POST", "/gradio_api/call/v2/race_result", self.json_of(body)
-        return "POST", "/gradio_api/call/race_result", self.json_of({"data": list(body.values())})
+            return "POST", "/gradio_api/call/v2/race", self.json_of(body)
+        return "POST", "/gradio_api/call/race", self.json_of({"data": list(body.values())})
 
     def vote(self) -> tuple[str, str, bytes]:
         """The audience's routes, for a poll that there is."""

@@ -1,0 +1,175 @@
+"""What programs call by name: what is listed, what it answers, and what it says to what it cannot use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+from specrace.core.settings import SETTINGS
+from specrace.lab.score import scorable_lanes
+from specrace.ui.asking import OFFERED
+from specrace.ui.endpoints import HELP
+from specrace.ui.visitors import NOT_UPLOADED
+from specrace.workbench import Workbench
+from tests.lab.parts import COPYING, FRESH, run, write
+from tests.ui.served import Served, serving
+from tests.ui.test_log_scores import without_times
+
+QUESTION = "Why does bread rise?"
+NAMES = ("race", "retrieve", "score")
+LOG = "\n".join(json.dumps(row) for row in (COPYING, FRESH))
+
+
+@pytest.fixture(scope="module")
+def served(bundled: Workbench) -> Iterator[Served]:
+    """The app with the bundled model."""
+    with serving("--races-per-minute", "1000", "--uploads-per-hour", "1000", bench=bundled) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[Client]:
+    found = Client(f"http://127.0.0.1:{served.port}", verbose=False, analytics_enabled=False)
+    yield found
+    found.close()
+
+
+def refused(app: Served, name: str, **given: Any) -> str:
+    """What the server says to a call that it refuses, in the first answer or the second."""
+    path = f"/gradio_api/call/v2/{name}"
+    answer = app.ask("POST", path, given)
+    if answer.status == 200:
+        event, _, data = app.ask("GET", f"{path}/{answer.json()['event_id']}").text.strip().partition("\n")
+        assert event == "event: error"
+        return str(json.loads(data.removeprefix("data: "))["error"])
+    assert answer.status == 400
+    return str(answer.json()["error"])
+
+
+def test_only_the_endpoints_are_listed_with_names_types_defaults_and_help(served: Served, client: Client) -> None:
+    found = served.ask("GET", "/gradio_api/info").json()
+    assert found["unnamed_endpoints"] == {} and list(found["named_endpoints"]) == [f"/{name}" for name in NAMES]
+    assert client.view_api(return_format="dict")["named_endpoints"].keys() == found["named_endpoints"].keys()
+    for name, endpoint in found["named_endpoints"].items():
+        about = endpoint["description"]
+        assert about.startswith(("Race", "Find", "Score")) and "Args" not in about and about.endswith("."), name
+        for parameter in endpoint["parameters"]:
+            assert parameter["python_type"]["type"] != "Any" and parameter["python_type"]["description"]
+            assert parameter["label"] == parameter["parameter_name"]
+        assert endpoint["returns"][0]["python_type"]["type"] in ("dict(str, Any)", "list[dict(str, Any)]")
+
+
+def test_a_race_s_parameters_are_the_table_s(served: Served) -> None:
+    listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"]["/race"]["parameters"]
+    race = {each["parameter_name"]: each for each in listed}
+    assert set(race) == {"question", "lanes", *OFFERED, "options", "model", "dtype", "files"}
+    assert not race["question"]["parameter_has_default"] and all(
+        race[name]["parameter_has_default"] for name in OFFERED
+    )
+    for name in OFFERED:
+        setting, given = SETTINGS[name], race[name]
+        assert given["parameter_default"] == ("auto" if setting.default is None else setting.default)
+        assert given["python_type"]["description"].startswith(setting.help)
+        if not setting.choices:
+            number = given["type"] if setting.default is not None else given["type"]["anyOf"][0]
+            assert (number["minimum"], number["maximum"]) == setting.bounds(shared=True)
+    assert race["files"]["python_type"]["type"] == "list[filepath]"
+    assert set(HELP) >= set(race) - set(OFFERED)
+
+
+def test_a_program_races_and_retrieves(client: Client, tmp_path: Path) -> None:
+    found = client.predict(QUESTION, lanes=["trie"], max_new_tokens=8, passages=2, api_name="/race")
+    assert [lane["lane"] for lane in found["lanes"]] == ["vanilla", "trie"]
+    assert all(lane["identical"] and lane["tokens"] == 8 for lane in found["lanes"])
+    hits = client.predict(QUESTION, passages=2, api_name="/retrieve")
+    for hit, passage in zip(hits, found["passages"], strict=True):
+        assert hit["document"] == passage["document"] == "bread.md" and hit["text"] == passage["text"]
+        assert hit["end"] - hit["start"] == len(hit["text"]) and hit["score"] == pytest.approx(
+            passage["score"], abs=1e-3
+        )
+    start, end = hits[0]["evidence"][0]
+    assert "rise" in hits[0]["text"][start:end]
+    (tmp_path / "owls.md").write_text("# Owls\n\nOwls hear mice under the snow.")
+    files = [handle_file(str(tmp_path / "owls.md"))]
+    (own,) = client.predict("What do owls hear?", files=files, api_name="/retrieve")
+    assert own["document"] == "owls.md" and "mice" in own["text"]
+    raced = client.predict("What do owls hear?", ["trie"], max_new_tokens=4, files=files, api_name="/race")
+    assert [each["document"] for each in raced["passages"]] == ["owls.md"]
+
+
+def test_a_log_is_scored_as_on_the_command_line(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "t.jsonl", COPYING, FRESH)
+    options = ("--lanes", "trie,vllm-ngram", "--by", "category", "--option", "trie.n=5", "--json")
+    assert run(path, *options) == 0
+    expected = json.loads(capsys.readouterr().out)["groups"]
+    given = {"lanes": ["trie", "vllm-ngram"], "options": {"trie": {"n": 5}}, "api_name": "/score"}
+    for found in (client.predict(log=handle_file(str(path)), **given), client.predict(text=LOG, **given)):
+        assert without_times(found["groups"]) == without_times(expected)
+        assert found["outputs"] == 2 and "requests" not in found
+    table = client.predict(text="q,a\nthe moon,pulls\n", columns="prompt=q,output=a", api_name="/score")
+    assert (table["format"], table["outputs"], table["tokenizer"]) == ("csv", 1, "tiny")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("nothing", {}, "no endpoint of this name; GET /gradio_api/info lists"),
+        ("race", {}, "No value provided for required argument: question"),
+        ("race", {"question": QUESTION, "ghost": 1}, "Parameter `ghost` is not a valid"),
+        ("race", {"question": 5}, "Type a question"),
+        ("race", {"question": QUESTION, "max_new_tokens": "many"}, "New tokens: 'many' cannot be used"),
+        ("race", {"question": QUESTION, "files": "/etc/passwd"}, NOT_UPLOADED),
+        ("race", {"question": QUESTION, "lanes": ["<b>"]}, "There is no lane '<b>'"),
+        ("retrieve", {"question": " "}, "Type a question"),
+        ("retrieve", {"question": QUESTION, "passages": 13}, "from 0 to 12"),
+        ("retrieve", {"question": QUESTION, "files": [{"path": "/etc/passwd"}]}, NOT_UPLOADED),
+        ("score", {}, "Give a log or its text"),
+        ("score", {"text": LOG, "log": "x"}, "one of the two"),
+        ("score", {"text": 5}, "one of the two"),
+        ("score", {"log": "/etc/passwd"}, NOT_UPLOADED),
+        ("score", {"text": "hello"}, "no request that can be scored"),
+        ("score", {"text": LOG, "lanes": "trie"}, "not a list of names"),
+        ("score", {"text": LOG, "lanes": ["jacobi"]}, "cannot be scored; choose from vanilla"),
+        ("score", {"text": LOG, "lanes": list(scorable_lanes())}, "choose 1 to 6"),
+        ("score", {"text": LOG, "options": {"trie": {"n": -1}}}, "trie.n"),
+        ("score", {"text": LOG, "options": [1]}, "options are not"),
+        ("score", {"text": LOG, "columns": 1}, "are texts"),
+        ("score", {"text": LOG, "tokenizer": "/etc"}, "There is no tokenizer"),
+        (
+            "score",
+            {"text": LOG, "lanes": ["lookahead"], "options": {"lookahead": {"n": 16, "window": 64, "guesses": 64}}},
+            "stay below 512",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(served: Served, name: str, given: dict[str, Any], words: str) -> None:
+    said = refused(served, name, **given)
+    assert words in said and said.endswith(".") and "\n" not in said
+
+
+def test_another_visitor_s_files_are_not_read(served: Served) -> None:
+    (path,) = served.upload({"log.jsonl": LOG.encode()}, X_Forwarded_For="192.0.2.7").json()
+    for given in (path, {"path": path, "meta": {"_type": "gradio.FileData"}}):
+        assert refused(served, "score", log=given) == NOT_UPLOADED
+        assert refused(served, "retrieve", question=QUESTION, files=[given]) == NOT_UPLOADED
+
+
+def test_endpoints_keep_the_server_s_limits(bundled: Workbench) -> None:
+    with serving("--races-per-minute", "1", "--uploads-per-hour", "1", bench=bundled) as app:
+        found = Client(f"http://127.0.0.1:{app.port}", verbose=False, analytics_enabled=False)
+        found.predict(QUESTION, api_name="/retrieve")
+        assert "started 1 retrievals within a minute" in refused(app, "retrieve", question=QUESTION)
+        found.predict(text=LOG, api_name="/score")
+        assert "More than 1 files" in refused(app, "score", text=LOG)
+        with pytest.raises(AppError, match="from 1 to 512"):
+            found.predict(QUESTION, max_new_tokens=513, api_name="/race")
+        found.close()
+        assert 'specrace_races_total{outcome="stopped"} 0.0' in app.ask("GET", "/metrics").text
