@@ -7,6 +7,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
     )
+    parser.add_argument(
+        "--mcp", action="store_true", help="offer the API's endpoints to agents as MCP tools; needs specrace[mcp]"
+    )
     for name, (flag, _, meaning) in LIMITS.items():
         default = getattr(Limits, name)
         help_text = f"{meaning}; default: {default}"
@@ -167,6 +171,10 @@ def check(options: argparse.Namespace) -> None:
             raise InputError(f"--metrics has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
         raise InputError("--auth takes USER:PASSWORD; give both.")
+    if options.mcp and find_spec("mcp") is None:
+        raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
+    if options.mcp and options.replay is not None:
+        raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
     if options.replay is not None:
         return
     if options.settings is not None and is_twin(name := read_settings(options.settings)["method"]):

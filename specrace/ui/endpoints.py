@@ -40,6 +40,7 @@ FILE = {
     "required": ["path", "meta"],
 }
 RESULT = {"type": "object", "additionalProperties": {}}
+SENT = "over HTTP, the path that POST /gradio_api/upload answers"
 LOG_MB = log_scores.MAX_BYTES // 10**6
 # What a parameter is, beside the settings of a race.
 HELP = {
@@ -48,8 +49,8 @@ HELP = {
     "options": 'Lanes\' options, as {"trie": {"n": 5}}; what is left out is at its default.',
     "model": "Of those that this server offers; empty: its own.",
     "dtype": "Precision of the weights, of those that this server offers; empty: as it was started.",
-    "files": f"Your documents, in place of the server's: up to {uploads.MAX_FILES} files, 2 MB in all.",
-    "log": f"A file of logged requests and outputs, in a format that the command score reads, up to {LOG_MB} MB.",
+    "files": f"Your documents, in place of the server's: up to {uploads.MAX_FILES} files, 2 MB in all; {SENT}.",
+    "log": f"A file of logged requests and outputs, up to {LOG_MB} MB, in a format that `score` reads; {SENT}.",
     "text": 'The log as text in place of a file, say lines of {"prompt": ..., "output": ...}; up to 250 kB.',
     "columns": "Columns of a table, as prompt=question,output=answer.",
     "tokenizer": "Of which model, for logs of text; empty: of the server's own. Token ids need none.",
@@ -60,6 +61,8 @@ TYPES: dict[str, dict[str, Any]] = {
     "log": FILE,
     "options": {"type": "object", "additionalProperties": {"type": "object"}},
 }
+# An agent's tool names a file by the path that its upload was answered with.
+TOOL_TYPES = {"files": {"type": "array", "items": {"type": "string"}}, "log": {"type": "string"}}
 
 
 def documented(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +70,10 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
     names = [name for name in inspect.signature(function).parameters if name in HELP or name in SETTINGS]
     lines = [f"    {name}: {describe(name)}" for name in names]
     head, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns:")
-    function.__doc__ = "\n".join([head.rstrip(), "", "Args:", *lines, "", f"Returns:{returns}"])
+    # Gradio puts commas between the lines of what it returns.
+    function.__doc__ = "\n".join(
+        [head.rstrip(), "", "Args:", *lines, "", "Returns:", f"    {' '.join(returns.split())}"]
+    )
     return function
 
 

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specrace.core.errors import InputError, shorten
 from specrace.ui import uploads
 from specrace.ui.file_reader import OUR_FAULT
-from specrace.ui.guard import API, UPLOAD
+from specrace.ui.guard import API, READER, UPLOAD
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
 
@@ -32,24 +32,38 @@ BY_NAME = f"{API}/call/v2/"
 log = logging.getLogger(__name__)
 
 
+class Refusal(gr.Error):
+    """A sentence for whoever has asked. Unlike Gradio's own, it is not quoted as text."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, print_exception=False)
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return str(self.message)
+
+
 class Page(gr.Blocks):
     """Unlike Gradio's own, it prints no error of a component, which quotes its input, and fetches no address."""
 
     async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
+        if isinstance(request := named.get("request"), Request):
+            # A tool's, which has no session.
+            named["request"] = gr.Request(request, session_hash=request.scope.get(READER))
         try:
             gradio_client.traverse(inputs, _check_file, gradio_client.is_file_obj_with_meta)
             return dict(await super().process_api(block_fn, inputs, *rest, **named))
         except InputError as error:
             # A toast is HTML; a visitor's own words in it stay words.
             words = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
-            raise gr.Error(words, print_exception=False) from None
+            raise Refusal(words) from None
         except gr.Error as error:
             error.print_exception = False
             raise
         except Exception:
             log.exception("an event failed")
-            raise gr.Error(OUR_FAULT, print_exception=False) from None
+            raise Refusal(OUR_FAULT) from None
 
 
 class CatchErrors:

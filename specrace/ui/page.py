@@ -136,6 +136,8 @@ def mount_options(
     telemetry: Telemetry,
     worker: Worker | None = None,
     models: Models | None = None,
+    *,
+    mcp: bool = False,
 ) -> dict[str, Any]:
     """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races.
 
@@ -164,6 +166,7 @@ def mount_options(
         "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
         "enable_monitoring": False,
+        "mcp_server": mcp,
         "show_error": False,
         "app_kwargs": {
             "routes": own,

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
+from mcp import ClientSession, McpError
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import AnyUrl
 
+from specrace.core.bundled import RECORDINGS
 from specrace.core.settings import SETTINGS
 from specrace.lab.score import scorable_lanes
 from specrace.ui.asking import OFFERED
 from specrace.ui.endpoints import HELP
+from specrace.ui.guard import MAX_BODY
 from specrace.ui.visitors import NOT_UPLOADED
 from specrace.workbench import Workbench
 from tests.lab.parts import COPYING, FRESH, run, write
-from tests.ui.served import Served, serving
+from tests.test_docs import DOCS, fenced
+from tests.ui.served import LANES, LONG_S, Served, serving
+from tests.ui.test_front_door import refusal
 from tests.ui.test_log_scores import without_times
 
 QUESTION = "Why does bread rise?"
 NAMES = ("race", "retrieve", "score")
+FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 LOG = "\n".join(json.dumps(row) for row in (COPYING, FRESH))
 
 
 @pytest.fixture(scope="module")
 def served(bundled: Workbench) -> Iterator[Served]:
-    """The app with the bundled model."""
-    with serving("--races-per-minute", "1000", "--uploads-per-hour", "1000", bench=bundled) as app:
+    """The app with the bundled model, for agents too."""
+    with serving("--mcp", "--races-per-minute", "1000", "--uploads-per-hour", "1000", bench=bundled) as app:
         yield app
 
 
@@ -173,3 +182,109 @@ def test_endpoints_keep_the_server_s_limits(bundled: Workbench) -> None:
             found.predict(QUESTION, max_new_tokens=513, api_name="/race")
         found.close()
         assert 'specrace_races_total{outcome="stopped"} 0.0' in app.ask("GET", "/metrics").text
+
+
+def test_the_example_in_the_docs_runs(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ((_, example),) = [block for block in fenced(DOCS / "api.md") if block[0] == "python"]
+    assert "http://localhost:7860" in example
+    found: dict[str, Any] = {}
+    exec(compile(example.replace("7860", str(served.port)), "api.md", "exec", dont_inherit=True), found)
+    assert [lane["lane"] for lane in found["race"]["lanes"]] == ["vanilla", "trie", "fusion"]
+    assert found["own"][0]["document"] == "owls.md" and found["rows"]["trie"] > 1.0
+    assert "trie" in capsys.readouterr().out
+    found["client"].close()
+
+
+def with_tools(app: Served, ask: Callable[[ClientSession], Awaitable[Any]]) -> Any:
+    """What `ask` finds out from the server's tools."""
+
+    async def connect() -> Any:
+        async with (
+            streamable_http_client(f"http://127.0.0.1:{app.port}/gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            return await ask(session)
+
+    return asyncio.run(connect())
+
+
+def test_agents_find_the_endpoints_as_tools(served: Served) -> None:
+    tools = {each.name: each for each in with_tools(served, ClientSession.list_tools).tools}
+    assert tuple(tools) == NAMES
+    for name, tool in tools.items():
+        listed = served.ask("GET", "/gradio_api/info").json()["named_endpoints"][f"/{name}"]
+        assert set(tool.inputSchema["properties"]) == {each["parameter_name"] for each in listed["parameters"]}
+        assert tool.description.startswith(listed["description"]) and "Returns: " in tool.description
+        assert all(each["description"] for each in tool.inputSchema["properties"].values())
+    assert tools["retrieve"].inputSchema["required"] == ["question"]
+    assert tools["score"].inputSchema["properties"]["log"]["type"] == "string"
+
+
+def test_agents_retrieve_and_score_and_are_told_what_is_wrong(served: Served) -> None:
+    (path,) = served.upload({"log.jsonl": LOG.encode()}).json()
+    calls: list[tuple[str, dict[str, Any], str]] = [
+        ("retrieve", {"question": QUESTION, "passages": 1}, ""),
+        ("score", {"log": path, "lanes": ["trie"]}, ""),
+        ("retrieve", {"question": " "}, "Type a question first."),
+        ("retrieve", {"question": QUESTION, "files": ["/etc/passwd"]}, NOT_UPLOADED),
+        ("retrieve", {"question": QUESTION, "files": ["http://192.0.2.1/a.md"]}, NOT_UPLOADED),
+        # A client of this server that ran beside it would upload the file that this names.
+        ("race", {"question": QUESTION, "options": {"trie": FILE}}, NOT_UPLOADED),
+        ("retrieve", {"question": QUESTION, "passages": 50}, "Input validation error: 50 is greater"),
+        ("ghost", {}, "Unknown tool"),
+    ]
+
+    async def ask(session: ClientSession) -> list[Any]:
+        return [await session.call_tool(name, given) for name, given, _ in calls]
+
+    answers = with_tools(served, ask)
+    for (name, _, words), answer in zip(calls, answers, strict=True):
+        assert answer.content[0].text.startswith(words) and answer.isError == bool(words), name
+    (hit,) = json.loads(answers[0].content[0].text)
+    assert hit["document"] == "bread.md" and "rise" in hit["text"]
+    assert json.loads(answers[1].content[0].text)["outputs"] == 2
+
+
+def test_of_mcp_only_what_is_needed_is_open_and_only_to_this_server_s_visitors(served: Served) -> None:
+    path, initialize = "/gradio_api/mcp/", {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    assert served.ask("POST", path, initialize, **accept).status == 200
+    assert served.ask("POST", path, initialize, Origin="http://evil.example", **accept).status == 403
+    assert served.ask("POST", path, initialize, Host="evil.example", **accept).status == 400
+    assert served.ask("POST", path, {"x": "y" * MAX_BODY}, **accept).status == 413
+    for other in ("sse", "messages/", "messages/?session_id=1"):
+        assert served.ask("GET", path + other).status == 404 and served.ask("POST", path + other, {}).status == 404
+
+    async def read(session: ClientSession) -> str:
+        try:
+            return str(await session.read_resource(AnyUrl("file:///etc/passwd")))
+        except McpError as error:
+            return str(error)
+
+    assert with_tools(served, read) == "This server has tools only."
+
+
+def test_a_tool_whose_caller_leaves_is_stopped() -> None:
+    given = {"name": "race", "arguments": {"question": "Why?", "lanes": LANES}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}
+    head = "POST /gradio_api/mcp/ HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += "Accept: application/json, text/event-stream\r\n"
+    with serving("--mcp") as app:
+        with app.connect_raw() as plug:
+            body = json.dumps(call).encode()
+            plug.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert app.bench.begun.wait(LONG_S) and not app.bench.ended.is_set()
+        assert app.bench.ended.wait(LONG_S)
+
+
+def test_without_its_package_or_a_model_there_are_no_tools(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = str(next(RECORDINGS.glob("*.jsonl")))
+    assert "--mcp offers nothing with --replay" in refusal(["--mcp", "--replay", recording], capsys)
+    monkeypatch.setattr("specrace.cli.app.find_spec", lambda _: None)
+    assert "install specrace[mcp]" in refusal(["--mcp"], capsys)

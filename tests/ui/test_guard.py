@@ -145,6 +145,8 @@ def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
         "/monitoring/summary",
         "/gradio_api/proxy=https://x.hf.space/",
         "/gradio_api/vibe-code",
+        "/gradio_api/mcp/",
+        "/gradio_api/mcp/schema",
     ):
         assert served.ask("GET", path).status == 404
     assert served.ask("POST", "/gradio_api/process_recording").status == 404
