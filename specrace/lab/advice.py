@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from specrace.drafters import find_method
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.recommend import Recommender, losers, silent, stops_at
@@ -16,11 +17,15 @@ from specrace.lab.score import ScoredLane
 MINIMUM = re.compile(r"min|match$|size_n$|shortest")
 
 
-def sentences(found: Recommender, curve_words: str) -> Iterator[str]:
-    """The recommendation; `curve_words` say where the cost curve comes from."""
+def sentences(found: Recommender, curve_words: str, sample: Recommender | None = None) -> Iterator[str]:
+    """The recommendation; `curve_words` say where the cost curve comes from.
+
+    `sample`: all settings on a sample of the requests, where `found` has only the best of these.
+    """
     requests, row = found.counted, found.recommendation()
     tokens = sum(found.sweep.requests[number].output_tokens for number in requests)
-    evidence = f"On these {len(requests)} requests ({tokens:,} output tokens)"
+    batch = f", in batches of {found.batch}," if found.batch > 1 else ""
+    evidence = f"On these {len(requests)} requests ({tokens:,} output tokens){batch}"
     if found.chosen == 0:
         best = found.recommendation(found.best)
         yield (
@@ -34,9 +39,14 @@ def sentences(found: Recommender, curve_words: str) -> Iterator[str]:
         )
     yield f"Costs: {curve_words}."
     yield from _batches(found)
-    if lost := losers(found):
-        yield f"Slower than no drafts with every setting: {', '.join(lost)}."
-    yield from _silent(found)
+    where = ""
+    if sample is not None:
+        where = f" on {len(sample.counted)} requests"
+        scored = len(found.lanes) - 1
+        yield f"Of {len(sample.lanes) - 1} settings tried{where}, the best {scored} went on to all {len(requests)}."
+    if lost := losers(sample or found):
+        yield f"Slower than no drafts with every setting{where}: {', '.join(lost)}."
+    yield from _silent(sample or found)
     yield from _groups(found)
 
 
@@ -55,9 +65,11 @@ def _batches(found: Recommender) -> Iterator[str]:
     if found.chosen == 0:
         return
     stop = stops_at(found)
-    speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in found.batches[1:])
+    others = [row for row in found.batches if row["batch"] != found.batch]
+    speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in others)
+    head = "At other batch sizes" if found.batch > 1 else "In batches it pays less"
     end = f"; from a batch of {stop} on it no longer pays" if stop else ""
-    yield f"In batches it pays less: {speedups}{end}."
+    yield f"{head}: {speedups}{end}."
 
 
 def _groups(found: Recommender) -> Iterator[str]:
@@ -73,7 +85,9 @@ def _groups(found: Recommender) -> Iterator[str]:
 
 
 def _words(lane: ScoredLane) -> str:
-    options = " ".join(f"{name}={_short(value)}" for name, value in lane.options.items())
+    """A lane with its options that are not its defaults, and its draft size."""
+    usual = find_method(lane.name).defaults("cuda")
+    options = " ".join(f"{name}={_short(value)}" for name, value in lane.options.items() if value != usual[name])
     return f"{lane.name} ({options + ', ' if options else ''}up to {lane.num_draft} draft tokens)"
 
 
@@ -83,6 +97,28 @@ def _short(value: Any) -> str:
 
 def _range(row: Mapping[str, Any], name: str) -> str:
     return f"{row[name]:.2f}x ({row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f})"
+
+
+def report(found: Recommender, text: Sequence[str], engine: str | None) -> dict[str, Any]:
+    """The recommendation as JSON, its exports those of one engine or of all; `text`: its sentences."""
+    chosen = exports(found)
+    return {
+        "recommendation": found.recommendation(),
+        "groups": found.groups,
+        "exports": {name: made for name, made in chosen.items() if engine in (None, name)},
+        "profile": found.profile(),
+        "not_tested": found.not_tested,
+        "text": list(text),
+        "batches": found.batches,
+        "requests": len(found.counted),
+        "looping": len(found.sweep.requests) - len(found.counted),
+        "settings": {
+            "seed": found.seed,
+            "batch": found.batch,
+            "cost_curve": found.curve.as_json(),
+            "keep_outputs": found.sweep.keep_outputs,
+        },
+    }
 
 
 def exports(found: Recommender) -> dict[str, dict[str, Any] | None]:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS, Setting
 from specrace.drafters import own_methods
 from specrace.engine.spec import DEFAULT_LANES
+from specrace.lab.presets import GPUS
+from specrace.lab.recommend import BATCHES
 from specrace.lab.score import ScoredLane, scorable_lanes
-from specrace.ui import asking, log_scores, logs, uploads
+from specrace.ui import asking, log_advice, log_scores, logs, uploads
 from specrace.ui.guard import NO_FILES
 from specrace.ui.jobs import racing, retrieving
 from specrace.ui.models import Models
@@ -53,12 +55,18 @@ HELP = {
     "log": f"A file of logged requests and outputs, up to {LOG_MB} MB, in a format that `score` reads; {SENT}.",
     "text": 'The log as text in place of a file, say lines of {"prompt": ..., "output": ...}; up to 250 kB.',
     "columns": "Columns of a table, as prompt=question,output=answer.",
+    "engine": f"Of {', '.join(log_advice.TITLES)}; empty: all.",
+    "cost_curve": f"What a forward costs: {', '.join(log_advice.CURVES)}, {log_advice.MEASURED} (this server, if it is "
+    f"calibrated), or a GPU ({', '.join(GPUS)}) and a size ({', '.join(map(str, log_advice.SIZES))}), as h100-8b.",
+    "batch": f"Requests that the engine decodes at a time: {', '.join(map(str, BATCHES))}.",
     "tokenizer": "Of which model, for logs of text; empty: of the server's own. Token ids need none.",
 }
 # Of parameters whose type is not all that there is to say.
 TYPES: dict[str, dict[str, Any]] = {
     "files": {"type": "array", "items": FILE},
     "log": FILE,
+    "engine": {"enum": ["", *log_advice.TITLES]},
+    "batch": {"enum": list(BATCHES)},
     "options": {"type": "object", "additionalProperties": {"type": "object"}},
 }
 # An agent's tool names a file by the path that its upload was answered with.
@@ -92,7 +100,7 @@ class Endpoints:
 
     def add_to(self, page: gr.Blocks) -> None:
         """Add them, with what Gradio does not take from their signatures: help, bounds, names of lanes, and files."""
-        for function in (self.race, self.retrieve, self.score):
+        for function in (self.race, self.retrieve, self.score, self.recommend):
             gr.api(function, concurrency_limit=None)
             added = page.fns[max(page.fns)]
             names = [name for name in inspect.signature(function).parameters if name != "request"]
@@ -186,8 +194,39 @@ class Endpoints:
             size = ScoredLane.of(name, asked["options"].get(name, {})).num_draft
             if size > asking.MAX_TREE:
                 raise InputError(f"{name} would draft {size} tokens a step; stay below {asking.MAX_TREE}.")
-        found = await self._read_log(request, "log", log, text, asked | {"shown": False})
+        asked["shown"] = False
+        found = await self._read_log(request, "log", log_scores.SECONDS, log, text, asked)
         return {name: value for name, value in found["scores"].items() if name != "requests"}
+
+    @documented
+    async def recommend(
+        self,
+        request: gr.Request,
+        log: Any = None,
+        text: str = "",
+        engine: str = "",
+        cost_curve: str = log_advice.ASSUMED,
+        batch: int = 1,
+        columns: str = "",
+        tokenizer: str = "",
+    ) -> dict[str, Any]:
+        """Recommend which drafter and settings pay on your own logged requests, with the evidence, ready to paste.
+
+        No model runs. Many settings are tried on a sample of the log, and the best ones on all of it.
+
+        Returns:
+            For each of `engines`: the recommendation (lane, options, num_draft, and tokens per step `tau` and speedup
+            with their intervals), the same by category in `groups`, the advice in words in `text`, what to paste in
+            `export`, and what was `not_tested`.
+        """
+        if engine not in ("", *log_advice.TITLES):
+            raise InputError(f"There is no engine {shorten(engine, 40)!r}; choose from {', '.join(log_advice.TITLES)}.")
+        _, asked = self._asked_of_log(list(logs.DEFAULT_LANES), columns, tokenizer)
+        measured = self._worker.bench.curve if self._worker.bench is not None else None
+        asked |= log_advice.read_costs({"curve": str(cost_curve), "batch": str(batch)}, measured)
+        found = (await self._read_log(request, "advice", log_advice.ADVICE_SECONDS, log, text, asked))["advice"]
+        engines = [each for each in found.pop("engines") if engine in ("", each["engine"])]
+        return {"engines": engines, **{name: value for name, value in found.items() if name != "tried"}}
 
     def _asked_of_log(self, lanes: Any, columns: Any, tokenizer: Any) -> tuple[list[str], dict[str, Any]]:
         """The lanes, and what `logs.read_asked` makes of these. Raises InputError."""
@@ -198,29 +237,39 @@ class Endpoints:
         asked = logs.read_asked({"lanes": ",".join(lanes), "columns": columns, "tokenizer": tokenizer}, self._models)
         return asked["lanes"], asked
 
-    async def _read_log(self, request: gr.Request, task: str, log: Any, text: Any, asked: dict[str, Any]) -> Any:
+    async def _read_log(
+        self, request: gr.Request, task: str, limit_s: float, log: Any, text: Any, asked: dict[str, Any]
+    ) -> Any:
         """The result of a task of the process beside the server, as JSON's value. Raises InputError."""
-        if not self._visitors.limits.uploads:
-            raise InputError(NO_FILES)
-        if not isinstance(text, str) or bool(log) == bool(text.strip()):
-            raise InputError("Give a log or its text, one of the two.")
-        address, scorer = address_of(request), self._worker.scorer
-        files = [Path(each) for each in self._visitors.own_files(address, log)]
-        if len(files) > 1:
-            raise InputError(f"{len(files)} logs were given; give one.")
-        if files and files[0].stat().st_size > log_scores.MAX_BYTES:
-            raise InputError(f"The log is larger than {LOG_MB} MB; score it on the command line.")
-        self._visitors.upload(address, 1)
+        content = self._log_of(request, log, text)
+        self._visitors.upload(address_of(request), 1)
         gone = threading.Event()
-        if files:
-            read = partial(logs.read_file, scorer, task, asked, files[0], stop=gone.is_set)
+        run = partial(self._worker.scorer.run, task, limit_s=limit_s + logs.GRACE_S, stop=gone.is_set)
+        if isinstance(content, Path):
+            read = partial(logs.read_file, run, asked, content)
         else:
-            content = text.encode("utf-8", "replace")
-            read = partial(logs.read_content, scorer, task, asked, _name(text), content, stop=gone.is_set)
+            read = partial(logs.read_content, run, asked, _name(content), content.encode("utf-8", "replace"))
         try:
             return json.loads(await self._visitors.wanted(request.session_hash or "", asyncio.to_thread(read)))
         finally:
             gone.set()
+
+    def _log_of(self, request: gr.Request, log: Any, text: Any) -> Path | str:
+        """The one of the two that was given. Raises InputError."""
+        if not self._visitors.limits.uploads:
+            raise InputError(NO_FILES)
+        if not isinstance(text, str) or bool(log) == bool(text.strip()):
+            raise InputError("Give a log or its text, one of the two.")
+        if not log:
+            return text
+        files = [Path(each) for each in self._visitors.own_files(address_of(request), log)]
+        if len(files) > 1:
+            raise InputError(f"{len(files)} logs were given; give one.")
+        if not files[0].exists():
+            raise InputError("The log is no longer there; upload it again.")
+        if files[0].stat().st_size > log_scores.MAX_BYTES:
+            raise InputError(f"The log is larger than {LOG_MB} MB; score it on the command line.")
+        return files[0]
 
     async def _upload(self, request: gr.Request, files: Any) -> uploads.Upload | None:
         """The caller's own documents, read. Raises InputError."""

@@ -30,6 +30,7 @@ API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 RECORDING = f"{API}/recording"
 LOGS = f"{API}/logs"
+ADVICE = f"{API}/advice"
 MCP = f"{API}/mcp"
 # In a request's scope: who reads the answer of a tool.
 READER = "specrace.reader"
@@ -39,6 +40,7 @@ MAX_BODIES = {
     UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
     RECORDING: audit.PAGE.size,
     LOGS: log_scores.MAX_BYTES,
+    ADVICE: log_scores.MAX_BYTES,
 }
 BODY_LIMIT_S = 120.0
 NO_FILES = "This server takes no files."

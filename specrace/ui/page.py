@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.engine.repeats import Until
@@ -23,7 +24,7 @@ from specrace.ui.gradio_page import CatchErrors, Page, upload_routes
 from specrace.ui.gradio_private import EarlyHead, SignedIn, slow_queue
 from specrace.ui.guard import PagePolicy
 from specrace.ui.jobs import racing
-from specrace.ui.logs import logs_route
+from specrace.ui.logs import log_routes
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import recording_route, watch_route
@@ -154,7 +155,11 @@ def mount_options(
     )
     scripts, head, phone = serve_scripts()
     helper, scorer = (worker.helper, worker.scorer) if worker else (FileReader(), FileReader())
-    files = [recording_route(helper), logs_route(scorer, models or Models(), visitors)]
+
+    def measured() -> CostCurve | None:
+        return worker.bench.curve if worker and worker.bench else None
+
+    files = [recording_route(helper), *log_routes(scorer, models or Models(), visitors, measured)]
     watch = [watch_route(worker)] if worker else []
     own = [*upload_routes(page, visitors, telemetry), scripts, *files, *watch, *routes(audience, phone)]
     return {

@@ -21,6 +21,7 @@ from specrace.lab.score import scorable_lanes
 from specrace.ui.asking import OFFERED
 from specrace.ui.endpoints import HELP
 from specrace.ui.guard import MAX_BODY
+from specrace.ui.log_advice import TITLES
 from specrace.ui.visitors import NOT_UPLOADED
 from specrace.workbench import Workbench
 from tests.lab.parts import COPYING, FRESH, run, write
@@ -30,7 +31,7 @@ from tests.ui.test_front_door import refusal
 from tests.ui.test_log_scores import without_times
 
 QUESTION = "Why does bread rise?"
-NAMES = ("race", "retrieve", "score")
+NAMES = ("race", "retrieve", "score", "recommend")
 FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
 LOG = "\n".join(json.dumps(row) for row in (COPYING, FRESH))
 
@@ -67,7 +68,9 @@ def test_only_the_endpoints_are_listed_with_names_types_defaults_and_help(served
     assert client.view_api(return_format="dict")["named_endpoints"].keys() == found["named_endpoints"].keys()
     for name, endpoint in found["named_endpoints"].items():
         about = endpoint["description"]
-        assert about.startswith(("Race", "Find", "Score")) and "Args" not in about and about.endswith("."), name
+        assert (
+            about.startswith(("Race", "Find", "Score", "Recommend")) and "Args" not in about and about.endswith(".")
+        ), name
         for parameter in endpoint["parameters"]:
             assert parameter["python_type"]["type"] != "Any" and parameter["python_type"]["description"]
             assert parameter["label"] == parameter["parameter_name"]
@@ -127,6 +130,16 @@ def test_a_log_is_scored_as_on_the_command_line(
     assert (table["format"], table["outputs"], table["tokenizer"]) == ("csv", 1, "tiny")
 
 
+def test_a_log_s_recommendation_is_ready_to_paste(client: Client) -> None:
+    found = client.predict(text=LOG, engine="vllm", cost_curve="h100-8b", batch=4, api_name="/recommend")
+    (vllm,) = found["engines"]
+    assert (vllm["engine"], found["requests"]) == ("vllm", 2) and "tried" not in found
+    assert "little evidence" in " ".join(vllm["not_tested"]) and vllm["text"][0].startswith("On these 2 requests")
+    assert "speculative" in vllm["export"]["settings"] and vllm["recommendation"]["lane"] in ("vanilla", "vllm-ngram")
+    everyone = client.predict(text=LOG, api_name="/recommend")["engines"]
+    assert [each["engine"] for each in everyone] == list(TITLES)
+
+
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
@@ -152,6 +165,11 @@ def test_a_log_is_scored_as_on_the_command_line(
         ("score", {"text": LOG, "options": [1]}, "options are not"),
         ("score", {"text": LOG, "columns": 1}, "are texts"),
         ("score", {"text": LOG, "tokenizer": "/etc"}, "There is no tokenizer"),
+        ("recommend", {}, "Give a log or its text"),
+        ("recommend", {"text": LOG, "engine": "<b>"}, "There is no engine '<b>'; choose from vllm"),
+        ("recommend", {"text": LOG, "cost_curve": "/etc/passwd"}, "no cost curve '/etc/passwd'"),
+        ("recommend", {"text": LOG, "batch": 3}, "batch size is '3'; choose from 1, 4"),
+        ("recommend", {"text": LOG, "tokenizer": 5}, "are texts"),
         (
             "score",
             {"text": LOG, "lanes": ["lookahead"], "options": {"lookahead": {"n": 16, "window": 64, "guesses": 64}}},
@@ -194,6 +212,7 @@ def test_the_example_in_the_docs_runs(
     exec(compile(example.replace("7860", str(served.port)), "api.md", "exec", dont_inherit=True), found)
     assert [lane["lane"] for lane in found["race"]["lanes"]] == ["vanilla", "trie", "fusion"]
     assert found["own"][0]["document"] == "owls.md" and found["rows"]["trie"] > 1.0
+    assert found["best"]["engines"][0]["engine"] == "vllm"
     assert "trie" in capsys.readouterr().out
     found["client"].close()
 
