@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hmac
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,8 +59,6 @@ def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
             own = types.get(each["parameter_name"], each["type"])
             # A tool has its help beside the type.
             each["type"] = {name: value for name, value in own.items() if name != "additional_description"}
-    # Its warnings quote what callers send.
-    logging.getLogger("mcp").setLevel(logging.ERROR)
 
 
 class EarlyHead:

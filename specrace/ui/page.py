@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 
 from specrace.core.cost_curve import CostCurve
@@ -20,7 +21,7 @@ from specrace.ui.audience import Audience, routes
 from specrace.ui.endpoints import Endpoints
 from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
-from specrace.ui.gradio_page import CatchErrors, Page, upload_routes
+from specrace.ui.gradio_page import CatchErrors, Page, explain_body, upload_routes
 from specrace.ui.gradio_private import EarlyHead, SignedIn, slow_queue
 from specrace.ui.guard import PagePolicy
 from specrace.ui.jobs import racing
@@ -175,6 +176,7 @@ def mount_options(
         "show_error": False,
         "app_kwargs": {
             "routes": own,
+            "exception_handlers": {RequestValidationError: explain_body},
             "middleware": [
                 Middleware(SignedIn, visitors=visitors),
                 Middleware(PagePolicy),
