@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
     )
+    parser.add_argument(
+        "--mcp", action="store_true", help="offer the API's endpoints to agents as MCP tools; needs specrace[mcp]"
+    )
     for name, (flag, _, meaning) in LIMITS.items():
         help_text, default = f"{meaning}; default: %(default)s", getattr(Limits, name)
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
@@ -171,6 +175,10 @@ def check(options: argparse.Namespace) -> None:
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
         raise InputError("--auth takes USER:PASSWORD; give both.")
     space.settle(options)
+    if options.mcp and find_spec("mcp") is None:
+        raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
+    if options.mcp and options.replay is not None:
+        raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
     if options.replay is not None:
         return
     if options.settings is not None and is_twin(name := read_settings(options.settings)["method"]):

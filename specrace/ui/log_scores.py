@@ -240,8 +240,8 @@ def _rank(lane: int, each: Viewed) -> tuple[float, int]:
 def score_log(_: str, asked: bytes) -> Generator[bytes, None, bytes]:
     """Progress, and then the scores, as JSON. Raises InputError, without this machine's paths.
 
-    `asked` is JSON: the log's "path", the "lanes", a table's "columns", the "tokenizer" with its "name", and whether it
-    also "decodes_ids".
+    `asked` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" with its
+    "name", and whether it also "decodes_ids". Requests are not "shown" where that is false.
     """
     given = json.loads(asked)
     with explain_to_visitor(given):
@@ -268,7 +268,8 @@ def open_log(path: Path, given: Mapping[str, Any]) -> tuple[TranscriptFile, Word
 
 def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
     file, words = open_log(path, given)
-    lanes = [ScoredLane.of(name, {}) for name in given["lanes"]]
+    options = given.get("options", {})
+    lanes = [ScoredLane.of(name, options.get(name, {})) for name in given["lanes"]]
     scores = LogScores(lanes, words, time.monotonic() + SECONDS)
     size, due, left_out = path.stat().st_size, 0.0, ""
     for transcript in file:
@@ -295,7 +296,7 @@ def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
         "skipped": file.skipped,
         "skipped_by_reason": file.faults.most_common(),
         **scores.figures(),
-        "requests": [each.to_json(words) for each in scores.viewed()],
+        "requests": [each.to_json(words) for each in scores.viewed()] if given.get("shown", True) else [],
     }
     return json.dumps({"scores": found}, separators=(",", ":")).encode()
 

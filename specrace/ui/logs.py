@@ -129,13 +129,22 @@ def _answer(
     tell: Callable[[bytes], None],
     stop: Callable[[], bool],
 ) -> bytes:
-    """The answer as JSON; the log lies on the disk only until it is there."""
+    """The answer as JSON."""
+    try:
+        return read_content(partial(run, tell=tell, stop=stop), asked, name, content)
+    except InputError as error:
+        return json.dumps({"error": str(error)}).encode()
+
+
+def read_content(run: Callable[..., bytes], asked: Mapping[str, Any], name: str, content: bytes) -> bytes:
+    """The result of a task on a log, which lies on the disk only until then. Raises InputError."""
     # In the server's own folder, which goes with it, where it has one.
     with tempfile.TemporaryDirectory(prefix="log-", dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
         path = Path(folder, re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log")
         path.write_bytes(content)
-        task = json.dumps({"path": str(path), **asked}).encode()
-        try:
-            return run(path.name, task, stop=stop, tell=tell)
-        except InputError as error:
-            return json.dumps({"error": str(error)}).encode()
+        return read_file(run, asked, path)
+
+
+def read_file(run: Callable[..., bytes], asked: Mapping[str, Any], path: Path) -> bytes:
+    """The result of a task on a log that is on the disk already. Raises InputError."""
+    return run(path.name, json.dumps({"path": str(path), **asked}).encode())

@@ -68,6 +68,8 @@ def serve(options: argparse.Namespace) -> int:
                 zero_gpu.announce(app.state.page, sockets[0].getsockname()[1])
             worker.start()
         print(f"specrace serves {address(sockets)}", flush=True)
+        if options.mcp:
+            print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
         code = run(Server(app, leave), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
         # A model that loads or computes in a thread would bring the interpreter down as it ends.
@@ -88,9 +90,10 @@ def build_app(
     from starlette.middleware import Middleware
 
     from specrace.ui.audience import Audience
+    from specrace.ui.endpoints import TOOL_TYPES
     from specrace.ui.fetcher import Fetcher
     from specrace.ui.gallery import Gallery
-    from specrace.ui.gradio_private import password_check
+    from specrace.ui.gradio_private import password_check, serve_tools
     from specrace.ui.guard import Guard
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
@@ -112,9 +115,11 @@ def build_app(
         first = None if options.settings is None else recommended(read_settings(options.settings))
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
     own = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, options.metrics)
-    app = Starlette(routes=own, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
-    mounting = mount_options(page, visitors, Audience(hosts, reached), telemetry, worker, models)
+    app = Starlette(routes=own, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors, mcp=options.mcp)])
+    mounting = mount_options(page, visitors, Audience(hosts, reached), telemetry, worker, models, mcp=options.mcp)
     gr.mount_gradio_app(app, page, "/", auth=password_check(options.auth), **mounting)  # type: ignore[arg-type]
+    if options.mcp:
+        serve_tools(page, TOOL_TYPES)
     # Gradio checks the paths of files only in a page that was launched.
     page.has_launched = True
     app.state.page = page

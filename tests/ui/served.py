@@ -37,7 +37,9 @@ GALLERY = functools.cache(gallery.Gallery.in_folder)
 
 
 class Bench:
-    """`begun` and `ended` are set by a race."""
+    """`begun` and `ended` are set by a race. Nothing is retrieved, and no cost curve is measured."""
+
+    curve = None
 
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
@@ -48,6 +50,10 @@ class Bench:
         """The bench on a visitor's documents."""
         self.documents = documents
         return self
+
+    def retrieve(self, _question: str, _top: int | None) -> list[Any]:
+        """No passages."""
+        return []
 
     def ask(
         self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool], again: Callable[[Any], bool]

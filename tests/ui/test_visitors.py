@@ -16,7 +16,7 @@ from specrace.ui.http_server import Discreet
 from specrace.ui.visitors import Limits, Rate, Visitors, visitor_of
 from tests.ui.served import LANES, LONG_S, Served, serving
 
-CALL = "/gradio_api/call/v2/race_result"
+CALL = "/gradio_api/call/v2/race"
 ASKED = {"question": "Why?", "lanes": LANES, "max_new_tokens": 50}
 SECRET = "the visitor's own words"
 
@@ -84,7 +84,7 @@ def test_a_race_on_uploads_leaves_no_other_file(served: Served) -> None:
 def test_a_race_reads_uploads_only(served: Served, path: str) -> None:
     file = path.format(served.folder)
     refusal = served.race(files=[file], **{"New tokens": 50})
-    assert refusal == "A file must be uploaded before it is raced on."
+    assert refusal == "A file must be uploaded before it is used."
     assert not served.bench.begun.is_set()
     assert served.ask("GET", f"/gradio_api/file={file}").status in (403, 404)
 
@@ -95,7 +95,7 @@ def test_a_visitor_s_file_is_nobody_else_s(served: Served) -> None:
     assert served.ask("GET", f"/gradio_api/file={path}", X_Forwarded_For="192.0.2.7").status == 404
     refused = served.race(files=[path], **{"New tokens": 50})
     with served.watching(refused["key"]) as answer:
-        assert b"A file must be uploaded before it is raced on." in answer.read()
+        assert b"A file must be uploaded before it is used." in answer.read()
     assert not served.bench.begun.is_set()
 
 
@@ -172,8 +172,8 @@ def test_a_failure_is_logged_without_its_message(capfd: pytest.CaptureFixture[st
                 ("queue/join", {"data": [SECRET], "fn_index": 99999, "session_hash": SECRET}),
                 ("component_server", {"data": 1, "component_id": SECRET, "session_hash": SECRET, "fn_name": SECRET}),
                 (f"call/{SECRET.replace(' ', '%20')}", {"data": [SECRET]}),
-                ("call/race_result", {"data": [SECRET] * 3}),
-                ("call/v2/race_result", {"question": SECRET, "lanes": [SECRET]}),
+                ("call/race", {"data": [SECRET] * 3}),
+                ("call/v2/race", {"question": SECRET, "lanes": [SECRET]}),
                 ("run/predict", {"data": [{SECRET: SECRET}], "fn_index": 0, "session_hash": "a"}),
             ):
                 app.ask("POST", f"/gradio_api/{path}", body)
