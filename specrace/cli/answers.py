@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
 from specrace.lab.logs import write_transcripts
 from specrace.retrieval.grounding import GROUNDED, groundedness
+from specrace.retrieval.prompt import Prompt
+from specrace.retrieval.retriever import Hit
 from specrace.retrieval.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -33,7 +36,10 @@ SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "ope
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer. `end` is "eos" or "length"; `grounded` is None without passages."""
+    """A greedy answer. `end` is "eos" or "length"; `grounded` is None without passages.
+
+    `documents`: (start, end, document) of the prompt's tokens that stand in a passage.
+    """
 
     id: str
     question: str
@@ -42,6 +48,7 @@ class Answer:
     end: str
     grounded: float | None
     text: str
+    documents: tuple[tuple[int, int, str], ...] = ()
 
     @property
     def repeats(self) -> bool:
@@ -116,7 +123,20 @@ def answer(
     text = target.tokenizer.decode(list(output), skip_special_tokens=True).strip()
     texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
     grounded = groundedness(text, question, texts) if hits else None
-    return Answer(name, question, prompt.tokens, output, steps[-1].end, grounded, text)
+    documents = document_spans(prompt, hits)
+    return Answer(name, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
+
+
+def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:
+    """(start, end, document) of the tokens of a prompt that stand in one of its passages, in order."""
+    names = [None if each is None else hits[each.passage].passage.document for each in prompt.origins]
+    spans, at = list[tuple[int, int, str]](), 0
+    for name, run in groupby(names):
+        end = at + sum(1 for _ in run)
+        if name is not None:
+            spans.append((at, end, name))
+        at = end
+    return tuple(spans)
 
 
 def summarise(found: Sequence[Answer]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table as Shown
 
 from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting
+from specrace.cli.pictures import draw_table
 from specrace.cli.score import add_log_arguments
 from specrace.cli.sweep import TABLE_WIDTH, answered, read_logs, sweep_transcripts
 from specrace.cli.terminal import clean, console, print_json
@@ -18,6 +19,7 @@ from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.lab.logs import Transcript
 from specrace.lab.paper import Table, make_tables, swept_lanes
+from specrace.lab.pictures.drawing import require_matplotlib
 from specrace.lab.presets import NAMES, describe_curve, find_curve
 
 TABLES = (*(f"table{number}" for number in range(1, 7)), "figure4", "figure5")
@@ -38,6 +40,9 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "max_new_tokens")
     parser.add_argument("--cost-curve", default="assumed-gpu", metavar="NAME|FILE", help=NAMES)
     parser.add_argument("--processes", type=int, help="default: one for each processor")
+    parser.add_argument(
+        "--out", dest="pictures", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(draft_model=None, out=None, resume=False, keep_outputs=False)
 
@@ -45,11 +50,15 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make and show. Raises InputError."""
     curve = find_curve(options.cost_curve)
+    if options.pictures is not None:
+        require_matplotlib()
     transcripts = read_logs(options) if options.logs else answered(options)
     if options.table == "table4":
         transcripts = [*(replace(each, category="clean") for each in transcripts), *noisy(options)]
     sweep = sweep_transcripts(options, swept_lanes(options.table), transcripts, curve)
     tables = make_tables(options.table, sweep, transcripts, curve)
+    if options.pictures is not None:
+        draw_table(options.pictures, options.table, sweep, tables, curve)
     source = f"{len(transcripts)} requests; costs: {describe_curve(curve)}."
     if options.json:
         print_json({"table": options.table, "source": source, "tables": [asdict(each) for each in tables]})

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting, lane_names, open_workbench
+from specrace.cli.pictures import PICTURES, check_pictures, draw_sweep
 from specrace.cli.questions import read_prompts
 from specrace.cli.score import COLUMNS, add_log_arguments, open_log
 from specrace.cli.terminal import clean, console, print_json
@@ -48,6 +49,7 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "max_new_tokens")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep every finished cell there")
     parser.add_argument("--ray", default="", metavar="local|ADDRESS", help="score on a Ray cluster")
+    parser.add_argument("--pictures", action="store_true", help="also draw it, into the folder pictures of --out")
     parser.add_argument("--resume", action="store_true", help="do only what --out lacks")
     parser.add_argument("--by", choices=("category",), help="a row for each category, too")
     parser.set_defaults(draft_model=None)
@@ -72,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--resume needs the --out DIR of the sweep that it finishes.")
     lanes = swept_lanes(options, scorable_lanes())
     curve = None if options.cost_curve is None else find_curve(options.cost_curve)
+    if options.pictures:
+        check_pictures(options.out, lanes)
     if options.out is not None:
         with explained(options.out, "--out"):
             options.out.mkdir(exist_ok=True)
@@ -80,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
     transcripts = read_logs(options) if options.logs else answered(options)
     sweep = sweep_transcripts(options, lanes, transcripts, curve, options.out, resume=options.resume, ray=options.ray)
     result = report(sweep, by_category=options.by == "category")
+    if options.pictures:
+        result["pictures"] = list(map(str, draw_sweep(options.out, sweep, transcripts)))
     if options.json:
         print_json(result)
     else:
@@ -88,6 +94,8 @@ def run(options: argparse.Namespace) -> int:
         out.print(_table(result["groups"]))
         if result["looping"]:
             out.print(f"{result['looping']} outputs loop; they are in the figures, and apart under '{LOOPING}'.")
+        if options.pictures:
+            out.print(clean(f"Pictures: {options.out / PICTURES}"))
     return 0
 
 
@@ -150,12 +158,14 @@ def answered(options: argparse.Namespace) -> list[Transcript]:
             made = answer(workbench, line["id"], line["question"], spec, *chosen)
             category = str(line.get("category", "none"))
             kept[key] = {"id": line["id"], "category": category, "prompt_ids": made.prompt, "output_ids": made.output}
+            kept[key]["documents"] = made.documents
             if file is not None:
                 with explained(file, "--out"), file.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps({"key": key, **kept[key]}) + "\n")
         row = kept[key]
         prompt, output = tuple(row["prompt_ids"]), tuple(row["output_ids"])
-        found.append(Transcript(row["id"], row["category"], prompt, output, workbench.target.vocab_size))
+        documents = tuple((start, end, str(name)) for start, end, name in row.get("documents", ()))
+        found.append(Transcript(row["id"], row["category"], prompt, output, workbench.target.vocab_size, documents))
     return found
 
 

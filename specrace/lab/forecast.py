@@ -98,14 +98,21 @@ class Forecast:
 
     def intervals(self, lane: int, seed: int) -> dict[str, tuple[float, float]]:
         """Bootstrap intervals over requests of a lane's "tau" and "speedup": percentiles at LEVEL."""
-        count = len(self.tokens)
-        draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-        tokens, ends = draws @ self.tokens, [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
-        found = {}
-        for name, totals in (("tau", self.steps[lane]), ("speedup", self.cost[lane])):
-            low, high = np.percentile(tokens / (draws @ totals), ends)
-            found[name] = (float(low), float(high))
-        return found
+        draws = resamples(len(self.tokens), seed)
+        totals = {"tau": self.steps[lane], "speedup": self.cost[lane]}
+        return {name: ratio_interval(draws, self.tokens, each) for name, each in totals.items()}
+
+
+def resamples(count: int, seed: int) -> np.ndarray:
+    """How often each of `count` requests is drawn in a bootstrap [RESAMPLES, count]."""
+    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+
+
+def ratio_interval(draws: np.ndarray, above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
+    """The interval at LEVEL of a ratio of sums over requests, [n] each; draws without any `below` are left out."""
+    tops, bottoms = draws @ above, draws @ below
+    low, high = np.percentile((tops / np.maximum(bottoms, 1e-300))[bottoms > 0], [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)
 
 
 def is_twin(name: str) -> bool:

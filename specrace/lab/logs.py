@@ -41,13 +41,17 @@ LOOK_AT = 20
 
 @dataclass(frozen=True)
 class Transcript:
-    """Token ids of a prompt and its output, neither empty, all below `vocab_size`."""
+    """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
+
+    `documents`, where they are known: (start, end, document) of the tokens of the prompt that stand in one.
+    """
 
     id: str
     category: str
     prompt: Tokens
     output: Tokens
     vocab_size: int
+    documents: tuple[tuple[int, int, str], ...] = ()
 
 
 class TranscriptFile:

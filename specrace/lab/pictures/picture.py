@@ -1,0 +1,90 @@
+"""A picture as figures: what is drawn, and what its CSV holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+# A cell that begins so is a formula to a spreadsheet, and categories come from logs.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Kind(Enum):
+    """How a picture is drawn."""
+
+    DOTS = "a row for each series, with a dot and its interval in every panel"
+    HEAT = "rows of series, columns of x"
+    LINES = "a line for each series over numbers x, with its interval as a band"
+    BARS = "a panel of bars over x"
+    RANKS = "a horizontal bar for each series"
+    MULTIPLES = "a panel for each line, with the others in grey"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A figure `y` of a `series` at `x` in a `panel`, and its interval where there is one."""
+
+    panel: str
+    series: str
+    x: Any
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`name`: of its files. `columns`: the CSV's names of panel, series, x, y, low and high; "" leaves one out.
+
+    `x` and `y`: titles of the axes, with units. `even`: where nothing is gained, such as a speedup of 1. `notes`: words
+    beside the name of a panel or series. `colours`: those of series that have their own; lanes have theirs.
+    """
+
+    name: str
+    kind: Kind
+    title: str
+    subtitle: str
+    x: str
+    y: str
+    columns: tuple[str, str, str, str, str, str]
+    marks: tuple[Mark, ...]
+    even: float | None = None
+    logarithmic: bool = False
+    percent: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+    colours: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def panels(self) -> list[str]:
+        """The panels in order."""
+        return list(dict.fromkeys(mark.panel for mark in self.marks))
+
+    @property
+    def series(self) -> list[str]:
+        """The series in order."""
+        return list(dict.fromkeys(mark.series for mark in self.marks))
+
+    def of(self, panel: str, series: str | None = None) -> list[Mark]:
+        """The marks of a panel, and of one series in it."""
+        return [mark for mark in self.marks if mark.panel == panel and series in (None, mark.series)]
+
+    def as_csv(self) -> str:
+        """A header and a row for each mark."""
+        stream = io.StringIO()
+        writer = csv.writer(stream)
+        writer.writerow(filter(None, self.columns))
+        for mark in self.marks:
+            cells = (mark.panel, mark.series, mark.x, mark.y, mark.low, mark.high)
+            writer.writerow([_cell(value) for name, value in zip(self.columns, cells, strict=True) if name])
+        return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value as a spreadsheet may read it."""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value

@@ -1,0 +1,127 @@
+"""A sweep that is killed against one that is not: `python -m tests.lab.sweep_check [--ray local] [--model NAME]`.
+
+Twenty questions x four lanes x twelve settings: once undisturbed, once killed five times at random moments and
+resumed, and with --ray once more on a cluster of two workers. All tables must agree in every count, and the
+recommendation must be the same under another seed. Prints the times; it takes minutes, so it is no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from specrace.cli.sweep import ANSWERS
+from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
+from specrace.lab.sweep import CELLS
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTIONS_SWEPT = 20
+GRID = ("trie.n=3,5,13", "prompt-lookup.longest=2,3,5", "suffix.factor=1,2,4", "trigram.min_context_count=1,2,3")
+LANES = ",".join(each.partition(".")[0] for each in GRID)
+KILLS = 5
+SEEDS = (0, 1, 2024)
+# A clock's; everything else must be the same.
+TIMES = ("draft_ms_per_step", "build_ms_per_output")
+
+
+def command(name: str, *arguments: object) -> list[str]:
+    """A command of ours."""
+    return [sys.executable, "-m", "specrace", name, *map(str, arguments)]
+
+
+def run(*given: object) -> dict[str, Any]:
+    """What a command prints as JSON. Raises CalledProcessError."""
+    done = subprocess.run(command(*map(str, given)), cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def counts(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table without times."""
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in result["groups"]]
+
+
+def kept(out: Path) -> int:
+    """The answers and cells that a folder keeps."""
+    files = (out / ANSWERS, out / CELLS)
+    return sum(each.read_bytes().count(b"\n") for each in files if each.exists())
+
+
+def kill(arguments: tuple[object, ...], out: Path, most: int, later_s: float) -> bool:
+    """Start the sweep; kill it with its workers so long after it keeps `most` answers and cells. False if it ended."""
+    process = subprocess.Popen(command(*map(str, arguments)), cwd=ROOT, stdout=subprocess.DEVNULL)
+    while process.poll() is None and kept(out) < most:
+        time.sleep(0.005)
+    time.sleep(later_s)
+    struck = process.poll() is None
+    process.kill()
+    process.wait()
+    return struck
+
+
+def check_kills(arguments: tuple[object, ...], expected: dict[str, Any], folder: Path) -> bool:
+    """Kill and resume; whether the table is the undisturbed one, each cell was scored once, and every kill struck."""
+    out, chance, struck = folder / "killed", random.Random(), 0
+    # Anywhere in the work, so that loading the model, which takes most of the time, does not take all the kills.
+    total = expected["requests"] + expected["cells"]
+    work = sorted(chance.randrange(9 * total // 10) for _ in range(KILLS))
+    for number, most in enumerate(work, 1):
+        struck += kill((*arguments, "--out", out, "--resume"), out, most, chance.uniform(0, 0.05))
+        print(f"kill {number} from {most} answers and cells on: {kept(out)} are kept", flush=True)
+    found = run(*arguments, "--out", out, "--resume")
+    rows = [json.loads(line) for line in (out / CELLS).read_text().splitlines()]
+    once = len({(row["lane"], row["shard"]) for row in rows}) == len(rows) == expected["cells"]
+    same = counts(found) == counts(expected)
+    print(f"{struck} kills; same counts: {same}; every cell scored once: {once}", flush=True)
+    return same and once and struck == KILLS
+
+
+def check_seeds(folder: Path) -> bool:
+    """Whether the recommendation is the same under other seeds."""
+    found = [run("recommend", folder, "--seed", seed, "--json")["recommendation"] for seed in SEEDS]
+    settings = [{key: each[key] for key in ("lane", "options", "num_draft", "tau", "speedup")} for each in found]
+    same = all(each == settings[0] for each in settings)
+    print(f"recommended under the seeds {SEEDS}: {json.dumps(settings[0])}; same: {same}", flush=True)
+    return same
+
+
+def main(arguments: list[str]) -> int:
+    """Sweep, kill, resume, compare; 1 where anything differs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default=str(BUNDLED_MODEL))
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--ray", metavar="local|ADDRESS")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lines = QUESTIONS.read_text(encoding="utf-8").splitlines(keepends=True)[:QUESTIONS_SWEPT]
+        (folder / "questions.jsonl").write_text("".join(lines), encoding="utf-8")
+        grid = [word for each in (*GRID, "num_draft=4,8,16,32") for word in ("--grid", each)]
+        swept = ("sweep", "--questions", folder / "questions.jsonl", "--model", options.model, "--lanes", LANES, *grid)
+        swept += ("--processes", "2", "--max-new-tokens", options.max_new_tokens, "--json")
+        began, before = time.monotonic(), os.times()
+        expected = run(*swept, "--out", folder / "whole")
+        whole_s, after = time.monotonic() - began, os.times()
+        cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        print(f"{expected['requests']} requests x {len(expected['settings']['lanes'])} lane settings", end=": ")
+        print(f"{whole_s:.0f} s, {cpu_s:.0f} s of processor time, {memory:.0f} MB", flush=True)
+        good = [check_kills(swept, expected, folder), check_seeds(folder / "whole")]
+        if options.ray:
+            same = counts(run(*swept, "--ray", options.ray)) == counts(expected)
+            print(f"on Ray the same counts: {same}", flush=True)
+            good.append(same)
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
