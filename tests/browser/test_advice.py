@@ -27,7 +27,7 @@ def page(loading_app: str, share_page: Any) -> Page:
     return opened
 
 
-def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page, tmp_path: Path) -> None:
+def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     lines = "".join(json.dumps(each) + "\n" for each in corpus_log(6))
     drop(page, "requests.jsonl", lines)
