@@ -45,7 +45,14 @@ class Refusal(gr.Error):
 
 
 class Page(gr.Blocks):
-    """Unlike Gradio's own, it prints no error of a component, which quotes its input, and fetches no address."""
+    """Unlike Gradio's own, it prints no error of a component, which quotes its input, and fetches no address.
+
+    On a Space it asks Hugging Face for no header and no fonts.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.space_id = None
 
     async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
