@@ -268,7 +268,7 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
             run = racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
             job = worker.submit(session, run)
         worker.offer(job)
-        return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
+        return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": worker.name})
 
     return start
 
