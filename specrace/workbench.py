@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,38 @@ from specrace.views.detokenize import Narrator
 MAX_QUESTION_CHARACTERS = 2000
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A race up to its model: the prompt's tokens, the settings and what surrounds them. It can be pickled."""
+
+    prompt: tuple[int, ...]
+    spec: RaceSpec
+    sources: Sources
+    about: Mapping[str, Any]
+    curve: CostCurve | None = None
+
+
+# As `run_prepared`, on a target that it knows: (prepared, stop, again) -> events.
+Runner = Callable[[Prepared, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
+
+
+def run_prepared(
+    target: Target, prepared: Prepared, stop: Callable[[], bool], again: Callable[[Repeated], bool]
+) -> Iterator[Event]:
+    """The events of a prepared race, without texts. `stop` and `again` are as in `race`."""
+    columns = len(prepared.prompt) + prepared.spec.max_new_tokens / 2
+    about = {**prepared.about, "roofline": target.roofline.as_json(columns)}
+    given: dict[str, Any] = {"sources": prepared.sources, "about": about, "curve": prepared.curve}
+    return race(target, prepared.prompt, prepared.spec, **given, stop=stop, again=again)
+
+
 @dataclass
 class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
     `curve` is the cached cost curve of this machine, if any; it sets the lanes' draft sizes. With `keep_outputs`
-    drafters may draft from earlier answers, but never from an answer to the same question.
+    drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs the races in
+    another process than this one, on its copy of the target.
     """
 
     target: Target
@@ -55,6 +82,7 @@ class Workbench:
     # As requested: "auto" may place another model differently.
     device: str = "cpu"
     adapter: str | Path = AUTO
+    runner: Runner | None = None
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,11 +102,13 @@ class Workbench:
         adapter: str | Path = AUTO,
         keep_outputs: bool = False,
         cache_dir: Path | None = None,
+        ready: bool = True,
         followers: Followers | None = None,
         report: Callable[[str], object] = str,
         skip: Callable[[str], object] = str,
     ) -> Workbench:
-        """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model.
+        """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model,
+        and `ready` is as in `load_target`.
 
         `index`, a folder that `build_index` made, takes the place of the documents: those of its first 20 million
         characters stay in memory. `reranker` is as in `load_reranker`.
@@ -94,7 +124,13 @@ class Workbench:
         encoder = load_embedder(stored.head.embedder if stored else DEFAULT_EMBEDDER)
         report("Loading the model")
         target = load_target(
-            model, device=device, dtype=dtype, draft_model=draft_model, followers=followers, adapter=adapter
+            model,
+            device=device,
+            dtype=dtype,
+            draft_model=draft_model,
+            ready=ready,
+            followers=followers,
+            adapter=adapter,
         )
         cross_encoder = load_reranker(reranker, device=target.device_type)
         report("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
@@ -156,6 +192,23 @@ class Workbench:
         again: Callable[[Repeated], bool] = lambda _: False,
     ) -> Iterator[Event]:
         """Retrieve, build the prompt, race; the events have their texts. `stop` and `again` are as in `race`."""
+        prepared = self.prepare(question, spec, top=top, noise=noise)
+        narrate, output = Narrator(self.target.tokenizer), list[int]()
+        run = self.runner or partial(run_prepared, self.target)
+        ended = False
+        try:
+            for event in run(prepared, stop, again):
+                if isinstance(event, Step) and event.lane == "vanilla":
+                    output += event.emitted
+                ended = ended or isinstance(event, Finished)
+                yield narrate(event)
+        finally:
+            # After the repeats, which must not draft from it, also where the caller gives them up.
+            if self.keep_outputs and output and ended:
+                self.outputs.add(output, prepared.prompt, question)
+
+    def prepare(self, question: str, spec: RaceSpec, *, top: int | None = None, noise: float = 0.0) -> Prepared:
+        """Retrieve, build the prompt, count: all before the model. Raises InputError as `retrieve` does."""
         began = time.perf_counter()
         hits = self.retrieve(question, top, noise, spec.seed)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
@@ -168,22 +221,8 @@ class Workbench:
             **describe_prompt(prompt, hits),
             **({"noise": noise} if noise else {}),
             "past_outputs": len(past),
-            "roofline": self.target.roofline.as_json(len(prompt.tokens) + spec.max_new_tokens / 2),
         }
-        narrate, output = Narrator(self.target.tokenizer), list[int]()
-        sources = replace(self.sources(spec), past=past)
-        given: dict[str, Any] = {"sources": sources, "about": about, "curve": self.curve, "stop": stop, "again": again}
-        ended = False
-        try:
-            for event in race(self.target, prompt.tokens, spec, **given):
-                if isinstance(event, Step) and event.lane == "vanilla":
-                    output += event.emitted
-                ended = ended or isinstance(event, Finished)
-                yield narrate(event)
-        finally:
-            # After the repeats, which must not draft from it, also where the caller gives them up.
-            if self.keep_outputs and output and ended:
-                self.outputs.add(output, prompt.tokens, question)
+        return Prepared(tuple(prompt.tokens), spec, replace(self.sources(spec), past=past), about, self.curve)
 
     def sources(self, spec: RaceSpec) -> Sources:
         """Counts and suffix index of all documents, each only if a lane drafts from it."""

@@ -211,7 +211,11 @@ def loop_parts() -> dict[str, Any]:
     return {"drafter": drafter, "context": context, "budget": 8, "session": session, "verify": verify}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in read(page)], ids=lambda page: page.stem)
+# tests/ui/test_endpoints.py runs those of api.md, which call a server.
+PYTHON = [page for page in PAGES if "```python" in read(page) and page.stem != "api"]
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
 @pytest.mark.usefixtures("here")
 def test_python_runs(page: Path, small: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one namespace a page; what a block of a change adds to the registry is registered."""

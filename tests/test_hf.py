@@ -36,6 +36,7 @@ from specrace.workbench import Workbench
 from tests.parts import CopyingModel
 
 NEW_TOKENS = 16
+PROMPTS = 20
 Generate = Callable[..., Any]
 
 
@@ -44,21 +45,21 @@ def model(bundled: Workbench) -> Any:
     return bundled.target.model
 
 
-class Fifty(Sequence[torch.Tensor]):
-    """Fifty rows of ids [1, n], each made when it is first asked for: most tests need one."""
+class Rows(Sequence[torch.Tensor]):
+    """Twenty rows of ids [1, n], each made when it is first asked for: most tests need one."""
 
     def __init__(self, make: Callable[[int], torch.Tensor]) -> None:
         self._make = functools.cache(make)
 
     def __len__(self) -> int:
-        return 50
+        return PROMPTS
 
     def __getitem__(self, number: Any) -> Any:
-        return self._make(range(50)[number])
+        return self._make(range(PROMPTS)[number])
 
 
 @pytest.fixture(scope="module")
-def prompts(bundled: Workbench) -> Fifty:
+def prompts(bundled: Workbench) -> Rows:
     """Prompts as the app builds them: the questions that ship, behind the first or second passage."""
     questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     retrieve = functools.cache(bundled.retrieve)
@@ -68,13 +69,13 @@ def prompts(bundled: Workbench) -> Fifty:
         found = retrieve(questions[place], 2)[rank : rank + 1]
         return torch.tensor([build_prompt(bundled.target.tokenizer, questions[place], found).tokens])
 
-    return Fifty(build)
+    return Rows(build)
 
 
 @pytest.fixture(scope="module")
-def greedy(model: Any, prompts: Fifty) -> Fifty:
+def greedy(model: Any, prompts: Rows) -> Rows:
     """What `generate` says by itself."""
-    return Fifty(lambda number: model.generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False))
+    return Rows(lambda number: model.generate(prompts[number], max_new_tokens=NEW_TOKENS, do_sample=False))
 
 
 @pytest.fixture(scope="module")
@@ -84,15 +85,15 @@ def ours(model: Any) -> Generate:
 
 
 @pytest.mark.parametrize("method", ["trie", "lookahead", "recycling"])
-def test_fifty_prompts_equal_greedy_generate(ours: Generate, prompts: Fifty, greedy: Fifty, method: str) -> None:
-    assert len({tuple(ids[0].tolist()) for ids in prompts}) == 50
+def test_twenty_prompts_equal_greedy_generate(ours: Generate, prompts: Rows, greedy: Rows, method: str) -> None:
+    assert len({tuple(ids[0].tolist()) for ids in prompts}) == PROMPTS
     for ids, expected in zip(prompts, greedy, strict=True):
         assert ours(ids, max_new_tokens=NEW_TOKENS, do_sample=False, method=method).tolist() == expected.tolist()
-    assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > 50 * 11
+    assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > PROMPTS * 11
 
 
 @pytest.mark.parametrize("method", own_methods())
-def test_every_method_can_be_plugged_in(ours: Generate, prompts: Fifty, greedy: Fifty, method: str) -> None:
+def test_every_method_can_be_plugged_in(ours: Generate, prompts: Rows, greedy: Rows, method: str) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
     output = ours(
         prompts[7], max_new_tokens=NEW_TOKENS, do_sample=False, method=method, draft_model=DraftModel(smaller)
@@ -102,14 +103,14 @@ def test_every_method_can_be_plugged_in(ours: Generate, prompts: Fifty, greedy: 
 
 
 def test_drafts_save_forwards_and_options_reach_the_drafter(
-    model: Any, ours: Generate, prompts: Fifty, greedy: Fifty
+    model: Any, ours: Generate, prompts: Rows, greedy: Rows
 ) -> None:
     calls: list[int] = []
     # The first use of a model also checks that it can score trees.
     ours(prompts[0], max_new_tokens=1, do_sample=False)
     hook = model.register_forward_pre_hook(lambda *_: calls.append(1))
     # An answer that quotes: one of a sentence that opens it is the same work for every drafter.
-    number = next(each for each in range(50) if greedy[each].shape[1] - prompts[each].shape[1] == NEW_TOKENS)
+    number = next(each for each in range(PROMPTS) if greedy[each].shape[1] - prompts[each].shape[1] == NEW_TOKENS)
     expected = greedy[number].tolist()
 
     def forwards(**given: Any) -> int:
@@ -128,13 +129,13 @@ def test_drafts_save_forwards_and_options_reach_the_drafter(
         hook.remove()
 
 
-def test_length_limits_are_those_of_generate(model: Any, ours: Generate, prompts: Fifty) -> None:
+def test_length_limits_are_those_of_generate(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[1]
     for given in ({"max_new_tokens": 1}, {"max_new_tokens": 7}, {"max_length": ids.shape[1] + 5}):
         assert ours(ids, do_sample=False, **given).tolist() == model.generate(ids, do_sample=False, **given).tolist()
 
 
-def test_any_token_can_end_the_text(model: Any, ours: Generate, prompts: Fifty, greedy: Fifty) -> None:
+def test_any_token_can_end_the_text(model: Any, ours: Generate, prompts: Rows, greedy: Rows) -> None:
     """Also in the midst of an accepted path: every token of the output is tried."""
     ids, answer = prompts[0], greedy[0][0, prompts[0].shape[1] :].tolist()
     for token in dict.fromkeys(answer[:14]):
@@ -166,7 +167,7 @@ class AtLength(StoppingCriteria):
         return torch.full((input_ids.shape[0],), input_ids.shape[1] >= self.length)
 
 
-def test_a_criterion_sees_what_it_sees_in_generate_and_cuts_there(model: Any, ours: Generate, prompts: Fifty) -> None:
+def test_a_criterion_sees_what_it_sees_in_generate_and_cuts_there(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[2]
     for extra in range(1, 12):
         seen = []
@@ -178,7 +179,7 @@ def test_a_criterion_sees_what_it_sees_in_generate_and_cuts_there(model: Any, ou
         assert len(seen[1][1]) == extra
 
 
-def test_stop_strings_and_a_time_limit(model: Any, ours: Generate, prompts: Fifty, greedy: Fifty) -> None:
+def test_stop_strings_and_a_time_limit(model: Any, ours: Generate, prompts: Rows, greedy: Rows) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     word = tokenizer.decode(greedy[3][0, prompts[3].shape[1] + 9 :][:1]).strip()
     criteria = StoppingCriteriaList([StopStringCriteria(tokenizer, [word])])
@@ -203,7 +204,7 @@ class Listener:
         self.heard.append("end")
 
 
-def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate, prompts: Fifty) -> None:
+def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate, prompts: Rows) -> None:
     ids = prompts[4]
     given = {"max_new_tokens": 20, "do_sample": False}
     theirs, heard, bound = Listener(), Listener(), Listener()
@@ -218,7 +219,7 @@ def test_a_streamer_hears_what_generate_would_tell_it(model: Any, ours: Generate
     assert stopped.heard == [*heard.heard[:4], "end"]
 
 
-def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: Fifty) -> None:
+def test_sampling_is_reproducible_and_the_same_for_every_method(ours: Generate, prompts: Rows) -> None:
     given = {"max_new_tokens": 24, "do_sample": True, "temperature": 9.0, "top_p": 0.95, "top_k": 40}
 
     def sample(seed: int | None, method: str = "trie") -> list[int]:
@@ -291,7 +292,7 @@ def test_warpers_become_our_rule() -> None:
     ],
 )
 def test_what_would_change_the_output_is_refused(
-    ours: Generate, prompts: Fifty, given: dict[str, Any], words: str
+    ours: Generate, prompts: Rows, given: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
         ours(prompts[0], **({"max_new_tokens": 4, "do_sample": False} | given))
@@ -336,7 +337,7 @@ def test_at_the_end_of_the_models_context_the_draft_gives_way(model: Any) -> Non
     assert plugged.tolist() == model.generate(ids, **given).tolist()
 
 
-def test_a_dictionary_is_returned_where_it_is_asked_for(ours: Generate, prompts: Fifty) -> None:
+def test_a_dictionary_is_returned_where_it_is_asked_for(ours: Generate, prompts: Rows) -> None:
     given = {"max_new_tokens": 3, "do_sample": False}
     output = ours(prompts[6], return_dict_in_generate=True, **given)
     assert output.sequences.tolist() == ours(prompts[6], **given).tolist()
@@ -370,7 +371,7 @@ def random_model(**changes: Any) -> Any:
     return LlamaForCausalLM(LlamaConfig(**(values | {"pad_token_id": 0, "eos_token_id": 1} | changes))).eval()
 
 
-def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, model: Any, prompts: Fifty) -> None:
+def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, model: Any, prompts: Rows) -> None:
     """Fusion drafts nothing where a second row costs twenty times the first: every forward after the prompt is one."""
     rows: list[int] = []
     steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))

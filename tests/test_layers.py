@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "views": {"core", "engine"},
     "workbench": ABOVE_ALL,
     "hf": ABOVE_ALL,
+    "integrations": {"core", "ngrams", "drafters"},
     "ui": {*ABOVE_ALL, "workbench", "hf"},
     "cli": {*ABOVE_ALL, "workbench", "hf", "ui"},
     "tiny": {*ABOVE_ALL, "workbench", "hf"},
@@ -51,7 +52,7 @@ LIBRARIES: dict[str, set[str]] = {
 # The codec of recordings, which a machine that only races may lack: nothing that races imports it at its top.
 CODEC = {"specrace.engine.recording": {"msgspec"}}
 # Their modules are used without a model or a page, so importing them must not load one.
-LIGHT = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views")
+LIGHT = ("core", "ngrams", "retrieval", "drafters", "engine", "lab", "views", "integrations")
 
 
 def _read_modules() -> dict[str, ast.Module]:
@@ -128,7 +129,7 @@ def test_heavy_libraries_stay_where_they_belong(name: str) -> None:
     foreign, folder = _foreign(name), _folder(name)
     allowed = LIBRARIES.get(folder, set()) | LIBRARIES.get(name, set())
     assert foreign & HEAVY <= allowed, f"{name} imports {sorted(foreign & HEAVY - allowed)}"
-    if folder in ("core", "ngrams", "drafters", "engine"):
+    if folder in ("core", "ngrams", "drafters", "engine", "integrations"):
         small = SMALL | CODEC.get(name, set())
         assert foreign <= small, f"{name} imports {sorted(foreign - small)}"
     if folder == "retrieval":

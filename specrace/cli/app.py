@@ -6,10 +6,13 @@ import argparse
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from specrace.cli import space
 from specrace.cli.arguments import (
     ADAPTER_HELP,
     DEVICES,
@@ -55,7 +58,7 @@ def add_parser(commands: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """`python app.py`. Exit code 2 and one sentence for bad input."""
     try:
-        return run(parse(arguments))
+        return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
     except InputError as error:
         complain(error)
         return 2
@@ -140,10 +143,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
     )
+    parser.add_argument(
+        "--mcp", action="store_true", help="offer the API's endpoints to agents as MCP tools; needs specrace[mcp]"
+    )
     for name, (flag, _, meaning) in LIMITS.items():
-        default = getattr(Limits, name)
-        help_text = f"{meaning}; default: {default}"
+        help_text, default = f"{meaning}; default: %(default)s", getattr(Limits, name)
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
+    if space.is_here():
+        parser.set_defaults(**space.DEFAULTS)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -167,6 +174,11 @@ def check(options: argparse.Namespace) -> None:
             raise InputError(f"--metrics has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
         raise InputError("--auth takes USER:PASSWORD; give both.")
+    space.settle(options)
+    if options.mcp and find_spec("mcp") is None:
+        raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
+    if options.mcp and options.replay is not None:
+        raise InputError("--mcp offers nothing with --replay, which loads no model; leave out one of the two.")
     if options.replay is not None:
         return
     if options.settings is not None and is_twin(name := read_settings(options.settings)["method"]):

@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from specrace.cli.sweep import add_sweep_arguments, read_logs, sweep_transcripts, swept_lanes
+from specrace.cli.sweep import add_sweep_arguments, checked_processes, read_logs, sweep_transcripts, swept_lanes
 from specrace.cli.terminal import clean, console, print_json
-from specrace.core.errors import InputError
+from specrace.core.cost_curve import CostCurve
+from specrace.core.errors import InputError, shorten
 from specrace.core.files import explained
 from specrace.core.settings import SETTINGS
-from specrace.lab.advice import choice, exported, exports, profile_file, sentences
+from specrace.lab.advice import choice, exported, profile_file, report, sentences
+from specrace.lab.candidates import candidates, engine_lanes, own_lanes
 from specrace.lab.exports import ENGINES
 from specrace.lab.exports.profile import PROFILE_FILE
 from specrace.lab.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
-from specrace.lab.forecast import is_twin
+from specrace.lab.halving import Halving
 from specrace.lab.presets import describe_curve, find_curve
 from specrace.lab.recommend import Recommender
-from specrace.lab.score import scorable_lanes
+from specrace.lab.score import ALL
 from specrace.lab.sweep import Sweep, SweepFolder
 from specrace.retrieval.documents import read_documents
 
 ASSUMED = "assumed-gpu"
-# What is tried where no --grid is given, beside every lane's defaults.
-NUM_DRAFTS = ("4", "8", "16", "32")
-GRID: dict[str, dict[str, Sequence[Any]]] = {
-    "vllm-ngram": {"prompt_lookup_min": (2,), "prompt_lookup_max": (3, 5)},
-    "sglang-ngram": {"match_type_prob": (False, True)},
-    "trtllm-ngram": {"max_matching_ngram_size": (2, 4)},
-    "llamacpp-simple": {"size_n": (3, 12)},
-    "llamacpp-map-k": {"size_n": (3, 12)},
-    "llamacpp-map-k4v": {"size_n": (3, 12)},
-    "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
-}
+MAX_BATCH = 4096
 
 
 def add_parser(commands: Any) -> None:
@@ -46,21 +38,30 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("logs", type=Path, nargs="+", metavar="LOG|SWEEP_DIR", help="logs, or what sweep --out wrote")
     add_sweep_arguments(parser)
     parser.add_argument("--engine", choices=tuple(ENGINES), help="only the drafters of this engine")
+    parser.add_argument("--quick", action="store_true", help="all settings on a sample, and only the best on all")
+    parser.add_argument("--batch", default="1", metavar="N", help="requests that the engine decodes at a time (1)")
     parser.add_argument("--docs", type=Path, nargs="+", help="write them as SGLang's corpus; needs --out")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the exports and the acceptance profile there")
-    parser.add_argument("--seed", default=SETTINGS["seed"].default, help="of the bootstrap; the choice needs none")
+    parser.add_argument(
+        "--seed", default=SETTINGS["seed"].default, help="of the bootstrap, and of the sample of --quick"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Recommend. Raises InputError."""
-    seed = SETTINGS["seed"].check(options.seed)
+    seed, batch = SETTINGS["seed"].check(options.seed), _batch(options.batch)
     if options.docs and options.out is None:
         raise InputError("--docs needs --out DIR, the folder for SGLang's corpus file.")
     folder = options.logs[0] if len(options.logs) == 1 and options.logs[0].is_dir() else None
-    sweep = swept(options) if folder is None else loaded(options, folder)
-    curve = sweep.curve if options.cost_curve is None and sweep.curve else find_curve(options.cost_curve or ASSUMED)
-    found = Recommender(sweep, curve, () if options.engine is None else engine_lanes(options.engine), seed)
-    result = report(found, list(sentences(found, describe_curve(curve))), options.engine)
+    sample = None
+    if options.quick:
+        sweep, all_settings = quick(options, folder, seed, batch)
+        sample = Recommender(all_settings, _curve(options, sweep), (), seed, batch)
+    else:
+        sweep = swept(options) if folder is None else loaded(options, folder)
+    curve = _curve(options, sweep)
+    found = Recommender(sweep, curve, () if options.engine is None else engine_lanes(options.engine), seed, batch)
+    result = report(found, list(sentences(found, describe_curve(curve), sample)), options.engine)
     if options.out is not None:
         write(options, found, result)
     if options.json:
@@ -70,16 +71,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def engine_lanes(engine: str) -> tuple[str, ...]:
-    """The lanes that are an engine's own drafters, else those nearest to them."""
-    known = ENGINES[engine]
-    own = [name for name in scorable_lanes() if known.prefix and name.startswith(known.prefix)]
-    return tuple(own) or tuple(name for name in known.nearest if name in own_lanes())
+def _batch(given: str) -> int:
+    if not (str(given).isascii() and str(given).isdigit() and 1 <= int(given) <= MAX_BATCH):
+        raise InputError(f"--batch is {shorten(given)!r}; give 1 to {MAX_BATCH} requests.")
+    return int(given)
 
 
-def own_lanes() -> list[str]:
-    """The lanes that can be scored and are no engine's."""
-    return [name for name in scorable_lanes() if not is_twin(name)]
+def _curve(options: argparse.Namespace, sweep: Sweep) -> CostCurve:
+    return sweep.curve if options.cost_curve is None and sweep.curve else find_curve(options.cost_curve or ASSUMED)
 
 
 def swept(options: argparse.Namespace) -> Sweep:
@@ -87,13 +86,28 @@ def swept(options: argparse.Namespace) -> Sweep:
     names = engine_lanes(options.engine) if options.engine else own_lanes()
     lanes = swept_lanes(options, names)
     if not options.grid:
-        options.grid = [f"num_draft={','.join(NUM_DRAFTS)}"]
-        for lane, settings in GRID.items():
-            if lane in {each.name for each in lanes}:
-                options.grid += [f"{lane}.{name}={','.join(map(str, values))}" for name, values in settings.items()]
-        lanes += [each for each in swept_lanes(options, names) if each not in lanes]
+        lanes = candidates(each.name for each in lanes)
     curve = find_curve(options.cost_curve or ASSUMED)
     return sweep_transcripts(options, lanes, read_logs(options), curve)
+
+
+def quick(options: argparse.Namespace, folder: Path | None, seed: int, batch: int) -> tuple[Sweep, Sweep]:
+    """The best settings on all requests, and all settings on a sample of them, as on the page."""
+    if folder is not None or options.grid or options.keep_outputs:
+        raise InputError("--quick chooses among its own settings of logs; leave out --grid and --keep-outputs.")
+    names = engine_lanes(options.engine) if options.engine else own_lanes()
+    lanes = candidates(each.name for each in swept_lanes(options, names))
+    transcripts = read_logs(options)
+    sweep = Sweep.of(lanes, transcripts, find_curve(options.cost_curve or ASSUMED))
+    everything = list(range(1, len(lanes)))
+    # For every engine its nearest lane goes on, for the exports.
+    near = {
+        name: [number for number in everything if engine.has(lanes[number].name)] for name, engine in ENGINES.items()
+    }
+    halving = Halving(sweep, transcripts, {ALL: everything, **near}, batch=batch, seed=seed)
+    for _ in halving.run(processes=checked_processes(options)):
+        pass
+    return halving.all_finalists(), halving.sample(ALL)
 
 
 def loaded(options: argparse.Namespace, folder: Path) -> Sweep:
@@ -101,23 +115,6 @@ def loaded(options: argparse.Namespace, folder: Path) -> Sweep:
     if options.lanes or options.grid or options.keep_outputs:
         raise InputError(f"{folder} holds a sweep with its own settings; leave out --lanes, --grid and --keep-outputs.")
     return SweepFolder.load(folder)
-
-
-def report(found: Recommender, text: Sequence[str], engine: str | None) -> dict[str, Any]:
-    """The result as JSON; `text` is the recommendation in sentences."""
-    chosen = exports(found)
-    return {
-        "recommendation": found.recommendation(),
-        "groups": found.groups,
-        "exports": {name: made for name, made in chosen.items() if engine in (None, name)},
-        "profile": found.profile(),
-        "not_tested": found.not_tested,
-        "text": list(text),
-        "batches": found.batches,
-        "requests": len(found.counted),
-        "looping": len(found.sweep.requests) - len(found.counted),
-        "settings": {"seed": found.seed, "cost_curve": found.curve.as_json(), "keep_outputs": found.sweep.keep_outputs},
-    }
 
 
 def write(options: argparse.Namespace, found: Recommender, result: Mapping[str, Any]) -> None:

@@ -185,6 +185,14 @@ def _kept_answers(file: Path) -> dict[str, dict[str, Any]]:
         raise InputError(f"{shorten(file)} holds no answers of a sweep; give another --out.") from error
 
 
+def checked_processes(options: argparse.Namespace) -> int:
+    """How many processes score. Raises InputError."""
+    processes: int = options.processes or os.cpu_count() or 1
+    if not 1 <= processes <= MAX_PROCESSES:
+        raise InputError(f"--processes is {processes}; give 1 to {MAX_PROCESSES}.")
+    return processes
+
+
 def sweep_transcripts(
     options: argparse.Namespace,
     lanes: Sequence[ScoredLane],
@@ -196,9 +204,7 @@ def sweep_transcripts(
     ray: str = "",
 ) -> Sweep:
     """Sweep, with a live table on a terminal. Raises InputError."""
-    processes = options.processes or os.cpu_count() or 1
-    if not 1 <= processes <= MAX_PROCESSES:
-        raise InputError(f"--processes is {processes}; give 1 to {MAX_PROCESSES}.")
+    processes = checked_processes(options)
     sweep = Sweep.of(lanes, transcripts, curve, options.keep_outputs)
     folder = None if out is None else SweepFolder(out)
     if folder is not None:

@@ -8,7 +8,7 @@ cost(1 + k) tokens by this machine's cost curve, which may be none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Annotated, ClassVar
 
@@ -46,7 +46,9 @@ class FusionDrafter:
         corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
         past: Annotated[bool, Flag("also copy from outputs of earlier requests")] = True,
         recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
+        chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
     ) -> None:
+        self.chain = chain
         self.own = BackoffModel(longest, material.prompt)
         self.calibration = Calibration(longest)
         self.cool_down = CoolDown()
@@ -142,6 +144,8 @@ class FusionDrafter:
             probs, escape = {token: share}, 1.0 - share
         if escape >= floor:
             self._add_others(probs, escape, floor, previous, growth.tokens[node])
+        if self.chain:
+            probs = _likeliest(probs)
         for rank, (token, share) in enumerate(probs.items()):
             if share >= floor and token != END:
                 heappush(heap, (-prob * share, node, rank, token, share))
@@ -221,6 +225,12 @@ class FusionDrafter:
                 update(length, prob, token == likeliest)
             if token != likeliest:
                 update(0, self._frequent_mass, token in self._frequent_probs)
+
+
+def _likeliest(probs: Mapping[int, float]) -> dict[int, float]:
+    """The likeliest token alone; an END is none."""
+    token = max((token for token in probs if token != END), key=probs.__getitem__, default=END)
+    return {token: probs.get(token, 0.0)}
 
 
 def _merge(probs: dict[int, float], mass: float, estimate: Estimate) -> float:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from specrace.drafters import find_method
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
-from specrace.lab.recommend import Recommender, losers, silent, stops_at
+from specrace.lab.recommend import Recommender, closest, losers, silent, stops_at
 from specrace.lab.score import ScoredLane
+from specrace.lab.sweep import SIZES
 
 # Names of options below which no match or draft is made.
 MINIMUM = re.compile(r"min|match$|size_n$|shortest")
 
 
-def sentences(found: Recommender, curve_words: str) -> Iterator[str]:
-    """The recommendation; `curve_words` say where the cost curve comes from."""
+def sentences(found: Recommender, curve_words: str, sample: Recommender | None = None) -> Iterator[str]:
+    """The recommendation; `curve_words` say where the cost curve comes from.
+
+    `sample`: all settings on a sample of the requests, where `found` has only the best of these.
+    """
     requests, row = found.counted, found.recommendation()
     tokens = sum(found.sweep.requests[number].output_tokens for number in requests)
-    evidence = f"On these {len(requests)} requests ({tokens:,} output tokens)"
+    batch = f", in batches of {found.batch}," if found.batch > 1 else ""
+    evidence = f"On these {len(requests)} requests ({tokens:,} output tokens){batch}"
     if found.chosen == 0:
         best = found.recommendation(found.best)
         yield (
@@ -34,13 +40,19 @@ def sentences(found: Recommender, curve_words: str) -> Iterator[str]:
         )
     yield f"Costs: {curve_words}."
     yield from _batches(found)
-    if lost := losers(found):
-        yield f"Slower than no drafts with every setting: {', '.join(lost)}."
-    yield from _silent(found)
+    where = ""
+    if sample is not None:
+        where = f" on {len(sample.counted)} requests"
+        left = len(found.lanes) - 1
+        were = f"best {left} were" if left > 1 else "best was"
+        yield f"Of {len(sample.lanes) - 1} settings tried{where} the {were} scored on {len(requests)}."
+    if lost := losers(sample or found):
+        yield f"Slower than no drafts with every setting{where}: {', '.join(lost)}."
+    yield from _silent(sample or found, where)
     yield from _groups(found)
 
 
-def _silent(found: Recommender) -> Iterator[str]:
+def _silent(found: Recommender, where: str = "") -> Iterator[str]:
     """A sentence for each lane that hardly drafts, about the first such settings of it that were swept."""
     rows = [(found.lane(number), number, drafting) for number, drafting in silent(found)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
@@ -48,16 +60,19 @@ def _silent(found: Recommender) -> Iterator[str]:
         least = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
         why = f": hardly a match reaches {least}" if least else ""
         more = f", and with {len(others)} more settings on as few" if others else ""
-        yield f"{name} with {found.sweep.words(number)} drafts on {100 * drafting:.1f} % of the steps{why}{more}."
+        share = f"{100 * drafting:.1f} % of the steps{where}"
+        yield f"{name} with {found.sweep.words(number)} drafts on {share}{why}{more}."
 
 
 def _batches(found: Recommender) -> Iterator[str]:
     if found.chosen == 0:
         return
     stop = stops_at(found)
-    speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in found.batches[1:])
+    others = [row for row in found.batches if row["batch"] != found.batch]
+    speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in others)
+    head = "At other batch sizes" if found.batch > 1 else "In batches it pays less"
     end = f"; from a batch of {stop} on it no longer pays" if stop else ""
-    yield f"In batches it pays less: {speedups}{end}."
+    yield f"{head}: {speedups}{end}."
 
 
 def _groups(found: Recommender) -> Iterator[str]:
@@ -73,7 +88,10 @@ def _groups(found: Recommender) -> Iterator[str]:
 
 
 def _words(lane: ScoredLane) -> str:
-    options = " ".join(f"{name}={_short(value)}" for name, value in lane.options.items())
+    """A lane with its options that are not its defaults, and its draft size."""
+    usual = find_method(lane.name).defaults("cuda")
+    shown = {name: value for name, value in lane.options.items() if name not in SIZES and value != usual[name]}
+    options = " ".join(f"{name}={_short(value)}" for name, value in shown.items())
     return f"{lane.name} ({options + ', ' if options else ''}up to {lane.num_draft} draft tokens)"
 
 
@@ -83,6 +101,28 @@ def _short(value: Any) -> str:
 
 def _range(row: Mapping[str, Any], name: str) -> str:
     return f"{row[name]:.2f}x ({row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f})"
+
+
+def report(found: Recommender, text: Sequence[str], engine: str | None) -> dict[str, Any]:
+    """The recommendation as JSON, its exports those of one engine or of all; `text`: its sentences."""
+    chosen = exports(found)
+    return {
+        "recommendation": found.recommendation(),
+        "groups": found.groups,
+        "exports": {name: made for name, made in chosen.items() if engine in (None, name)},
+        "profile": found.profile(),
+        "not_tested": found.not_tested,
+        "text": list(text),
+        "batches": found.batches,
+        "requests": len(found.counted),
+        "looping": len(found.sweep.requests) - len(found.counted),
+        "settings": {
+            "seed": found.seed,
+            "batch": found.batch,
+            "cost_curve": found.curve.as_json(),
+            "keep_outputs": found.sweep.keep_outputs,
+        },
+    }
 
 
 def exports(found: Recommender) -> dict[str, dict[str, Any] | None]:
@@ -99,7 +139,24 @@ def _export(found: Recommender, engine: Engine) -> dict[str, Any] | None:
         return None
     made, row = engine.export(choice(found, number)), found.recommendation(number)
     figures = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
-    return {**figures, "version": engine.version, **asdict(made)}
+    notes = (*made.notes, *_plug_in(found, engine))
+    return {**figures, "version": engine.version, **asdict(made), "notes": notes}
+
+
+def _plug_in(found: Recommender, engine: Engine) -> Iterator[str]:
+    """How the engine drafts by the recommended lane where that is none of its own, with the forecast for chains."""
+    name = found.lane(found.chosen).name
+    if name not in engine.plug_ins:
+        return
+    chains = [number for number in found.lanes if found.lane(number).options.get("chain") is True]
+    number = closest(found.forecast, chains) if chains else found.chosen
+    row, flags = found.recommendation(number), engine.plug_ins[name](choice(found, number), found.curve)
+    said = (
+        f"{row['tau']:.2f} tokens a step, {row['speedup']:.2f}x"
+        if chains
+        else "not swept: add --grid fusion.chain=true"
+    )
+    yield f"{name} itself, as a chain ({said}), drafted by this package inside the engine: {flags}"
 
 
 def exported(found: Recommender, engine: Engine) -> int | None:

@@ -32,7 +32,7 @@ HARDLY = 0.01
 
 @dataclass(frozen=True)
 class Recommender:
-    """A recommendation from a finished sweep, among the lanes called `names` (all if empty).
+    """A recommendation from a finished sweep, among the lanes called `names` (all if empty), at a batch size.
 
     Raises InputError where none of these was swept.
     """
@@ -41,6 +41,7 @@ class Recommender:
     curve: CostCurve
     names: Sequence[str] = ()
     seed: int = 0
+    batch: int = 1
 
     def __post_init__(self) -> None:
         if not self.sweep.requests:
@@ -66,11 +67,13 @@ class Recommender:
     @cached_property
     def forecast(self) -> Forecast:
         """The forecast over the requests that count."""
-        return self._forecasts[0]
+        return self._forecasts[self.batch]
 
     @cached_property
-    def _forecasts(self) -> list[Forecast]:
-        return [each.of_requests(self.counted) for each in forecast(self.sweep, self.curve, BATCHES)]
+    def _forecasts(self) -> dict[int, Forecast]:
+        sizes = sorted({*BATCHES, self.batch})
+        found = forecast(self.sweep, self.curve, sizes)
+        return {size: each.of_requests(self.counted) for size, each in zip(sizes, found, strict=True)}
 
     @cached_property
     def chosen(self) -> int:
@@ -118,7 +121,7 @@ class Recommender:
     def batches(self) -> list[dict[str, Any]]:
         """For each batch size the recommended lane's speedup, and the lane that is best there."""
         found = []
-        for batch, own in zip(BATCHES, self._forecasts, strict=True):
+        for batch, own in self._forecasts.items():
             best = choose(own, self.lanes)
             here, lane = float(own.speedup[self.chosen]), self.lane(best).describe()
             found.append({"batch": batch, "speedup": here, "best": lane | {"speedup": float(own.speedup[best])}})
@@ -202,6 +205,8 @@ def _not_tested(found: Recommender) -> Iterator[str]:
             yield f"{name}: the time that the engine takes to draft, which is not in the forecast."
     if "fusion" in swept and found.sweep.curve != found.curve:
         yield "fusion on this cost curve: in the sweep it cut its drafts by another."
+    if "fusion" in swept and found.batch > 1:
+        yield "fusion in batches: it cut its drafts as for a single request."
     if found.curve.row_ms is None:
         yield "The drafters' own time, because the cost curve has no milliseconds; measure one with calibrate."
     if not found.sweep.keep_outputs:

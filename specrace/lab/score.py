@@ -93,11 +93,19 @@ def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int],
     Drafters get no length limit, since a log does not hold it: the steps are those of a race that an end-of-text token
     ends before its limit. Only the draft time is measured, and `at_ms` is 0.
     """
-    context, at, index = list(prompt), 0, 0
+    for index, (tree, verdict, emitted, draft_ms) in enumerate(_forced(drafter, prompt, output, num_draft, own_ms)):
+        yield Step("", index, 0.0, tree, verdict, emitted, Timing(draft_ms, 0.0, 0.0))
+
+
+def _forced(
+    drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int, clock: Callable[[], float]
+) -> Iterator[tuple[TokenTree, Verdict, tuple[int, ...], float]]:
+    """(tree, verdict, emitted tokens, draft time by the `clock`) of each step."""
+    context, at = list(prompt), 0
     while at < len(output):
-        began = own_ms()
+        began = clock()
         tree = drafter.propose(context, num_draft).cut(num_draft)
-        drafted = own_ms()
+        drafted = clock()
         path = walk(tree, output, at)
         emitted = tuple(output[at : at + len(path)])
         at += len(emitted)
@@ -107,23 +115,23 @@ def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int],
         for node, token in zip(path, emitted, strict=False):
             targets[node] = token
         verdict = Verdict(path, targets[path[-1]], Scores(tuple(targets)))
-        walked = own_ms()
+        walked = clock()
         if at < len(output):
             drafter.observe(tree, verdict)
         # Negative if the thread is preempted between the two clock readings in `own_ms`.
-        timing = Timing(max(0.0, drafted - began + own_ms() - walked), 0.0, 0.0)
-        yield Step("", index, 0.0, tree, verdict, emitted, timing)
-        index += 1
+        yield tree, verdict, emitted, max(0.0, drafted - began + clock() - walked)
 
 
 def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
     """The longest path from the root whose nodes have the tokens output[at], output[at + 1], ..."""
-    path, children = [0], tree.children
-    for token in output[at : at + len(tree)]:
-        child = children[path[-1]].get(token)
-        if child is None:
+    path, last = [0], 0
+    # One pass is enough: children come after their parents, and siblings have distinct tokens.
+    for node in range(1, len(tree.tokens)):
+        if at == len(output):
             break
-        path.append(child)
+        if tree.parents[node] == last and tree.tokens[node] == output[at]:
+            path.append(node)
+            last, at = node, at + 1
     return tuple(path)
 
 
@@ -203,9 +211,7 @@ def score_output(
 ) -> Tally:
     """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
     began = own_ms()
-    near = curve.near(len(transcript.prompt))
-    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
-    drafter = lane.build(material, **lane.options)
+    drafter = _built(lane, transcript, curve, past)
     tally = Tally(outputs=1, build_ms=max(0.0, own_ms() - began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
@@ -213,6 +219,26 @@ def score_output(
     if looping:
         tally.looping, tally.loops = 1, tally.metrics
     return tally
+
+
+def count_steps(
+    lane: ScoredLane, transcript: Transcript, curve: CostCurve, clock: Callable[[], float] = own_ms
+) -> tuple[Counter[tuple[int, int]], float, float]:
+    """What is left of `score_output` where only counts are needed: `Tally.steps`, draft_ms and build_ms."""
+    began = clock()
+    drafter = _built(lane, transcript, curve)
+    build_ms, draft_ms = max(0.0, clock() - began), 0.0
+    steps = Counter[tuple[int, int]]()
+    for tree, verdict, _, spent in _forced(drafter, transcript.prompt, transcript.output, lane.num_draft, clock):
+        steps[tree.num_draft, verdict.accepted] += 1
+        draft_ms += spent
+    return steps, draft_ms, build_ms
+
+
+def _built(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: PastOutputs | None = None) -> Drafter:
+    near = curve.near(len(transcript.prompt))
+    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
+    return lane.build(material, **lane.options)
 
 
 class Scoreboard:

@@ -40,6 +40,7 @@ def load_target(
     device_map: DeviceMap | None = None,
     followers: Followers | None = None,
     adapter: str | Path = AUTO,
+    ready: bool = True,
 ) -> Target:
     """A Hugging Face model by short name, path or hub id, checked to score trees exactly as it decodes.
 
@@ -51,6 +52,7 @@ def load_target(
     model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
     `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
     `adapter` is the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, where it fits.
+    Where the device is not there yet, `ready` is false: nothing is computed, and `make_ready` is called later.
     Raises InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with
     another vocabulary, and when it cannot be spread or split as was asked for.
     """
@@ -66,16 +68,24 @@ def load_target(
         check_map(device_map)
     dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
     target = _load(name, device, dtype, attention, device_map, followers, adapter)
-    check_trees(target)
+    if ready:
+        check_trees(target)
     if draft_model is not None:
-        target.drafting = load_draft_model(draft_model, target)
+        target.drafting = load_draft_model(draft_model, target, ready=ready)
     elif Path(name).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
-    if graphs and followers is None:
+    if ready and graphs and followers is None:
         record(target)
     if target.int8 and graphs and target.traced is None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
     return target
+
+
+def make_ready(target: Target) -> None:
+    """Check and record a target that was loaded without. Raises InputError when it cannot verify trees."""
+    if target.graphs is None and target.traced is None:
+        check_trees(target)
+        record(target)
 
 
 def _load(
@@ -118,12 +128,13 @@ def _load(
     return Target(model, tokenizer, label, style, int8=dtype == INT8)
 
 
-def load_draft_model(name: str | Path, target: Target) -> DraftModel:
+def load_draft_model(name: str | Path, target: Target, *, ready: bool = True) -> DraftModel:
     """A Hugging Face model by path or hub id that drafts for `target`, on its (first) device and in its dtype.
 
     Raises InputError when it cannot be loaded or has another vocabulary.
     """
-    model = load_target(name, device=str(target.device), dtype=str(target.dtype).removeprefix("torch."), adapter=NONE)
+    dtype = str(target.dtype).removeprefix("torch.")
+    model = load_target(name, device=str(target.device), dtype=dtype, adapter=NONE, ready=ready)
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)
 

@@ -27,8 +27,16 @@ class SuffixIndex:
     """
 
     def __init__(self, documents: Iterable[Sequence[int]]) -> None:
-        self.text: Ints = np.fromiter((token for tokens in documents for token in (*tokens, END)), np.int64)
-        self.order = _sorted_suffixes(self.text)
+        text: Ints = np.fromiter((token for tokens in documents for token in (*tokens, END)), np.int64)
+        self.__setstate__((text, _sorted_suffixes(text)))
+
+    def __getstate__(self) -> tuple[Ints, Ints]:
+        """What is pickled: views of memory cannot be."""
+        return self.text, self.order
+
+    def __setstate__(self, state: tuple[Ints, Ints]) -> None:
+        """As it was pickled."""
+        self.text, self.order = state
         # Memoryviews, because a search reads single numbers and these give Python's own.
         self.tokens, self._starts = memoryview(self.text), memoryview(self.order)
 

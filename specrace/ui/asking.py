@@ -43,9 +43,9 @@ def read_asking(
     names = _lanes(lanes)
     checked = {name: SETTINGS[name].check(value, shared=True) for name, value in settings.items()}
     passages = checked.pop("passages", SETTINGS["passages"].default)
-    spec = RaceSpec(names, options=_options(options, names), **checked)
+    spec = RaceSpec(names, options=read_options(options, names), **checked)
     _check_trees(spec)
-    return Asking(_question(question), spec, passages, _word("The model", model), _word("The dtype", dtype))
+    return Asking(read_question(question), spec, passages, _word("The model", model), _word("The dtype", dtype))
 
 
 def read_link(query: Mapping[str, str]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
         number = SETTINGS[name].check(given[name], shared=True)
         given[name] = "auto" if number is None else number
     if "question" in given:
-        _question(given["question"])
+        read_question(given["question"])
     if "lanes" in given:
         given["lanes"] = list(_lanes([name.strip() for name in given["lanes"].split(",") if name.strip()]))
         if twins := [name for name in given["lanes"] if METHODS[name].engine]:
@@ -67,7 +67,8 @@ def read_link(query: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
-def _question(value: Any) -> str:
+def read_question(value: Any) -> str:
+    """A question of words that is not too long. Raises InputError."""
     if not isinstance(value, str) or not value.strip():
         raise InputError("Type a question first.")
     if len(value) > MAX_QUESTION_CHARACTERS:
@@ -87,8 +88,8 @@ def _lanes(value: Any) -> tuple[str, ...]:
     return names
 
 
-def _options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Lane -> option -> value, of the lanes that race."""
+def read_options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Lane -> option -> value, of these lanes. Raises InputError for what is no such thing."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(each, Mapping) for each in value.values()):

@@ -22,6 +22,7 @@ from multiprocessing.process import BaseProcess
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
 from specrace.ui.http_server import log_discreetly
+from specrace.ui.log_advice import advise_log
 from specrace.ui.log_scores import score_log
 from specrace.ui.uploads import read_uploads
 
@@ -33,6 +34,7 @@ TASKS: dict[str, Callable[[str, bytes], bytes | Going]] = {
     "recording": open_recorded,
     "uploads": read_uploads,
     "log": score_log,
+    "advice": advise_log,
 }
 PROGRESS = b"progress"
 # Far more than any file takes, also on a busy machine, where the least priority gets little.

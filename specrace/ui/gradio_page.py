@@ -9,6 +9,8 @@ from typing import Any
 
 import anyio.to_thread
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
+from gradio.exceptions import ComponentProcessingError
 from gradio.processing_utils import save_bytes_to_cache
 from gradio.utils import get_upload_folder
 from gradio_client import utils as gradio_client
@@ -19,14 +21,27 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.ui import uploads
 from specrace.ui.file_reader import OUR_FAULT
-from specrace.ui.guard import API, UPLOAD
+from specrace.ui.guard import API, READER, UPLOAD
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
 
+LISTED = f"GET {API}/info lists endpoints and parameters."
+
 log = logging.getLogger(__name__)
+
+
+class Refusal(gr.Error):
+    """A sentence for whoever has asked. Unlike Gradio's own, it is not quoted as text."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, print_exception=False)
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return str(self.message)
 
 
 class Page(gr.Blocks):
@@ -34,18 +49,28 @@ class Page(gr.Blocks):
 
     async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
+        if isinstance(request := named.get("request"), Request):
+            # A tool's, which has no session.
+            named["request"] = gr.Request(request, session_hash=request.scope.get(READER))
         try:
-            gradio_client.traverse(inputs, _check_file, gradio_client.is_file_obj_with_meta)
+            gradio_client.traverse(inputs, _check_file, _is_file)
+            if block_fn.fn is None:
+                raise InputError("This event is the page's own.")
+            if len(inputs) < len(block_fn.inputs):
+                raise InputError(f"{len(inputs)} values came of {len(block_fn.inputs)}; {LISTED}")
             return dict(await super().process_api(block_fn, inputs, *rest, **named))
         except InputError as error:
             # A toast is HTML; a visitor's own words in it stay words.
-            raise gr.Error(html.escape(str(error), quote=False), print_exception=False) from None
+            words = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
+            raise Refusal(words) from None
+        except ComponentProcessingError:
+            raise Refusal("A value is of another kind than this event takes.") from None
         except gr.Error as error:
             error.print_exception = False
             raise
         except Exception:
             log.exception("an event failed")
-            raise gr.Error(OUR_FAULT, print_exception=False) from None
+            raise Refusal(OUR_FAULT) from None
 
 
 class CatchErrors:
@@ -56,19 +81,48 @@ class CatchErrors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        held: list[Message] = []
         begun = False
 
         async def watch(message: Message) -> None:
             nonlocal begun
+            # Gradio looks for an event only after it has begun to answer.
+            if not begun and message["type"] == "http.response.start":
+                held.append(message)
+                return
             begun = True
+            while held:
+                await send(held.pop())
             await send(message)
 
         try:
             await self._app(scope, receive, watch)
-        except Exception:
-            log.exception("a request failed")
+        except Exception as error:
+            status, sentence = _explain(scope["path"], error)
+            if status == 500:
+                log.exception("a request failed")
             if not begun:
-                await JSONResponse({"error": OUR_FAULT}, 500)(scope, receive, send)
+                await JSONResponse({"error": sentence}, status)(scope, receive, send)
+
+
+def _explain(path: str, error: Exception) -> tuple[int, str]:
+    """The status and the sentence for a request over which Gradio stumbles: 500 where it is not the request's fault."""
+    if isinstance(error.__cause__, HTTPException) and error.__cause__.status_code == 404:
+        return 404, "There is no such event, or its answer has been read."
+    if path.startswith(f"{API}/call/v2/"):
+        if isinstance(error, KeyError):
+            return 400, f"There is no endpoint of this name; {LISTED}"
+        if isinstance(error, TypeError) and str(error).startswith(("Parameter `", "No value provided")):
+            return 400, f"{shorten(str(error).partition('. ')[0])}; {LISTED}"
+    return 500, OUR_FAULT
+
+
+async def explain_body(_: Request, error: Exception) -> Response:
+    """What is wrong with a body. FastAPI's own answer repeats it, and fails where that has numbers like NaN."""
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()[0]
+    place = ".".join(str(each) for each in found["loc"])
+    return JSONResponse({"error": f"{shorten(place, 80)} cannot be used: {shorten(found['msg'])}."}, 422)
 
 
 def upload_routes(page: gr.Blocks, visitors: Visitors, telemetry: Telemetry) -> list[Route]:
@@ -112,8 +166,14 @@ def _keep(name: str, data: bytes) -> str:
     return str(save_bytes_to_cache(data, name, get_upload_folder()))
 
 
+def _is_file(value: Any) -> bool:
+    # Gradio's own check fails where these are no texts.
+    return isinstance(value, dict) and "path" in value and "meta" in value
+
+
 def _check_file(file: dict[str, Any]) -> dict[str, Any]:
     # Gradio would download an address, and read any file of the server while its page is mounted, not launched.
-    if not Path(str(file.get("path"))).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
+    known = isinstance(file["path"], str) and isinstance(file["meta"], dict)
+    if not known or not Path(file["path"]).resolve().is_relative_to(Path(get_upload_folder()).resolve()):
         raise InputError(NOT_UPLOADED)
     return file

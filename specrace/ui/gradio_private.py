@@ -1,12 +1,15 @@
-"""What the page needs of Gradio that Gradio does not promise: its queue's period, its HTML, who has signed in.
+"""What the page needs of Gradio that Gradio does not promise: its queue's period, its HTML, sign-ins, tools.
 
 What its page's scripts need of Gradio's page is in static/gradio.js.
 """
 
 from __future__ import annotations
 
+import copy
 import hmac
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import gradio as gr
 from starlette.datastructures import MutableHeaders
@@ -25,6 +28,37 @@ OPEN = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startup-even
 def slow_queue(page: gr.Blocks) -> None:
     """Gradio looks a thousand times a second whether an event waits; a race in the same process pays for that."""
     page._queue.sleep_when_free = QUEUE_PERIOD_S
+
+
+def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:
+    """Let a page's MCP tools call its endpoints in this process, and answer as JSON; `types` are parameters' schemas.
+
+    Gradio's own way is to call its server over HTTP: it would upload files of this machine that a caller names, and all
+    callers would come from this machine. What else MCP knows but tools would go that way too.
+    """
+    server: Any = page.mcp_server_obj
+    if server is None:
+        raise RuntimeError(page.mcp_error)
+    find = server.get_block_fn_from_endpoint_name
+
+    def find_direct(name: str) -> Any:
+        found = copy.copy(find(name))
+        found.queue = False
+        return found
+
+    def refuse() -> None:
+        raise ValueError("This server has tools only.")
+
+    def as_text(data: Any, _: str) -> list[Any]:
+        return [server.types.TextContent(type="text", text=json.dumps(each, ensure_ascii=False)) for each in data]
+
+    server.get_block_fn_from_endpoint_name, server._get_or_create_client = find_direct, refuse
+    server.postprocess_output_data = as_text
+    for endpoint in server.api_info["named_endpoints"].values():
+        for each in endpoint["parameters"]:
+            own = types.get(each["parameter_name"], each["type"])
+            # A tool has its help beside the type.
+            each["type"] = {name: value for name, value in own.items() if name != "additional_description"}
 
 
 class EarlyHead:

@@ -9,6 +9,7 @@ import ipaddress
 import math
 import os
 import re
+import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -29,19 +30,27 @@ API = "/gradio_api"
 UPLOAD = f"{API}/upload"
 RECORDING = f"{API}/recording"
 LOGS = f"{API}/logs"
+ADVICE = f"{API}/advice"
+MCP = f"{API}/mcp"
+# In a request's scope: who reads the answer of a tool.
+READER = "specrace.reader"
 # The bodies of other requests, in bytes.
 MAX_BODY = 256_000
 MAX_BODIES = {
     UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
     RECORDING: audit.PAGE.size,
     LOGS: log_scores.MAX_BYTES,
+    ADVICE: log_scores.MAX_BYTES,
 }
 BODY_LIMIT_S = 120.0
+NO_FILES = "This server takes no files."
 # Of Gradio's own: nothing on the page needs them.
 CLOSED = (
     "/monitoring",
     *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
 )
+# Of MCP's ways the older ones, which leave a connection open.
+CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
 EMBEDDER = "https://huggingface.co"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -84,8 +93,9 @@ class Hosts:
 class Guard:
     """ASGI middleware before all others: foreign hosts and pages, bodies without end, and the headers of safety."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
         self._app, self._hosts, self._visitors = app, hosts, visitors
+        self._closed = (*CLOSED, *(CLOSED_MCP if mcp else (MCP,)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -105,7 +115,7 @@ class Guard:
             answer = PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
             await answer(scope, receive, send)
             return
-        session = read_session(scope)
+        session = scope[READER] = read_session(scope)
         with self._visitors.reading(session) if session else nullcontext():
             await self._app(scope, receive, send)
 
@@ -113,10 +123,10 @@ class Guard:
         host = headers.get("host", "")
         if host not in self._hosts:
             raise HTTPException(400, "This server has another name; --allowed-hosts names those that it answers to.")
-        if scope["path"].startswith(CLOSED):
+        if scope["path"].startswith(self._closed):
             raise HTTPException(404, "There is nothing here.")
         if scope["path"].rstrip("/") in MAX_BODIES and not self._visitors.limits.uploads:
-            raise HTTPException(403, "This server takes no files.")
+            raise HTTPException(403, NO_FILES)
         if self._is_foreign(scope["method"], headers):
             raise HTTPException(403, "Another site's page asked for this; open this server's own page.")
 
@@ -168,8 +178,10 @@ def page_policy(page: bytes, ancestors: str = "'none'") -> str:
 
 
 def read_session(scope: Scope) -> str:
-    """Whose answers from Gradio's queue a request reads; "" for any other request."""
+    """Whose answers from Gradio's queue a request reads, or its own for a tool's; "" for any other request."""
     path = scope["path"]
+    if path.startswith(MCP):
+        return f"tool {secrets.token_hex()}"
     if scope["method"] != "GET":
         return ""
     if path == f"{API}/queue/data":

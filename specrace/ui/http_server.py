@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -187,6 +188,11 @@ class JsonLines(Discreet):
         return json.dumps(line, default=str)
 
 
+def is_discreet(record: logging.LogRecord) -> bool:
+    """Whether a record's message quotes no caller. The package mcp's do, and some come from no logger of its own."""
+    return "mcp" not in Path(record.pathname).parts
+
+
 def log_discreetly() -> None:
     """Log warnings and failures of every library through one handler, without what visitors sent.
 
@@ -195,5 +201,6 @@ def log_discreetly() -> None:
     as_json = os.environ.get(LOG_FORMAT) == "json"
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if as_json else Discreet("%(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(is_discreet)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(EVENTS).setLevel(logging.INFO if as_json else logging.NOTSET)

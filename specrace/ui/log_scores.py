@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -161,7 +162,7 @@ class LogScores:
         self._words, self._until = words, until
         self.board = Scoreboard(lanes, by_category=True)
         self._acceptance = {lane.name: Acceptance() for lane in lanes}
-        self._categories: set[str] = set()
+        self._sorted = categories()
         self._viewed: list[Viewed] = []
 
     def add(self, transcript: Transcript) -> None:
@@ -173,7 +174,7 @@ class LogScores:
                 raise _LateError
             steps[lane].add(step)
 
-        transcript = replace(transcript, category=self._category(transcript.category))
+        transcript = self._sorted(transcript)
         loops = self.board.looping
         self.board.add(transcript, watch)
         for lane, own in steps.items():
@@ -216,12 +217,20 @@ class LogScores:
         if len(self._viewed) > KEPT_AT_ONCE:
             self._viewed = self.viewed()
 
-    def _category(self, name: str) -> str:
-        name = shorten(name, MAX_NAME)
-        if name not in self._categories and len(self._categories) == MAX_CATEGORIES:
-            return OTHERS
-        self._categories.add(name)
-        return name
+
+def categories() -> Callable[[Transcript], Transcript]:
+    """Gives requests short names of categories; those beyond MAX_CATEGORIES are one."""
+    known = set[str]()
+
+    def sorted_in(transcript: Transcript) -> Transcript:
+        name = shorten(transcript.category, MAX_NAME)
+        if name not in known and len(known) == MAX_CATEGORIES:
+            name = OTHERS
+        else:
+            known.add(name)
+        return replace(transcript, category=name)
+
+    return sorted_in
 
 
 def _rank(lane: int, each: Viewed) -> tuple[float, int]:
@@ -231,23 +240,36 @@ def _rank(lane: int, each: Viewed) -> tuple[float, int]:
 def score_log(_: str, asked: bytes) -> Generator[bytes, None, bytes]:
     """Progress, and then the scores, as JSON. Raises InputError, without this machine's paths.
 
-    `asked` is JSON: the log's "path", the "lanes", a table's "columns", the "tokenizer" with its "name", and whether it
-    also "decodes_ids".
+    `asked` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" with its
+    "name", and whether it also "decodes_ids". Requests are not "shown" where that is false.
     """
     given = json.loads(asked)
-    path = Path(given["path"])
+    with explain_to_visitor(given):
+        return (yield from _score(Path(given["path"]), given))
+
+
+@contextmanager
+def explain_to_visitor(given: Mapping[str, Any]) -> Iterator[None]:
+    """Sentences of errors have the visitor's names, not this machine's paths."""
+    folder = Path(given["path"]).parent
     try:
-        return (yield from _score(path, given))
+        yield
     except InputError as error:
-        sentence = str(error).replace(f"{path.parent}{os.sep}", "")
+        sentence = str(error).replace(f"{folder}{os.sep}", "")
         raise InputError(sentence.replace(repr(given["tokenizer"]), repr(given["name"]))) from None
 
 
-def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
+def open_log(path: Path, given: Mapping[str, Any]) -> tuple[TranscriptFile, Words]:
+    """The log, and its tokenizer."""
     words = Words(given["tokenizer"], decodes_ids=given["decodes_ids"])
     columns = read_columns(given["columns"]) if given["columns"] else None
-    file = TranscriptFile(path, tokenize=words, chat=words.chat, skip_bad=True, columns=columns)
-    lanes = [ScoredLane.of(name, {}) for name in given["lanes"]]
+    return TranscriptFile(path, tokenize=words, chat=words.chat, skip_bad=True, columns=columns), words
+
+
+def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
+    file, words = open_log(path, given)
+    options = given.get("options", {})
+    lanes = [ScoredLane.of(name, options.get(name, {})) for name in given["lanes"]]
     scores = LogScores(lanes, words, time.monotonic() + SECONDS)
     size, due, left_out = path.stat().st_size, 0.0, ""
     for transcript in file:
@@ -264,7 +286,7 @@ def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
             share = file.bytes_read / size if size else 0.0
             yield json.dumps({"progress": {"requests": scores.board.outputs, "share": share}}).encode()
     if not scores.board.outputs:
-        raise InputError(_nothing(path, file, left_out))
+        raise InputError(nothing(path, file, left_out))
     name, title = file.describe()
     found = {
         "format": name,
@@ -274,12 +296,12 @@ def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
         "skipped": file.skipped,
         "skipped_by_reason": file.faults.most_common(),
         **scores.figures(),
-        "requests": [each.to_json(words) for each in scores.viewed()],
+        "requests": [each.to_json(words) for each in scores.viewed()] if given.get("shown", True) else [],
     }
     return json.dumps({"scores": found}, separators=(",", ":")).encode()
 
 
-def _nothing(path: Path, file: TranscriptFile, left_out: str) -> str:
+def nothing(path: Path, file: TranscriptFile, left_out: str) -> str:
     """Why no request could be scored."""
     if left_out:
         return f"{path.name} begins with a request too long for the page; score it on the command line."

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.lab.formats import FORMATS
@@ -25,7 +27,8 @@ from specrace.lab.score import scorable_lanes
 from specrace.model.names import resolve
 from specrace.ui.asking import MAX_LANES
 from specrace.ui.file_reader import FileReader
-from specrace.ui.guard import LOGS
+from specrace.ui.guard import ADVICE, LOGS
+from specrace.ui.log_advice import ADVICE_SECONDS, describe_advice, read_costs
 from specrace.ui.log_scores import MAX_BYTES, MAX_NAME, MAX_REQUESTS, SECONDS
 from specrace.ui.models import Models
 from specrace.ui.visitors import TooManyError, Visitors
@@ -34,27 +37,36 @@ from specrace.ui.visitors import TooManyError, Visitors
 DEFAULT_LANES = ("trigram", "lookahead", "trie", "prompt-lookup", "suffix", "fusion")
 TABLES = ("CSV, TSV and Parquet tables with named columns",)
 # After its own time a request that is being scored may end, and the texts are made.
-LIMIT_S = SECONDS + 60.0
+GRACE_S = 60.0
 LOOK_S = 0.1
 MAX_COLUMNS = 500
 
 
-def logs_route(scorer: FileReader, models: Models, visitors: Visitors) -> Route:
-    """GET: what a log can be scored with. POST a log: lines of JSON, {"progress"}..., then {"scores"} or {"error"}."""
+def log_routes(
+    scorer: FileReader, models: Models, visitors: Visitors, measured: Callable[[], CostCurve | None]
+) -> list[Route]:
+    """GET of LOGS: what a log can be scored with. POST a log: lines of JSON, {"progress"}..., then {"error"}, or
+    {"scores"} from LOGS and {"advice"} from ADVICE. `measured`: this machine's cost curve, if any.
+    """
 
     async def answer(request: Request) -> Response:
         if request.method != "POST":
-            return JSONResponse(describe(models))
+            return JSONResponse(describe(models) | {"advice": describe_advice(measured())})
         try:
             asked = read_asked(request.query_params, models)
+            task, limit_s = "log", SECONDS + GRACE_S
+            if request.url.path.endswith(ADVICE):
+                asked |= read_costs(request.query_params, measured())
+                task, limit_s = "advice", ADVICE_SECONDS + GRACE_S
             visitors.upload(request.client.host if request.client else None, 1)
         except InputError as error:
             return PlainTextResponse(str(error), 429 if isinstance(error, TooManyError) else 400)
-        lines = _lines(scorer, asked, request.query_params.get("name", ""), await request.body())
+        run = partial(scorer.run, task, limit_s=limit_s)
+        lines = _lines(run, asked, request.query_params.get("name", ""), await request.body())
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(lines, headers=headers, media_type="application/x-ndjson")
 
-    return Route(LOGS, answer, methods=["GET", "POST"])
+    return [Route(LOGS, answer, methods=["GET", "POST"]), Route(ADVICE, answer, methods=["POST"])]
 
 
 def describe(models: Models) -> dict[str, Any]:
@@ -96,34 +108,43 @@ def _tokenizers(models: Models) -> dict[str, str | Path]:
     return models.known or {BUNDLED_MODEL.name: BUNDLED_MODEL}
 
 
-async def _lines(scorer: FileReader, asked: dict[str, Any], name: str, content: bytes) -> AsyncGenerator[bytes]:
+async def _lines(run: Callable[..., bytes], asked: dict[str, Any], name: str, content: bytes) -> AsyncGenerator[bytes]:
     """Progress as it comes, and the answer. Leaving early ends the work."""
     gone, told = threading.Event(), deque[bytes](maxlen=1)
-    scoring = asyncio.create_task(asyncio.to_thread(_score, scorer, asked, name, content, told.append, gone.is_set))
+    working = asyncio.create_task(asyncio.to_thread(_answer, run, asked, name, content, told.append, gone.is_set))
     try:
-        while not (await asyncio.wait({scoring}, timeout=LOOK_S))[0]:
+        while not (await asyncio.wait({working}, timeout=LOOK_S))[0]:
             if told:
                 yield told.pop() + b"\n"
-        yield scoring.result() + b"\n"
+        yield working.result() + b"\n"
     finally:
         gone.set()
 
 
-def _score(
-    scorer: FileReader,
+def _answer(
+    run: Callable[..., bytes],
     asked: dict[str, Any],
     name: str,
     content: bytes,
     tell: Callable[[bytes], None],
     stop: Callable[[], bool],
 ) -> bytes:
-    """The answer as JSON; the log lies on the disk only until it is there."""
+    """The answer as JSON."""
+    try:
+        return read_content(partial(run, tell=tell, stop=stop), asked, name, content)
+    except InputError as error:
+        return json.dumps({"error": str(error)}).encode()
+
+
+def read_content(run: Callable[..., bytes], asked: Mapping[str, Any], name: str, content: bytes) -> bytes:
+    """The result of a task on a log, which lies on the disk only until then. Raises InputError."""
     # In the server's own folder, which goes with it, where it has one.
     with tempfile.TemporaryDirectory(prefix="log-", dir=os.environ.get("GRADIO_TEMP_DIR")) as folder:
         path = Path(folder, re.sub(r"[^\w.-]", "_", name)[-MAX_NAME:].lstrip(".") or "log")
         path.write_bytes(content)
-        task = json.dumps({"path": str(path), **asked}).encode()
-        try:
-            return scorer.run("log", path.name, task, limit_s=LIMIT_S, stop=stop, tell=tell)
-        except InputError as error:
-            return json.dumps({"error": str(error)}).encode()
+        return read_file(run, asked, path)
+
+
+def read_file(run: Callable[..., bytes], asked: Mapping[str, Any], path: Path) -> bytes:
+    """The result of a task on a log that is on the disk already. Raises InputError."""
+    return run(path.name, json.dumps({"path": str(path), **asked}).encode())

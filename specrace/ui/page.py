@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from starlette.middleware import Middleware
 
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Repeated
-from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import asking, fetch_line, settings, uploads
 from specrace.ui.audience import Audience, routes
+from specrace.ui.endpoints import Endpoints
 from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
-from specrace.ui.gradio_page import CatchErrors, Page, upload_routes
+from specrace.ui.gradio_page import CatchErrors, Page, explain_body, upload_routes
 from specrace.ui.gradio_private import EarlyHead, SignedIn, slow_queue
 from specrace.ui.guard import PagePolicy
-from specrace.ui.logs import logs_route
+from specrace.ui.jobs import racing
+from specrace.ui.logs import log_routes
 from specrace.ui.models import Models
 from specrace.ui.scripts import STATIC, serve_scripts
-from specrace.ui.stream import outcome, recording_route, watch_route
+from specrace.ui.stream import recording_route, watch_route
 from specrace.ui.telemetry import Telemetry
-from specrace.ui.visitors import Visitors
-from specrace.ui.worker import Run, Worker
+from specrace.ui.visitors import Visitors, address_of
+from specrace.ui.worker import Worker
 from specrace.views.colours import hue_number, hue_style
-
-if TYPE_CHECKING:
-    from specrace.workbench import Workbench
 
 EXAMPLES_SHOWN = 4
 # In this order: of two equal selectors the later one counts.
-STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css")
+STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css", "advice.css")
 STATUS_PERIOD_S = 0.5
 # A race is repeated off stage while it is shown, until its speedups hold.
 REPEAT_S, REPEAT_RUNS = 20.0, 12
@@ -99,8 +98,7 @@ def build_page(
         describe = _describer(worker, models, benches, visitors, examples)
         gr.on([each.change for each in about], describe, about, [status, *chips], **FREE)
         page.unload(_leaver(worker, benches))
-        endpoint = _result_endpoint(worker, benches, models, visitors)
-        gr.api(endpoint, api_name="race_result", concurrency_limit=None)
+        Endpoints(worker, benches, models, visitors).add_to(page)
     page.queue(max_size=visitors.limits.queue, api_open=False)
     slow_queue(page)
     return page
@@ -140,6 +138,8 @@ def mount_options(
     telemetry: Telemetry,
     worker: Worker | None = None,
     models: Models | None = None,
+    *,
+    mcp: bool = False,
 ) -> dict[str, Any]:
     """What `mount_gradio_app` needs for the page to look and behave as it should; with a `worker`, to show races.
 
@@ -156,7 +156,11 @@ def mount_options(
     )
     scripts, head, phone = serve_scripts()
     helper, scorer = (worker.helper, worker.scorer) if worker else (FileReader(), FileReader())
-    files = [recording_route(helper), logs_route(scorer, models or Models(), visitors)]
+
+    def measured() -> CostCurve | None:
+        return worker.bench.curve if worker and worker.bench else None
+
+    files = [recording_route(helper), *log_routes(scorer, models or Models(), visitors, measured)]
     watch = [watch_route(worker)] if worker else []
     own = [*upload_routes(page, visitors, telemetry), scripts, *files, *watch, *routes(audience, phone)]
     return {
@@ -168,9 +172,11 @@ def mount_options(
         "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
         "enable_monitoring": False,
+        "mcp_server": mcp,
         "show_error": False,
         "app_kwargs": {
             "routes": own,
+            "exception_handlers": {RequestValidationError: explain_body},
             "middleware": [
                 Middleware(SignedIn, visitors=visitors),
                 Middleware(PagePolicy),
@@ -249,31 +255,22 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
         options = settings.read_options(values[len(given) :])
         with worker.telemetry.refusals():
             asked = asking.read_asking(question, lanes, given, options, model, dtype)
-            _admit(asked, models, visitors, request)
+            models.check(asked.model, asked.dtype)
+            visitors.race(address_of(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
         try:
-            upload = benches.read(session, visitors.own_files(_address(request), files))
+            upload = benches.read(session, visitors.own_files(address_of(request), files))
         except InputError as error:
             # On the stage, where a race was expected: it does not run on the server's documents instead.
             job = worker.refuse(session, error)
         else:
             enough = Until(REPEAT_S, REPEAT_RUNS)
-            racing = _racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
-            job = worker.submit(session, racing)
+            run = racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
+            job = worker.submit(session, run)
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
 
     return start
-
-
-def _admit(asked: asking.Asking, models: Models, visitors: Visitors, request: gr.Request) -> None:
-    """Raises InputError for a race that this server does not offer, or for one visitor's too many."""
-    models.check(asked.model, asked.dtype)
-    visitors.race(_address(request), asked.spec.max_new_tokens)
-
-
-def _address(request: gr.Request) -> str | None:
-    return request.client.host if request.client else None
 
 
 def _read_link(request: gr.Request) -> list[Any]:
@@ -285,24 +282,6 @@ def _read_link(request: gr.Request) -> list[Any]:
         note = {"race": 0, "kind": "note", "phase": "failed", "message": str(error)}
         return [*(skip for _ in asking.LINK), json.dumps(note)]
     return [*(given.get(name, skip) for name in asking.LINK.values()), skip]
-
-
-def _racing(
-    asked: asking.Asking,
-    benches: uploads.SessionBenches,
-    models: Models,
-    session: str,
-    upload: uploads.Upload | None = None,
-    again: Callable[[Repeated], bool] = lambda _: False,
-) -> Run:
-    def run(bench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
-        own = yield from benches.open(session, bench, upload)
-        if asked.model:
-            yield f"Loading {asked.model} …"
-        own = models.bench(own, asked.model, asked.dtype)
-        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop, again=again)
-
-    return run
 
 
 def _stopper(worker: Worker) -> Callable[[gr.Request], None]:
@@ -327,7 +306,7 @@ def _describer(
         """Status and examples once the visitor's files, or the choice of a model, have changed."""
         session, problem = request.session_hash or "", ""
         try:
-            upload = benches.read(session, visitors.own_files(_address(request), files))
+            upload = benches.read(session, visitors.own_files(address_of(request), files))
             problem = " ".join(upload.skipped) if upload else ""
         except InputError as error:
             upload, problem = None, str(error)
@@ -361,39 +340,6 @@ def _status(worker: Worker, models: Models, upload: uploads.Upload | None, model
     if upload or model or dtype:
         text = models.ready(bench, model, dtype, upload.num_passages if upload else None)
     return json.dumps({"state": "ready", "text": text})
-
-
-def _result_endpoint(
-    worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors
-) -> Callable[..., Any]:
-    async def race_result(
-        request: gr.Request,
-        question: str,
-        lanes: list[str] = list(DEFAULT_LANES),  # noqa: B006  gradio reads the default for its documentation
-        max_new_tokens: int = SETTINGS["max_new_tokens"].default,
-        temperature: float = SETTINGS["temperature"].default,
-        top_p: float = SETTINGS["top_p"].default,
-        seed: int = SETTINGS["seed"].default,
-        num_draft: str = "auto",
-        passages: str = "auto",
-        verifier: str = SETTINGS["verifier"].default,
-        options: dict[str, Any] | None = None,
-        model: str = "",
-        dtype: str = "",
-    ) -> dict[str, Any]:
-        """Race on the server's documents and return every lane's figures and text, without streaming."""
-        given = {
-            "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
-            "num_draft": num_draft, "passages": passages, "verifier": verifier,
-        }  # fmt: skip
-        with worker.telemetry.refusals():
-            asked = asking.read_asking(question, lanes, given, options, model, dtype)
-            _admit(asked, models, visitors, request)
-        session = f"api {_address(request)}"
-        job = worker.submit(session, _racing(asked, benches, models, session), for_page=False)
-        return await visitors.wanted(request.session_hash or "", outcome(job))
-
-    return race_result
 
 
 def _read(name: str) -> str:

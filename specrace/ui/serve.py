@@ -16,6 +16,7 @@ from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECO
 from specrace.core.errors import DeviceError, InputError
 from specrace.lab.exports.own import read_settings
 from specrace.model.names import must_fetch
+from specrace.ui import zero_gpu
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -43,6 +44,8 @@ def serve(options: argparse.Namespace) -> int:
     from specrace.ui.guard import Hosts
     from specrace.ui.http_server import LOG_FORMAT, Server, ending_on_sigterm, log_discreetly, open_sockets, run
 
+    if zero_gpu.is_here():
+        zero_gpu.enter()
     # Parsers of visitors' files inherit the environment.
     os.environ.pop("SPECRACE_AUTH", None)
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
@@ -60,8 +63,13 @@ def serve(options: argparse.Namespace) -> int:
         reached = reach(bound, sockets[0].getsockname()[1])
         app, worker, leave = build_app(options, Hosts(bound, options.allowed_hosts), reached)
         if worker is not None:
+            if zero_gpu.is_here():
+                worker.open()
+                zero_gpu.announce(app.state.page, sockets[0].getsockname()[1])
             worker.start()
         print(f"specrace serves {address(sockets)}", flush=True)
+        if options.mcp:
+            print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
         code = run(Server(app, leave), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
         # A model that loads or computes in a thread would bring the interpreter down as it ends.
@@ -82,9 +90,10 @@ def build_app(
     from starlette.middleware import Middleware
 
     from specrace.ui.audience import Audience
+    from specrace.ui.endpoints import TOOL_TYPES
     from specrace.ui.fetcher import Fetcher
     from specrace.ui.gallery import Gallery
-    from specrace.ui.gradio_private import password_check
+    from specrace.ui.gradio_private import password_check, serve_tools
     from specrace.ui.guard import Guard
     from specrace.ui.models import Models
     from specrace.ui.page import build_page, build_replay, mount_options
@@ -100,17 +109,20 @@ def build_app(
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]), visitors)
     else:
-        models = Models(options.model, offered_models(options), DTYPES)
+        models = Models(options.model, offered_models(options), () if zero_gpu.is_here() else DTYPES)
         fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
         worker = Worker(loader(options), limits, fetcher, telemetry)
         first = None if options.settings is None else recommended(read_settings(options.settings))
         page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
     own = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, options.metrics)
-    app = Starlette(routes=own, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors)])
-    mounting = mount_options(page, visitors, Audience(hosts, reached), telemetry, worker, models)
+    app = Starlette(routes=own, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors, mcp=options.mcp)])
+    mounting = mount_options(page, visitors, Audience(hosts, reached), telemetry, worker, models, mcp=options.mcp)
     gr.mount_gradio_app(app, page, "/", auth=password_check(options.auth), **mounting)  # type: ignore[arg-type]
+    if options.mcp:
+        serve_tools(page, TOOL_TYPES)
     # Gradio checks the paths of files only in a page that was launched.
     page.has_launched = True
+    app.state.page = page
     mounted = app.routes[-1].app  # type: ignore[attr-defined]
 
     def leave() -> None:
@@ -132,9 +144,6 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
     """What the worker runs first. It brings torch, so it is not imported before the page is up."""
 
     def load(report: Callable[[str], None]) -> Workbench:
-        for name in (options.model, options.draft_model):
-            if name is not None and must_fetch(name):
-                fetch(name, options.offline, report)
         report("Loading the model")
         import transformers.utils.logging
 
@@ -155,9 +164,13 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             "adapter": options.adapter,
             "draft_model": options.draft_model,
             "keep_outputs": options.keep_outputs,
+            "ready": not zero_gpu.is_here(),
             "report": report,
         }
         try:
+            for name in (options.model, options.draft_model):
+                if name is not None and must_fetch(name):
+                    fetch(name, options.offline, report)
             bench, problem = Workbench.open(model=options.model, **settings), ""
         except DeviceError as error:
             # Slower, but the page is there for those who wait for it.
@@ -168,6 +181,8 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             if not options.by_default or Path(options.model) == BUNDLED_MODEL:
                 raise
             bench, problem = Workbench.open(**settings), f". {error}"
+        if zero_gpu.is_here():
+            bench.runner = zero_gpu.runner(bench.target)
         report(Models().ready(bench) + problem)
         return bench
 

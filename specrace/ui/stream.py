@@ -128,15 +128,20 @@ def take_messages(job: Job, *, held: bool) -> Iterator[str]:
 
 
 async def outcome(job: Job) -> dict[str, Any]:
-    """A job's report, once it is done. Leaving early stops the race. Raises InputError when it could not be run."""
+    """A race's report, once it is done. Leaving early stops the race. Raises InputError when it could not be run."""
+    await ended(job)
+    if not job.events or not isinstance(finished := job.events[-1], Finished):
+        raise InputError(job.error or "The race was stopped before it began.")
+    started = job.events[0]
+    assert isinstance(started, Started), "a race begins so"
+    return report(started, finished)
+
+
+async def ended(job: Job) -> None:
+    """Wait until a job is done. Leaving early stops it."""
     try:
         while not job.done:
             await asyncio.sleep(PERIOD_S)
-        if not job.events or not isinstance(finished := job.events[-1], Finished):
-            raise InputError(job.error or "The race was stopped before it began.")
-        started = job.events[0]
-        assert isinstance(started, Started), "a race begins so"
-        return report(started, finished)
     finally:
         job.leave()
 

@@ -23,7 +23,7 @@ VISITORS_KEPT = 10_000
 CLAIM_LIMIT_S = 10.0
 RETURN_LIMIT_S = 1.0
 LOOK_S = 0.1
-NOT_UPLOADED = "A file must be uploaded before it is raced on."
+NOT_UPLOADED = "A file must be uploaded before it is used."
 
 T = TypeVar("T")
 
@@ -78,6 +78,7 @@ class Visitors:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._races = Rate(self.limits.races_per_minute, MINUTE_S)
+        self._retrievals = Rate(self.limits.races_per_minute, MINUTE_S)
         self._logins = Rate(LOGINS_PER_MINUTE, MINUTE_S)
         self._uploads = Rate(self.limits.uploads_per_hour, HOUR_S)
         self._readers: Counter[str] = Counter()
@@ -90,6 +91,12 @@ class Visitors:
             raise InputError(f"The answer's length is {new_tokens}; this server allows at most {longest}.")
         if not self._races.take(visitor_of(address)):
             raise TooManyError(f"You have started {races} races within a minute; wait for a moment.")
+
+    def retrieval(self, address: str | None) -> None:
+        """Count a retrieval by a program. Raises TooManyError; there may be as many as races."""
+        if not self._retrievals.take(visitor_of(address)):
+            most = self.limits.races_per_minute
+            raise TooManyError(f"You have started {most} retrievals within a minute; wait for a moment.")
 
     def login(self, address: str | None) -> bool:
         """Count an attempt to sign in; False where they are too many."""
@@ -108,9 +115,12 @@ class Visitors:
         self._files[visitor] = {each for each in self._files[visitor] if Path(each).exists()}.union(paths)
 
     def own_files(self, address: str | None, files: Any) -> list[str]:
-        """The paths of Gradio's `files`. Raises InputError for one that this visitor has not uploaded."""
+        """The paths of Gradio's `files`, or of paths that an upload was answered with.
+
+        Raises InputError for one that this visitor has not uploaded.
+        """
         own = self._files.get(visitor_of(address), ())
-        paths = [str(file.get("path")) if isinstance(file, dict) else "" for file in _listed(files)]
+        paths = [str(file.get("path")) if isinstance(file, dict) else str(file) for file in _listed(files)]
         if not all(path in own for path in paths):
             raise InputError(NOT_UPLOADED)
         return paths
@@ -135,7 +145,7 @@ class Visitors:
                 if self._readers[session]:
                     patience_s, last = RETURN_LIMIT_S, time.monotonic()
                 elif time.monotonic() - last > patience_s:
-                    raise InputError("Nobody waits for this race's result.")
+                    raise InputError("Nobody waits for this result.")
             return task.result()
         finally:
             task.cancel()
@@ -143,6 +153,11 @@ class Visitors:
 
 def _listed(files: Any) -> list[Any]:
     return files if isinstance(files, list) else [files] if files else []
+
+
+def address_of(request: Any) -> str | None:
+    """Where a request comes from."""
+    return request.client.host if request.client else None
 
 
 def visitor_of(address: str | None) -> str:

@@ -9,6 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -49,10 +51,12 @@ class Job:
     """A race in line or under way. Its worker appends to `events`.
 
     A page's race has `parts` too: those of its reel, each with its kind ("head", "step", "end", "again") and as JSON,
-    until they are taken. Its `key` is what claims it.
+    until they are taken. Its `key` is what claims it. A job that `is_race` not has no events, and is not counted.
     """
 
-    def __init__(self, number: int, session: str, run: Run, telemetry: Telemetry, *, for_page: bool = True) -> None:
+    def __init__(
+        self, number: int, session: str, run: Run, telemetry: Telemetry, *, for_page: bool = True, is_race: bool = True
+    ) -> None:
         self.key = secrets.token_urlsafe(16)
         self.number = number
         self.session = session
@@ -62,10 +66,12 @@ class Job:
         self.message = ""
         self.claim_until = inf
         self._reel = ReelParts(number) if for_page else None
-        self._run = run
+        self._run, self._is_race = run, is_race
         self._telemetry, self._asked_at = telemetry, time.monotonic()
         self._result: Finished | None = None
         self._coming: Iterator[Event | str] | None = None
+        # The request's own: ZeroGPU finds in it whose quota the race takes.
+        self._context = copy_context()
         self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
         self._stop = threading.Event()
         self._done = threading.Event()
@@ -117,7 +123,7 @@ class Job:
         until = began + self._left_s
         try:
             self._coming = self._coming or self._run(bench, lambda: self._ends(until, others_wait))
-            for item in self._coming:
+            while (item := self._context.run(next, self._coming, None)) is not None:
                 if not isinstance(item, str):
                     self._take(item, other_work)
                     continue
@@ -142,7 +148,8 @@ class Job:
         return self.stopped or time.monotonic() > until or (self.finished and others_wait())
 
     def _end(self, outcome: str) -> None:
-        self._telemetry.ended(self.number, outcome, self._result, time.monotonic() - self._asked_at)
+        if self._is_race:
+            self._telemetry.ended(self.number, outcome, self._result, time.monotonic() - self._asked_at)
         self._done.set()
 
     def _take(self, event: Event, other_work: Callable[[float], str]) -> None:
@@ -224,12 +231,12 @@ class Worker:
         """Whether loading is over, well or not."""
         return self.bench is not None or bool(self.failure)
 
-    def submit(self, session: str, run: Run, *, for_page: bool = True) -> Job:
-        """Put a race in line. Raises InputError when the line is full.
+    def submit(self, session: str, run: Run, *, for_page: bool = True, is_race: bool = True) -> Job:
+        """Put a race, or other work on the model's thread, in line. Raises InputError when the line is full.
 
         A page has one race, and its earlier one is stopped; an API client may have `races_at_once`.
         """
-        with self.telemetry.refusals(), self._change:
+        with self.telemetry.refusals() if is_race else nullcontext(), self._change:
             if self.closing:
                 raise InputError(CLOSING)
             self._drop(lambda job: job.stopped or (for_page and job.session == session))
@@ -238,7 +245,7 @@ class Worker:
                 raise InputError(f"{races} races of yours are in line already; wait for one of them.")
             if len(self._all()) >= self._limits.queue:
                 raise InputError(f"{self._limits.queue} races are waiting already; try again in a minute.")
-            job = Job(next(self._numbers), session, run, self.telemetry, for_page=for_page)
+            job = Job(next(self._numbers), session, run, self.telemetry, for_page=for_page, is_race=is_race)
             self._line.append(job)
             self._change.notify()
         return job
@@ -299,7 +306,8 @@ class Worker:
     def _work(self) -> None:
         if self.fetcher is not None:
             self.fetcher.start()
-        self._open()
+        if not self.settled:
+            self.open()
         while job := self._next():
             if self.bench is None:
                 job.skip(self.failure, "failed")
@@ -324,7 +332,8 @@ class Worker:
         found = ((OTHER_WORK, self.helper), (SCORED, self.scorer), (FETCHED, self.fetcher))
         return " ".join(words for words, each in found if each is not None and each.worked_since(moment))
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Load the workbench. The worker's thread does, unless it was done before."""
         try:
             self.bench = self._load(self._report)
         except InputError as error:

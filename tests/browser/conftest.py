@@ -100,7 +100,7 @@ def races(app: App, client: Client, tmp_path_factory: pytest.TempPathFactory) ->
     """Recordings of real races."""
     folder = tmp_path_factory.mktemp("races")
     for name, (lanes, asked) in RACES.items():
-        client.predict(QUESTION, lanes, api_name="/race_result", **asked)
+        client.predict(QUESTION, lanes, api_name="/race", **asked)
         recording.save(app.hold.events, folder / f"{name}.jsonl")
     return {name: folder / f"{name}.jsonl" for name in RACES}
 

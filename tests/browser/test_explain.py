@@ -59,6 +59,7 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
         page.wait_for_selector(".caption[data-about=start]")
         assert captions(page)[-1][1::2] == ["start", "live"]
     wait_for_reel(page, number)
+    page.wait_for_selector(".caption[data-about=why]")
     about, words = captions(page)[-1][1:3]
     assert about == "why" and re.search(r" wins: [\d.]+ tokens per model call", words)
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 from tests.browser import monkey
 
 pytestmark = pytest.mark.browser
-ACTIONS = 40
+ACTIONS = 25
 
 
 def test_no_action_breaks_the_page(app: Any, browser: Browser, tmp_path: Path) -> None:

@@ -259,8 +259,8 @@ def clear_files(page: Page) -> None:
 
 
 def test_a_program_gets_the_final_figures(client: Client) -> None:
-    answer = client.predict(QUESTION, ["vanilla", "trie"], 40, api_name="/race_result")
+    answer = client.predict(QUESTION, ["vanilla", "trie"], 40, api_name="/race")
     assert [(lane["lane"], lane["identical"]) for lane in answer["lanes"]] == [("vanilla", True), ("trie", True)]
     assert answer["lanes"][1]["tokens"] <= 40 and answer["passages"]
     with pytest.raises(Exception, match="New tokens"):
-        client.predict(QUESTION, ["trie"], 10**9, api_name="/race_result")
+        client.predict(QUESTION, ["trie"], 10**9, api_name="/race")

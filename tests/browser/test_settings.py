@@ -168,7 +168,7 @@ def test_lanes_fit_as_they_are_ticked_and_a_reload_keeps_them(app: Any, open_pag
 )
 def test_programs_get_a_sentence_for_what_cannot_be(client: Client, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Exception, match=words):
-        client.predict(QUESTION, ["vanilla", "trie"], 10, api_name="/race_result", **changes)
+        client.predict(QUESTION, ["vanilla", "trie"], 10, api_name="/race", **changes)
 
 
 def test_the_panel_fits(page: Page) -> None:

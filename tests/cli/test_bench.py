@@ -107,8 +107,8 @@ def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of lanes that draft from neither the documents nor the target's scores, on answers that end by themselves."""
-    questions, transcripts, curve = (tmp_path / name for name in ("three.jsonl", "saved.jsonl", "curve.json"))
-    questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:3]))
+    questions, transcripts, curve = (tmp_path / name for name in ("two.jsonl", "saved.jsonl", "curve.json"))
+    questions.write_text("".join(QUESTIONS.read_text().splitlines(keepends=True)[:2]))
     lanes = ("vanilla", "trie", "prompt-lookup", "suffix", "fusion")
     same = ("--lanes", ",".join(lanes), "--num-draft", "12", "--json")
     code, out, _ = run(
@@ -118,8 +118,8 @@ def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
     found = json.loads(out)
     assert code == 0 and not found["loops"] and not found["cut_at_limit"]
     lines = [json.loads(line) for line in transcripts.read_text().splitlines()]
-    assert [set(line) for line in lines] == [{"id", "category", "prompt_ids", "output_ids"}] * 3
-    assert {line["category"] for line in lines} == {"three"}
+    assert [set(line) for line in lines] == [{"id", "category", "prompt_ids", "output_ids"}] * 2
+    assert {line["category"] for line in lines} == {"two"}
     curve.write_text(json.dumps(found["settings"]["cost_curve"]))
     plain = ("--option", "fusion.corpus=false", "--option", "fusion.recycling=false")
     assert main(["score", str(transcripts), *same, *plain, "--keep-outputs", "--cost-curve", str(curve)]) == 0

@@ -513,3 +513,25 @@ def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> No
     # Of what both leave 3, the text's own, takes a third, and of the rest each of them a sixth again.
     each = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
     assert found[8] == pytest.approx(0.9 * each) and found[9] == pytest.approx(0.9 * (1 / 3 + each))
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
+def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budget: int) -> None:
+    """The first child that a tree gets is the likeliest, for it grows best first."""
+    prompt = random_prompt(random.Random(seed))
+    chain = FusionDrafter(material(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
+    wide = FusionDrafter(material(prompt, curve=FREE)).propose(prompt, 400)
+    assert chain.is_chain and chain.num_draft <= budget
+    node = 0
+    for token in chain.tokens[1:]:
+        if node not in wide.parents:
+            break  # below the least probability that a tree of this size looks at
+        node = wide.parents.index(node)
+        assert wide.tokens[node] == token
+
+
+def test_a_chain_goes_deeper_than_a_tree_of_its_size() -> None:
+    prompt = [1, 2, 3, 9, 2, 3, 1, 2, 4, 2, 3]
+    tree, chain = (FusionDrafter(material(prompt, curve=FREE), chain=on).propose(prompt, 5) for on in (False, True))
+    assert tree.num_draft == chain.num_draft == 5 == max(chain.depths) > max(tree.depths)

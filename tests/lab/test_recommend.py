@@ -182,3 +182,19 @@ def test_the_profile_by_hand() -> None:
 def test_lanes_that_were_not_swept_cannot_be_recommended(sweep: Sweep) -> None:
     with pytest.raises(InputError, match="None of these lanes was swept: trie"):
         Recommender(sweep, FREE, ["trie"])
+
+
+@pytest.mark.parametrize("grid", [{}, {"fusion": {"chain": (False, True)}}])
+def test_vllm_gets_a_recommended_fusion_as_a_class(grid: dict[str, dict[str, tuple[bool, ...]]]) -> None:
+    transcripts = copying(40)
+    lanes = grid_lanes(["fusion", "vllm-ngram"], grid, (8,))
+    found = Recommender(Sweep.of(lanes, transcripts, ASSUMED_GPU), ASSUMED_GPU)
+    run_sweep(found.sweep, transcripts)
+    assert found.lane(found.chosen).name == "fusion"
+    made = advice.exports(found)
+    assert made["vllm"] is not None and made["sglang"] is None and made["vllm"]["lane"] == "vllm-ngram"
+    [note] = made["vllm"]["notes"]
+    assert "custom_class" in note and ("not swept" in note) != bool(grid)
+    if grid:
+        chain = next(number for number, lane in enumerate(found.sweep.lanes) if lane.options.get("chain"))
+        assert f"({found.forecast.tau[chain]:.2f} tokens a step" in note

@@ -24,6 +24,7 @@ from starlette.routing import Mount, Route
 
 from specrace.core.bundled import RECORDINGS
 from specrace.ui.asking import OFFERED
+from specrace.ui.file_reader import OUR_FAULT
 from tests.ui.served import LANES, LONG_S, Served, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,10 +35,13 @@ ATTACKER = "127.0.0.2"
 # Events are streamed until somebody closes; what has come by then is looked at.
 STREAM_S = 0.05
 MOST_READ = 200_000
-WORDS = ("", "a", "0", "-1", "null", "race_result", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
+WORDS = ("", "a", "0", "-1", "null", "race", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
          "<img src=x onerror=alert(1)>", "\0", "\r\nX: y", "{{7*7}}", "é" * 50, "b" * 3000, "file:///etc/passwd",
          "http://192.0.2.1/x", "C:\\x")  # fmt: skip
-OPENINGS = ["--races-per-minute", "10000", "--uploads-per-hour", "10000"]
+OPENINGS = ["--mcp", "--races-per-minute", "10000", "--uploads-per-hour", "10000"]
+ACCEPTED = "application/json, text/event-stream"
+ENDPOINTS = ("race", "retrieve", "score", "recommend")
+LOG = '{"prompt_ids": [1, 2, 3, 1], "output_ids": [2, 3]}'
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,10 @@ class Fuzzer:
             while b'"kind":"head"' not in frames.readline():
                 pass
             for _ in range(requests):
-                self.judge(self.send(*self.make()))
+                self.judge(shot := self.send(*self.make()))
+                if shot.answer.startswith(b'{"event_id":"') and self.chance.random() < 0.5:
+                    event = json.loads(shot.answer)["event_id"]
+                    self.judge(self.send("GET", f"/gradio_api/call/race/{event}", b"", ""))
         assert self.app.worker is not None
         self.app.worker.stop(OTHER)
         last = self.app.race("a-last-session")
@@ -92,7 +99,7 @@ class Fuzzer:
         """Note what is wrong with an answer."""
         self.statuses[shot.status] += 1
         where = f"{shot.method} {shot.path[:80]} {shot.body[:80]!r}: {shot.status}"
-        if shot.status >= 500 and not is_sentence(shot.answer):
+        if (shot.status >= 500 and not is_sentence(shot.answer)) or OUR_FAULT.encode() in shot.answer:
             self.found.append(f"{where} {shot.answer[:200]!r}")
         for secret in self.secrets:
             if secret.encode() in shot.answer and secret.encode() not in shot.body and secret not in shot.path:
@@ -102,7 +109,7 @@ class Fuzzer:
         """A request on a connection of its own."""
         connection = http.client.HTTPConnection("127.0.0.1", self.app.port, LONG_S, source_address=(ATTACKER, 0))
         try:
-            connection.request(method, path, body or None, {"Content-Type": kind})
+            connection.request(method, path, body or None, {"Content-Type": kind, "Accept": ACCEPTED})
             answer = connection.getresponse()
             streamed = answer.headers.get_content_type() == "text/event-stream"
             if streamed and connection.sock is not None:
@@ -115,7 +122,10 @@ class Fuzzer:
 
     def make(self) -> tuple[str, str, bytes, str]:
         """Method, path, body and its type."""
-        makers = (self.any_route, self.any_route, self.any_route, self.event, self.call, self.vote, self.file_sent)
+        makers = (
+            self.any_route, self.any_route, self.any_route, self.event, self.call, self.call, self.tool, self.vote,
+            self.file_sent,
+        )  # fmt: skip
         method, path, body = self.chance.choice(makers)()
         kinds = ("application/json",) * 8 + ("text/plain", "multipart/form-data; boundary=x", "multipart/form-data", "")
         return method, path, body, self.chance.choice(kinds)
@@ -141,14 +151,37 @@ class Fuzzer:
         return "POST", path, self.json_of(body)
 
     def call(self) -> tuple[str, str, bytes]:
-        """The endpoint for programs, with one to three values that are wrong."""
-        body: dict[str, Any] = {"question": "Why?", "lanes": LANES, "max_new_tokens": 4}
-        names = [*body, *OFFERED, "options", "model", "dtype"]
-        for name in self.chance.sample(names, self.chance.randint(1, 3)):
-            body[name] = self.value()
+        """An endpoint for programs, with one to three values that are wrong."""
+        name, body = self.arguments()
         if self.chance.random() < 0.5:
-            return "POST", "/gradio_api/call/v2/race_result", self.json_of(body)
-        return "POST", "/gradio_api/call/race_result", self.json_of({"data": list(body.values())})
+            return "POST", f"/gradio_api/call/v2/{name}", self.json_of(body)
+        return "POST", f"/gradio_api/call/{name}", self.json_of({"data": list(body.values())})
+
+    def tool(self) -> tuple[str, str, bytes]:
+        """A message for the tools, most often a call of one."""
+        name, arguments = self.arguments()
+        methods = ("tools/call",) * 5 + ("tools/list", "resources/read", "prompts/get", "initialize", self.word())
+        given = {"name": name, "arguments": arguments, "uri": f"file://{self.file}"}
+        body = {"jsonrpc": "2.0", "id": 1, "method": self.chance.choice(methods), "params": given}
+        if self.chance.random() < 0.3:
+            body[self.chance.choice([*body])] = self.value()
+        return (
+            "POST",
+            f"/gradio_api/mcp/{self.chance.choice(('', '', '', '?tools=' + quote(self.word())))}",
+            self.json_of(body),
+        )
+
+    def arguments(self) -> tuple[str, dict[str, Any]]:
+        """An endpoint and its arguments."""
+        name = self.chance.choice(ENDPOINTS)
+        body: dict[str, Any] = {"text": LOG}
+        names = [*body, "log", "lanes", "columns", "tokenizer", "engine", "cost_curve", "batch", "options"]
+        if name in ("race", "retrieve"):
+            body = {"question": "Why?", "lanes": LANES, "max_new_tokens": 4} if name == "race" else {"question": "Why?"}
+            names = [*body, *OFFERED, "options", "model", "dtype", "files"]
+        for each in self.chance.sample(names, self.chance.randint(1, 3)):
+            body[each] = self.value()
+        return name, body
 
     def vote(self) -> tuple[str, str, bytes]:
         """The audience's routes, for a poll that there is."""
@@ -225,7 +258,10 @@ def list_routes(app: Starlette, prefix: str = "") -> Iterator[tuple[str, str]]:
                 if method in ("GET", "POST"):
                     yield method, prefix + route.path.replace(":path", "")
         elif isinstance(route, Mount):
-            yield from list_routes(route.app, prefix + route.path)  # type: ignore[arg-type]
+            if hasattr(route.app, "routes"):
+                yield from list_routes(route.app, prefix + route.path)
+            else:
+                yield from ((method, f"{prefix}{route.path}/") for method in ("GET", "POST"))
         elif (included := getattr(route, "original_router", None)) is not None:
             yield from list_routes(included, prefix)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.browser.apps import serving, wait_until
+from tests.browser.apps import serving
 from tests.ui.served import Served, component_value
 
 QUESTIONS = ("What is the n-gram trie built from?", "Why does bread rise?", "What causes the tides?")
@@ -172,7 +172,8 @@ def main() -> int:
     opening = ("--model", "tiny", "--races-per-minute", "10000")
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), *opening) as (url, _):
         load = Load(int(url.rpartition(":")[2].strip("/")))
-        wait_until(lambda: load.app.ask("GET", "/healthz").json() == {"status": "ready"})
+        while load.app.ask("GET", "/healthz").json() != {"status": "ready"}:
+            time.sleep(LOOK_S)
         began = time.monotonic()
         load.run(options.visitors, options.races)
         took, left_s = time.monotonic() - began, load.leave()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
+import signal
 import socket
 import sys
 import tempfile
@@ -21,7 +23,7 @@ from starlette.applications import Starlette
 
 from specrace.cli import app as front_door
 from specrace.core.events import Event
-from specrace.ui import serve
+from specrace.ui import gallery, serve
 from specrace.ui.guard import Hosts
 from specrace.ui.http_server import Server, open_sockets, run
 from specrace.ui.worker import Worker
@@ -30,10 +32,14 @@ from tests.ui.test_stream import endless
 # Nothing takes so long: where it is over, a test fails that would else wait for ever.
 LONG_S = 300.0
 LANES = ["vanilla", "trie"]
+# The recordings that ship are read once, not at each server's start.
+GALLERY = functools.cache(gallery.Gallery.in_folder)
 
 
 class Bench:
-    """`begun` and `ended` are set by a race."""
+    """`begun` and `ended` are set by a race. Nothing is retrieved, and no cost curve is measured."""
+
+    curve = None
 
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
@@ -44,6 +50,10 @@ class Bench:
         """The bench on a visitor's documents."""
         self.documents = documents
         return self
+
+    def retrieve(self, _question: str, _top: int | None) -> list[Any]:
+        """No passages."""
+        return []
 
     def ask(
         self, _question: str, _spec: Any, *, top: int, stop: Callable[[], bool], again: Callable[[Any], bool]
@@ -118,13 +128,14 @@ class Served:
         kind = f"multipart/form-data; boundary={mark}"
         return self.ask("POST", "/gradio_api/upload", body, Content_Type=kind, **headers)
 
-    def race(self, session: str = "a-session", files: list[str] | None = None, **changes: Any) -> Any:
+    def race(self, session: str = "a-session", files: list[str] | None = None, token: str = "", **changes: Any) -> Any:
         """Start a race as the page does; where to watch it, or the sentence that refuses it."""
         config = self.ask("GET", "/config").json()
         function = max(config["dependencies"], key=lambda each: len(each["inputs"]))
         values = [component_value(config, number, files, changes) for number in function["inputs"]]
         join = {"data": values, "fn_index": function["id"], "session_hash": session}
-        assert self.ask("POST", "/gradio_api/queue/join", join).status == 200
+        headers = {"X_IP_Token": token} if token else {}
+        assert self.ask("POST", "/gradio_api/queue/join", join, **headers).status == 200
         for line in self.ask("GET", f"/gradio_api/queue/data?session_hash={session}").text.splitlines():
             message = json.loads(line.removeprefix("data: ")) if line else {}
             if message.get("msg") == "process_completed":
@@ -167,6 +178,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         patch.setenv("GRADIO_TEMP_DIR", folder)
         patch.setenv("GRADIO_ANALYTICS_ENABLED", "False")
         patch.setattr(serve, "loader", lambda _: lambda _report: bench)
+        patch.setattr(gallery.Gallery, "in_folder", GALLERY)
         sockets = open_sockets("127.0.0.1", None)
         app, worker, leave = serve.build_app(options, Hosts(given=options.allowed_hosts))
         assert worker is not None
@@ -184,6 +196,8 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
 
 def main() -> int:
     """`python app.py` with such a bench, which fetches nothing."""
+    # Python leaves it ignored where the tests run in a shell's background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     serve.loader = lambda _: lambda _report: Bench()  # type: ignore[assignment, return-value]
     return front_door.main(["--model", "tiny", *sys.argv[1:]])
 

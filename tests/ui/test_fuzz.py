@@ -17,7 +17,8 @@ def test_hostile_requests_get_clear_answers_and_the_server_races_on() -> None:
             Shot("GET", "/a", b"", 500, b"Internal Server Error"),
             Shot("GET", "/a", b"", 200, f"so {SECRET}".encode()),
             Shot("GET", "/a", b"", 404, b"Traceback (most recent call last)"),
+            Shot("GET", "/a", b"", 500, f'{{"error":"{OUR_FAULT}"}}'.encode()),
         ):
             fuzzer.judge(bad)
-        fuzzer.judge(Shot("GET", "/a", b"", 500, f'{{"error":"{OUR_FAULT}"}}'.encode()))
-        assert len(fuzzer.found) == 3
+        fuzzer.judge(Shot("GET", "/a", b"", 507, b"The server has no room for files; try again later."))
+        assert len(fuzzer.found) == 4

@@ -52,7 +52,7 @@ def test_a_server_on_all_interfaces_answers_to_its_addresses_and_names(monkeypat
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:1", "http://127.0.0.1"])
 def test_another_site_s_page_can_start_nothing(served: Served, origin: str) -> None:
-    for path in ("/gradio_api/queue/join", "/gradio_api/call/race_result", "/gradio_api/upload", "/gradio_api/cancel"):
+    for path in ("/gradio_api/queue/join", "/gradio_api/call/race", "/gradio_api/upload", "/gradio_api/cancel"):
         answer = served.ask("POST", path, PREDICT, Origin=origin)
         assert answer.status == 403 and "access-control-allow-origin" not in answer.headers
     for host in (f"[::1]:{served.port}", f"127.0.0.1:{served.port}"):
@@ -145,11 +145,13 @@ def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
         "/monitoring/summary",
         "/gradio_api/proxy=https://x.hf.space/",
         "/gradio_api/vibe-code",
+        "/gradio_api/mcp/",
+        "/gradio_api/mcp/schema",
     ):
         assert served.ask("GET", path).status == 404
     assert served.ask("POST", "/gradio_api/process_recording").status == 404
     # Races go through the queue.
-    assert served.ask("POST", "/gradio_api/run/race_result", {"data": ["Why?"]}).status == 404
+    assert served.ask("POST", "/gradio_api/run/race", {"data": ["Why?"]}).status == 404
 
 
 @pytest.mark.parametrize(

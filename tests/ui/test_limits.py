@@ -15,6 +15,7 @@ from specrace.ui import serve
 from specrace.ui.gradio_private import password_check
 from specrace.ui.visitors import LOGINS_PER_MINUTE
 from tests.ui.served import Answer, Served, component_value, serving
+from tests.ui.test_endpoints import refused
 from tests.ui.test_front_door import refusal
 
 PASSWORD = "sesame: open"
@@ -46,7 +47,7 @@ def sign_in(app: Served, user: str, password: str) -> Answer:
         ("GET", "/gradio_api/logs"),
         ("POST", "/gradio_api/queue/join"),
         ("POST", "/gradio_api/component_server"),
-        ("POST", "/gradio_api/call/v2/race_result"),
+        ("POST", "/gradio_api/call/v2/race"),
         ("POST", "/gradio_api/cancel"),
         ("POST", "/audience"),
         ("POST", "/audience/"),
@@ -111,6 +112,7 @@ def test_a_server_that_takes_no_files() -> None:
     with serving("--no-uploads") as app:
         for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
             assert answer.status == 403 and answer.text == "This server takes no files."
+        assert refused(app, "score", text="{}") == "This server takes no files."
         assert app.files() == []
         config = app.ask("GET", "/config").json()
         props = [each["props"] for each in config["components"]]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from specrace.core.cost_curve import CostCurve
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -48,7 +50,8 @@ class Export:
 class Engine:
     """An engine. Its own drafters are the lanes whose names begin with `prefix`; `nearest` are lanes like them.
 
-    `version`: the one whose source the names were read in.
+    `version`: the one whose source the names were read in. `plug_ins`: lane -> the settings that load our drafter into
+    the engine, where it drafts chains by a cost curve.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Engine:
     nearest: tuple[str, ...]
     version: str
     export: Callable[[Choice], Export]
+    plug_ins: Mapping[str, Callable[[Choice, CostCurve], str]] = field(default_factory=dict)
 
     def has(self, lane: str) -> bool:
         """Whether a lane can be exported."""

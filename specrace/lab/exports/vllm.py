@@ -1,7 +1,7 @@
 """vLLM: the JSON of `--speculative-config`.
 
-Names and bounds from vllm-project/vllm, `vllm/config/speculative.py` at 002e77c1f0ef, class SpeculativeConfig. The
-synthetic rates are as many as `num_speculative_tokens`, within [0, 1], and never rise.
+Names and bounds from vllm-project/vllm 0.33.0, `vllm/config/speculative.py`, class SpeculativeConfig. The synthetic
+rates are as many as `num_speculative_tokens`, within [0, 1], and never rise.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ import json
 import shlex
 from typing import Any
 
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
+from specrace.drafters import find_method
 from specrace.lab.exports.base import Choice, Engine, Export
 
 _SUFFIX = "suffix_decoding_"
+# What `specrace.integrations.vllm` does not take: it sets these itself.
+_FIXED = ("chain", "corpus", "past")
 
 
 def export(choice: Choice) -> Export:
@@ -40,8 +44,19 @@ def _method(choice: Choice) -> dict[str, Any]:
     return {"method": method} | own
 
 
+def plug_in(choice: Choice, curve: CostCurve) -> str:
+    """The flags that load fusion into vLLM, with what differs from its defaults."""
+    config = {"method": "custom_class", "model": "specrace.integrations.vllm.Fusion"}
+    defaults = find_method(choice.lane).defaults("cuda")
+    own = {name: value for name, value in choice.options.items() if name not in _FIXED and value != defaults[name]}
+    if curve != ASSUMED_GPU:
+        own["cost_curve"] = {"rows": list(curve.rows), "ratio": [round(ratio, 4) for ratio in curve.ratio]}
+    more = f" --additional-config {shlex.quote(json.dumps({'specrace': own}))}" if own else ""
+    return _flag(config | {"num_speculative_tokens": choice.num_draft}) + more
+
+
 def _flag(config: dict[str, Any]) -> str:
     return f"--speculative-config {shlex.quote(json.dumps(config))}"
 
 
-ENGINE = Engine("vllm", "vllm-", ("prompt-lookup", "suffix"), "main at 002e77c1f0ef", export)
+ENGINE = Engine("vllm", "vllm-", ("prompt-lookup", "suffix"), "0.33.0", export, {"fusion": plug_in})

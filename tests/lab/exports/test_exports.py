@@ -16,15 +16,18 @@ import yaml
 from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.engine.race import generate
+from specrace.integrations.vllm import Fusion
 from specrace.lab.exports import ENGINES, Choice
 from specrace.lab.exports.own import SETTINGS_FILE, read_settings
 from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.exports.sglang import corpus_flags, corpus_lines
 from specrace.lab.recommend import acceptance_profile
 from specrace.lab.score import ScoredLane, score_output
+from tests.integrations.vllm_runner import vllm_config
 from tests.lab.parts import transcript
 from tests.parts import random_prompt, tiny_target
 
@@ -71,6 +74,20 @@ def test_vllm(given: Choice, method: str) -> None:
         assert config["num_speculative_tokens"] == 8
         assert all(VLLM[name](value) for name, value in config.items())
     assert config["synthetic_acceptance_rates"] == [*RATES, 0, 0, 0, 0, 0]
+
+
+def test_fusion_goes_into_vllm_as_a_class() -> None:
+    """With what differs from its defaults; the class takes what the flags hand it."""
+    given = choice("fusion", longest=5, chain=True, recycling=True)
+    curve = CostCurve((1, 8, 64), (1.0, 1.25, 2.0))
+    assert "--additional-config" not in ENGINES["vllm"].plug_ins["fusion"](choice("fusion", chain=True), ASSUMED_GPU)
+    words = shlex.split(ENGINES["vllm"].plug_ins["fusion"](given, curve))
+    assert words[::2] == ["--speculative-config", "--additional-config"]
+    config, ours = json.loads(words[1]), json.loads(words[3])["specrace"]
+    assert config.pop("method") == "custom_class" and config.pop("model") == "specrace.integrations.vllm.Fusion"
+    assert config == {"num_speculative_tokens": 8} and set(ours) == {"longest", "cost_curve"}
+    made = Fusion(vllm_config(8, 99, **ours))
+    assert made.options["longest"] == 5 and made.curve == curve
 
 
 def sglang_parser() -> argparse.ArgumentParser:

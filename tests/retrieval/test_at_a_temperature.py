@@ -1,4 +1,4 @@
-"""At a temperature every lane prints vanilla's text: the bundled model in float32, fifty questions, all lanes."""
+"""At a temperature every lane prints vanilla's text: the bundled model in float32, twenty-two questions, all lanes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,7 @@ MORE = (
     "Who built the first lighthouse?",
     "How do whales breathe?",
     "Why is the sky after rain full of colours?",
-    "What does salt do to food?",
-    "How is cheese made?",
-    "Which piece is the strongest in chess?",
-    "What is a mechanical clock driven by?",
-    "How do vaccines protect people?",
-    "Where do rivers begin?",
-    "When were bicycles invented?",
-    "What are maps good for?",
-    "How is rice grown?",
-    "Why do people sleep?",
-    "What moves a train?",
     "Describe how a volcano erupts.",
-    "How does UTF-8 store a letter?",
-    "What is quantisation of a model?",
     "Why does a large batch change the gain of speculation?",
     "Tell me about token recycling.",
 )
@@ -37,9 +24,9 @@ MORE = (
 
 def test_every_lane_equals_vanilla_at_a_temperature(bundled: Workbench) -> None:
     assert bundled.target.describe()["dtype"] == "float32"
-    questions = [json.loads(line)["question"] for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
-    questions += MORE
-    assert len(set(questions)) == 50
+    lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(line)["question"] for line in lines[::2]] + [*MORE]
+    assert len(set(questions)) == 22
     results: list[LaneResult] = []
     for seed, question in enumerate(questions):
         spec = RaceSpec(tuple(own_methods()), max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
@@ -51,8 +38,8 @@ def test_every_lane_equals_vanilla_at_a_temperature(bundled: Workbench) -> None:
     saved = Counter[str]()
     for lane in results:
         saved[lane.lane] += lane.tokens - lane.steps
-    assert sum(count > 50 for count in saved.values()) >= 6, saved
-    assert sum(lane.tokens for lane in results if lane.lane == "vanilla") > 50 * 11
+    assert sum(count > 25 for count in saved.values()) >= 6, saved
+    assert sum(lane.tokens for lane in results if lane.lane == "vanilla") > 22 * 11
 
 
 def test_so_does_every_lane_where_the_draw_decides(bundled: Workbench) -> None:

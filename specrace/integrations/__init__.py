@@ -1,0 +1,1 @@
+"""Our drafters inside other engines: one file an engine. No model library is imported."""

@@ -1,0 +1,52 @@
+"""The lanes and settings that are tried for each engine where nobody names any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from specrace.lab.exports import ENGINES
+from specrace.lab.forecast import is_twin
+from specrace.lab.score import ScoredLane, scorable_lanes
+from specrace.lab.sweep import grid_lanes
+
+# What is tried beside every lane's defaults.
+NUM_DRAFTS = (4, 8, 16, 32)
+GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "fusion": {"chain": (False, True)},
+    "vllm-ngram": {"prompt_lookup_min": (2,), "prompt_lookup_max": (3, 5)},
+    "sglang-ngram": {"match_type_prob": (False, True)},
+    "trtllm-ngram": {"max_matching_ngram_size": (2, 4)},
+    "llamacpp-simple": {"size_n": (3, 12)},
+    "llamacpp-map-k": {"size_n": (3, 12)},
+    "llamacpp-map-k4v": {"size_n": (3, 12)},
+    "llamacpp-mod": {"n_match": (3, 24), "n_min": (1,)},
+}
+
+
+def engine_lanes(engine: str) -> tuple[str, ...]:
+    """The lanes that are an engine's own drafters, else those nearest to them."""
+    known = ENGINES[engine]
+    own = [name for name in scorable_lanes() if known.prefix and name.startswith(known.prefix)]
+    return tuple(own) or tuple(name for name in known.nearest if name in own_lanes())
+
+
+def own_lanes() -> list[str]:
+    """The lanes that can be scored and are no engine's."""
+    return [name for name in scorable_lanes() if not is_twin(name)]
+
+
+def candidates(names: Iterable[str]) -> list[ScoredLane]:
+    """Vanilla, and each of these lanes with its defaults and with the settings above."""
+    names = list(dict.fromkeys(("vanilla", *names)))
+    lanes = grid_lanes(names, {}, ())
+    grid = {name: dict(values) for name, values in GRID.items() if name in names}
+    return lanes + [each for each in grid_lanes(names, grid, NUM_DRAFTS) if each not in lanes]
+
+
+def pools(lanes: Sequence[ScoredLane], engines: Iterable[str]) -> dict[str, list[int]]:
+    """The numbers of the lanes that each of these engines may choose from; vanilla is none."""
+    return {
+        engine: [number for number, lane in enumerate(lanes) if number and lane.name in engine_lanes(engine)]
+        for engine in engines
+    }

@@ -1,0 +1,88 @@
+"""From a dropped log to a copied line: python -m tests.browser.advice_page [REQUESTS]
+
+It makes a log from sentences of the bundled documents, drops it on the page, waits for the recommendation, presses
+Copy at vLLM's line, and prints the wall time until then, and the processor time of the processes that serve it: on
+idle processors, as many as there are, the wait is at least their quotient.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
+
+WAIT_MS = 300_000
+REQUESTS = 500
+# Of five sentences of an answer so many are its document's.
+COPIED = {"answers from a document": 4, "summaries": 2, "stories": 0}
+
+
+def corpus_log(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Requests about a bundled document each, of about 350 prompt and 150 output tokens."""
+    chance = random.Random(seed)
+    files = sorted((ROOT / "corpus").glob("*.md"))
+    documents = [re.split(r"(?<=[.!?])\s+", file.read_text(encoding="utf-8").strip()) for file in files]
+    found = []
+    for number in range(count):
+        category = list(COPIED)[number % len(COPIED)]
+        own, other = chance.sample(documents, 2)
+        sentences = chance.sample(own[1:], COPIED[category]) + chance.sample(other[1:], 5 - COPIED[category])
+        chance.shuffle(sentences)
+        prompt = f"{' '.join(own)}\n\nQuestion {number}: what does this text say?\n"
+        found.append({"category": category, "prompt": prompt, "output": " ".join(sentences)})
+    return found
+
+
+def processor_s(pid: int) -> float:
+    """User and system seconds of a process and all below it, those that have ended included."""
+    ticks, below = 0, {pid}
+    stats = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        stats[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    while more := {own for own, (parent, _) in stats.items() if parent in below} - below:
+        below |= more
+    ticks = sum(stats[own][1] for own in below if own in stats)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Drop, wait, copy."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else REQUESTS
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        log = Path(scratch) / "requests.jsonl"
+        log.write_text("".join(json.dumps(each) + "\n" for each in corpus_log(count)), encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        with serving(Path(scratch), "--model", "tiny") as (url, process):
+            context = browser.new_context(viewport={"width": 1280, "height": 720}, reduced_motion="reduce")
+            context.grant_permissions(["clipboard-read", "clipboard-write"])
+            page = context.new_page()
+            page.goto(url)
+            page.wait_for_selector(".status[data-state=ready]", state="attached", timeout=WAIT_MS)
+            page.locator("[data-do=logs]").click()
+            page.wait_for_selector(".logs fieldset input")
+            began, spent = time.monotonic(), processor_s(process.pid)
+            page.locator(".logs input[type=file]").set_input_files(str(log))
+            page.locator(".advice-line .small-button").first.click(timeout=WAIT_MS)
+            page.wait_for_selector(".advice-said:has-text('Copied')", timeout=WAIT_MS)
+            wall, spent = time.monotonic() - began, processor_s(process.pid) - spent
+            line = page.evaluate("navigator.clipboard.readText()")
+            text = page.locator(".advice-text p").first.text_content()
+    print(f"{count} requests: {wall:.1f} s until the line was copied, {spent:.1f} s of processor time.\n{text}\n{line}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Fusion as vLLM's drafter: called as that engine's source calls it, it drafts what `score` forecasts."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import shlex
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.engine.race import generate
+from specrace.engine.spec import RaceSpec
+from specrace.integrations import vllm
+from specrace.integrations.vllm import Fusion
+from specrace.lab.logs import Transcript
+from specrace.lab.score import ScoredLane, score_output
+from specrace.workbench import Workbench
+from tests.integrations.vllm_runner import Request, Runner, vllm_config
+from tests.lab.parts import transcript
+
+QUESTIONS = (
+    "What is the n-gram trie built from?",
+    "How does rejection sampling decide whether to accept a draft token?",
+    "Why is autoregressive decoding slow?",
+    "What does the KV cache store?",
+    "Does Medusa need training?",
+)
+NUM_DRAFT = 6
+
+
+@pytest.fixture(scope="module")
+def transcripts(bundled: Workbench) -> list[Transcript]:
+    """What the bundled model answers, greedily, with passages in the prompt."""
+    found = []
+    for question in QUESTIONS:
+        spec = RaceSpec(("fusion",), max_new_tokens=40)
+        prompt = bundled.fitting_prompt(question, bundled.retrieve(question), spec)[0].tokens
+        steps = generate(bundled.target, "vanilla", prompt, max_new_tokens=40)
+        found.append(transcript(prompt, [token for step in steps for token in step.emitted]))
+    return found
+
+
+class Counting(Fusion):
+    """Counts the requests that it takes for new ones."""
+
+    started = 0
+
+    def _started(self, tokens: np.ndarray) -> vllm.Request:
+        self.started += 1
+        return super()._started(tokens)
+
+
+def forecast(given: Transcript, num_draft: int, **options: Any) -> list[int]:
+    """The accepted tokens of each step that `score` counts after the first token, which vLLM emits without a draft."""
+    accepted = [0]
+    lane = ScoredLane.of("fusion", {"chain": True, **options}, num_draft)
+    after = transcript((*given.prompt, given.output[0]), given.output[1:])
+    score_output(lane, after, watch=lambda step: accepted.append(step.accepted))
+    return accepted
+
+
+def runner_of(transcripts: list[Transcript], num_draft: int = NUM_DRAFT, limit: int = 2048, **ours: Any) -> Runner:
+    """A runner with these requests, none of which it has begun."""
+    runner = Runner(Counting(vllm_config(num_draft, limit, **ours)), num_draft, limit, len(transcripts), chunk=200)
+    runner.requests = {str(number): Request(each.prompt, each.output) for number, each in enumerate(transcripts)}
+    return runner
+
+
+def unfinished(runner: Runner) -> list[str]:
+    """The names of the requests whose outputs are not whole."""
+    return [name for name, request in runner.requests.items() if not request.finished]
+
+
+def check_outputs(runner: Runner) -> None:
+    """What was written, up to the length at which the scheduler stops a request."""
+    for request in runner.requests.values():
+        assert request.output[: len(request.truth)] == list(request.truth)
+
+
+@pytest.mark.parametrize("ours", [{}, {"longest": 3, "recycling": False}])
+def test_each_request_drafts_what_was_forecast(transcripts: list[Transcript], ours: dict[str, Any]) -> None:
+    """One after another, while others come and go, rows are swapped, and steps pass without a request."""
+    chance, runner = random.Random(3), runner_of(transcripts, **ours)
+    moved = 0
+    while open_ := unfinished(runner):
+        begun = [name for name in open_ if runner.requests[name].computed]
+        late = [name for name in open_ if not runner.requests[name].computed and chance.random() < 0.3]
+        here = [name for name in begun if chance.random() < 0.8] + late
+        before = {name: row for row, name in enumerate(runner.names)}
+        runner.step(chance.sample(here, len(here)) or open_[:1])
+        moved += sum(before.get(name, row) != row for row, name in enumerate(runner.names))
+    check_outputs(runner)
+    for request, given in zip(runner.requests.values(), transcripts, strict=True):
+        expected = forecast(given, NUM_DRAFT, **ours)
+        # A log does not hold what a last draft would have matched after the output's end.
+        assert request.accepted[:-1] == expected[:-1] and sum(expected) > len(expected)
+        assert request.accepted[-1] >= expected[-1]
+    assert runner.drafter.started == len(transcripts) and moved > 3
+
+
+def test_a_preempted_request_is_recognised(transcripts: list[Transcript]) -> None:
+    """Its tokens are read again, in parts; the draft before that was never verified."""
+    runner = runner_of(transcripts[:3])
+    for step in count():
+        names = unfinished(runner)
+        if not names:
+            break
+        if step in (6, 9):
+            runner.preempt("1")
+            names.remove("1")
+        runner.step(names)
+    check_outputs(runner)
+    assert runner.drafter.started == 3 and sum(runner.requests["1"].accepted) > 5
+
+
+def test_equal_requests_do_not_share_a_drafter(transcripts: list[Transcript]) -> None:
+    """Samples of one prompt: equal at first, then different."""
+    given = transcripts[0]
+    other = transcript(given.prompt, (*given.output[:9], *transcripts[1].output[:20]))
+    runner = runner_of([given, other, given])
+    while names := unfinished(runner):
+        runner.step(names)
+    check_outputs(runner)
+    assert runner.requests["0"].accepted == runner.requests["2"].accepted
+    assert runner.requests["1"].accepted[:-1] == forecast(other, NUM_DRAFT)[:-1]
+    assert runner.drafter.started == 3
+
+
+def test_near_the_models_limit_vllm_does_not_ask(transcripts: list[Transcript]) -> None:
+    """It verifies zeros in that step; a request with a step that was not seen is begun anew."""
+    longest, *rest = sorted(transcripts, key=lambda each: -len(each.prompt))
+    limit = len(longest.prompt) + len(longest.output) - 2
+    runner = runner_of([transcript(longest.prompt, longest.output[:-2]), *rest], limit=limit)
+    steps = 0
+    while names := unfinished(runner):
+        near = len(runner.requests["0"].tokens) > limit - 24
+        runner.step(names if near else ["0"])
+        steps += 1
+    check_outputs(runner)
+    assert runner.calls < steps and runner.drafter.started > len(transcripts)
+
+
+def test_few_tokens_are_kept_of_requests_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fusion, "KEPT", 250)
+    drafter = Fusion(vllm_config(4, 300))
+    for number in range(20):
+        tokens = np.random.default_rng(number).integers(0, 50, (1, 300), np.int32)
+        drafter.propose([[int(tokens[0, 99])]], np.array([100]), tokens)
+        assert sum(len(request.tokens) for request in drafter.requests[:-1]) <= 250
+    assert [len(request.tokens) for request in drafter.requests] == [100] * 3
+    assert np.array_equal(drafter.requests[-1].tokens, tokens[0, :100])
+
+
+def test_a_draft_leaves_room_for_the_bonus() -> None:
+    tokens = np.array([[1, 2, 3, 4, 5, 6, 7, 8] * 4])
+    for length, expected in ((24, 7), (29, 2), (30, 1), (31, 0), (32, 0)):
+        drafts = Fusion(vllm_config(8, 32)).propose([[int(tokens[0, length - 1])]], np.array([length]), tokens)
+        assert len(drafts[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"window": 3}, "has no option 'window'"),
+        ({"longest": 99}, "from 1 to 32"),
+        ({"past": True}, r"fusion\.past is false"),
+        ({"cost_curve": {"rows": [2]}}, "cost_curve is"),
+        ({"cost_curve": "h100-8b"}, "cost_curve is"),
+    ],
+)
+def test_other_settings_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Fusion(vllm_config(4, 100, **given))
+
+
+def test_a_cost_curve_cuts_drafts() -> None:
+    tokens = np.array([[1, 2, 3, 4, 5, 6, 7, 8] * 4])
+    lengths = []
+    for ratio in (1.0, 3.0, 30.0):
+        drafter = Fusion(vllm_config(8, 99, cost_curve={"rows": [1, 9], "ratio": [1.0, ratio]}))
+        lengths.append(len(drafter.propose([[8]], np.array([24]), tokens)[0]))
+    assert lengths[0] == 8 > lengths[1] > lengths[2] == 0
+
+
+def test_it_is_found_by_the_name_in_the_docs() -> None:
+    """vLLM imports what stands before the last dot, and hands on what --additional-config gives."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    lines = [shlex.split(line) for line in page.splitlines() if line.startswith("vllm serve")]
+    assert len(lines) == 2
+    for line in lines:
+        flags = dict(zip(line[3::2], map(json.loads, line[4::2]), strict=True))
+        config = flags["--speculative-config"]
+        module, _, name = config["model"].rpartition(".")
+        made = getattr(importlib.import_module(module), name)
+        ours = flags.get("--additional-config", {"specrace": {}})["specrace"]
+        assert made is Fusion and made(vllm_config(config["num_speculative_tokens"], 99, **ours)).options["chain"]

@@ -1,0 +1,156 @@
+"""A batch of requests as vLLM's own runner keeps it for a drafter, with a model that writes given outputs.
+
+Written after vllm-project/vllm 0.33.0: `_update_states`, `sample_tokens`, `_bookkeeping_sync`, `_input_fits_in_drafter`
+and `propose_draft_token_ids` of vllm/v1/worker/gpu_model_runner.py; `add_request`, `condense` and `swap_states` of
+vllm/v1/worker/gpu_input_batch.py; of vllm/v1/core/sched/scheduler.py what becomes of drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+def vllm_config(num_speculative_tokens: int, max_model_len: int, **specrace: Any) -> SimpleNamespace:
+    """What a drafter reads of vLLM's configuration; `specrace`: our part of the additional configuration."""
+    return SimpleNamespace(
+        speculative_config=SimpleNamespace(num_speculative_tokens=num_speculative_tokens),
+        model_config=SimpleNamespace(max_model_len=max_model_len, get_vocab_size=lambda: 1 << 17),
+        additional_config={"specrace": specrace} if specrace else {},
+    )
+
+
+@dataclass
+class Request:
+    """A request whose model writes `truth` after `prompt`. `accepted`: of each step that emitted tokens."""
+
+    prompt: Sequence[int]
+    truth: Sequence[int]
+    output: list[int] = field(default_factory=list)
+    computed: int = 0
+    drafts: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> list[int]:
+        return [*self.prompt, *self.output]
+
+    @property
+    def finished(self) -> bool:
+        return len(self.output) >= len(self.truth)
+
+
+class Runner:
+    """The persistent batch, the scheduler's part of speculation, and the calls of the drafter."""
+
+    def __init__(self, drafter: Any, num_draft: int, max_model_len: int, rows: int, chunk: int = 16) -> None:
+        self.drafter, self.num_draft, self.max_model_len, self.chunk = drafter, num_draft, max_model_len, chunk
+        # Rows hold what requests before left there.
+        self.token_ids_cpu = np.random.default_rng(0).integers(0, 9, (rows, max_model_len), np.int32)
+        self.num_tokens_no_spec = np.full(rows, 5, np.int32)
+        self.names: list[str | None] = []
+        self.requests: dict[str, Request] = {}
+        self.calls = 0
+
+    def preempt(self, name: str) -> None:
+        """The request loses its place, its KV cache and its drafts."""
+        self.requests[name].computed, self.requests[name].drafts = 0, []
+
+    def step(self, scheduled: Collection[str]) -> None:
+        """One forward over these requests."""
+        self._update(scheduled)
+        names = [name for name in self.names if name is not None]
+        assert set(names) == set(scheduled) and len(names) == len(self.names)
+        spans = {name: self._span(self.requests[name]) for name in names}
+        sampled = [self._sample(self.requests[name], spans[name]) for name in names]
+        longest = max(self.requests[name].computed + spans[name] for name in names)
+        for row, (name, tokens) in enumerate(zip(names, sampled, strict=True)):
+            request, start = self.requests[name], int(self.num_tokens_no_spec[row])
+            request.computed += spans[name] - max(0, len(request.drafts) - max(0, len(tokens) - 1))
+            self.token_ids_cpu[row, start : start + len(tokens)] = tokens
+            self.num_tokens_no_spec[row] = start + len(tokens)
+            request.output += tokens
+            if tokens:
+                request.accepted.append(len(tokens) - 1)
+        drafts = [[0] * self.num_draft for _ in names]
+        if longest + self.num_draft <= self.max_model_len:
+            drafts = self._propose(sampled)
+        for name, tokens, draft in zip(names, sampled, drafts, strict=True):
+            # Those after a part of a prompt are ignored.
+            self.requests[name].drafts = draft if tokens else []
+
+    def _propose(self, sampled: list[list[int]]) -> list[list[int]]:
+        self.calls += 1
+        drafts = self.drafter.propose(sampled, self.num_tokens_no_spec, self.token_ids_cpu, slot_mappings=None)
+        assert len(drafts) == len(sampled)
+        for row, draft in enumerate(drafts):
+            assert type(draft) is list and {type(token) for token in draft} <= {int}
+            assert len(draft) <= self.num_draft and (sampled[row] or not draft)
+            assert not draft or self.num_tokens_no_spec[row] + len(draft) + 1 <= self.max_model_len
+        return drafts
+
+    def _span(self, request: Request) -> int:
+        """How many tokens of a request the forward reads; drafts that do not fit are cut."""
+        missing = len(request.tokens) - request.computed
+        if missing > 1:
+            request.drafts = []
+            return min(missing, self.chunk)
+        del request.drafts[max(0, self.max_model_len - request.computed - 1 - missing) :]
+        return missing + len(request.drafts)
+
+    def _sample(self, request: Request, span: int) -> list[int]:
+        """The accepted drafts and one more; nothing while tokens of the prompt are left."""
+        if request.computed + span < len(request.tokens):
+            return []
+        truth = [*request.truth[len(request.output) :], *[7] * self.num_draft]
+        accepted = 0
+        while accepted < len(request.drafts) and request.drafts[accepted] == truth[accepted]:
+            accepted += 1
+        return truth[: accepted + 1]
+
+    def _update(self, scheduled: Collection[str]) -> None:
+        """Requests leave their rows; others take the lowest free ones; the last rows fill gaps; decodes go first."""
+        for row, name in enumerate(self.names):
+            if name not in scheduled:
+                self.names[row] = None
+        for name in scheduled:
+            if name not in self.names:
+                row = self.names.index(None) if None in self.names else len(self.names)
+                self.names[row : row + 1] = [name]
+                tokens = self.requests[name].tokens
+                self.token_ids_cpu[row, : len(tokens)] = tokens
+                self.num_tokens_no_spec[row] = len(tokens)
+        while None in self.names:
+            last = self.names.pop()
+            if last is not None:
+                self._move(len(self.names), self.names.index(None))
+                self.names[self.names.index(None)] = last
+        self._reorder()
+        for row, name in enumerate(self.names):
+            assert name is not None
+            start, drafts = self.num_tokens_no_spec[row], self.requests[name].drafts
+            fitting = drafts[: self.max_model_len - start]
+            self.token_ids_cpu[row, start : start + len(fitting)] = fitting
+
+    def _move(self, source: int, row: int) -> None:
+        count = self.num_tokens_no_spec[source]
+        self.token_ids_cpu[row, :count] = self.token_ids_cpu[source, :count]
+        self.num_tokens_no_spec[row] = count
+
+    def _reorder(self) -> None:
+        """Swap rows until those that only decode come first."""
+        while True:
+            requests = [self.requests[name] for name in self.names if name]
+            reading = [len(request.tokens) - request.computed > 1 for request in requests]
+            wrong = [row for row in range(len(reading)) if reading[row] and not all(reading[row:])]
+            if not wrong:
+                return
+            first, other = wrong[0], max(row for row in range(len(reading)) if not reading[row])
+            count = max(self.num_tokens_no_spec[[first, other]])
+            for values in (self.token_ids_cpu[:, :count], self.num_tokens_no_spec):
+                values[[first, other]] = values[[other, first]]
+            self.names[first], self.names[other] = self.names[other], self.names[first]

@@ -1,0 +1,111 @@
+"""ZeroGPU's device API on loopback, as `spaces` calls it, and an app on "ZeroGPU" that talks to it.
+
+`spaces` finds no torch when it is imported, which it allows: it then imitates and moves nothing, for there is no GPU
+here. All else is its own: the forked process, what is pickled, the quota's errors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+START = """
+import sys
+sys.modules["torch"] = None
+import spaces
+del sys.modules["torch"]
+from specrace.cli.app import main
+sys.exit(main())
+"""
+
+
+@dataclass
+class DeviceApi:
+    """`asked`: (path, parameters) of every request. With `idle` the next call may go to the process of the last one."""
+
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    idle: bool = False
+    quota_left: int | None = None
+
+    def answer(self, path: str, given: dict[str, str]) -> tuple[int, Any]:
+        """Status and body."""
+        self.asked.append((path, given))
+        if path != "/schedule":
+            return 200, ""
+        if self.quota_left is not None:
+            return 429, {"left": self.quota_left, "wait": 3600}
+        return 200, {"idle": self.idle, "nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": "a-token"}
+
+    def of(self, path: str) -> list[dict[str, str]]:
+        """The parameters of the requests for a path."""
+        return [given for asked, given in self.asked if asked == path]
+
+    def pids(self) -> list[int]:
+        """The processes that asked for the GPU."""
+        return [int(given["pid"]) for given in self.of("/allow")]
+
+
+@contextmanager
+def device_api() -> Iterator[tuple[DeviceApi, str]]:
+    """It, and its address."""
+    api = DeviceApi()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = urlsplit(self.path)
+            status, body = api.answer(asked.path, {name: values[0] for name, values in parse_qs(asked.query).items()})
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield api, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def app_on_zero_gpu(address: str, folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`python app.py` on a Space of that hardware: its process and port."""
+    (folder / "cgroup").write_text("0::/a-space")
+    space = {
+        "SPACES_ZERO_GPU": "true",
+        "SPACES_ZERO_DEVICE_API_URL": address,
+        "ZEROGPU_PROC_SELF_CGROUP_PATH": str(folder / "cgroup"),
+        "SPECRACE_FLAGS": " ".join(flags),
+        "OMP_NUM_THREADS": "1",
+    }
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", START]
+    process = subprocess.Popen(
+        command, cwd=root, env=os.environ | space, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        line = process.stdout.readline()
+        while line and not line.startswith("specrace serves"):
+            line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield process, int(line.rpartition(":")[2])
+    finally:
+        process.terminate()
+        process.communicate()

@@ -1,0 +1,191 @@
+"""Races on ZeroGPU: the real `spaces` package, with its forked processes and its pickling, and no GPU behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specrace.cli import app as front_door
+from specrace.core.errors import InputError
+from specrace.core.events import Finished, Step
+from specrace.engine.spec import RaceSpec
+from specrace.ui import zero_gpu
+from specrace.workbench import Workbench
+from tests.ui.device_api import DeviceApi, app_on_zero_gpu, device_api
+from tests.ui.served import Served
+
+LANES = ("vanilla", "trigram", "trie", "rest", "fusion")
+QUESTION = "Why does bread rise?"
+TOKENS = 24
+TOKEN = "a-header.e30.a-signature"
+
+
+# The model's way to a "cuda" that is imitated. A torch for CPUs lacks a few names that `spaces` looks up.
+LOADING = """
+import torch
+torch._C._cuda_init = torch.cuda._is_in_bad_fork = bool
+torch.version.cuda = "13.0"
+from specrace.ui import zero_gpu
+zero_gpu.enter()
+import spaces.zero
+from specrace.model.loading import load_target
+target = load_target(device="auto", ready=False)
+zero_gpu.runner(target)
+print(target.device, target.describe()["dtype"], spaces.zero.torch.pack())
+"""
+
+
+@dataclass
+class Lent:
+    """An app on ZeroGPU, and who lends it the GPU."""
+
+    served: Served
+    api: DeviceApi
+    pid: int
+
+    def race(self, session: str, **changes: Any) -> list[dict[str, Any]]:
+        """The messages of a race over the page."""
+        key = self.served.race(session, token=TOKEN, **asking(TOKENS, **changes))["key"]
+        with self.served.watching(key) as answer:
+            lines = answer.read().decode().splitlines()
+        return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+
+
+def asking(tokens: int, **changes: Any) -> dict[str, Any]:
+    """What the page sends, by its labels."""
+    return {"New tokens": tokens, "Lanes": list(LANES), "Question": QUESTION, **changes}
+
+
+def badges(end: dict[str, Any]) -> set[str]:
+    """The kinds of the lanes' badges."""
+    return {row["badge"][0] for row in end["results"]}
+
+
+@pytest.fixture(scope="module")
+def lent(tmp_path_factory: pytest.TempPathFactory, bundled: Workbench) -> Iterator[Lent]:  # noqa: ARG001
+    """One app for all of them; it finds the documents' index where `bundled` has put it."""
+    folder = tmp_path_factory.mktemp("space")
+    with device_api() as (api, address), app_on_zero_gpu(address, folder, "--model", "tiny") as (process, port):
+        yield Lent(Served(port, folder), api, process.pid)
+
+
+def parts(messages: list[dict[str, Any]], kind: str) -> list[Any]:
+    return [part for message in messages if message["kind"] == kind for part in message["parts"]]
+
+
+def test_it_reports_that_it_is_up_before_the_page_is_served(lent: Lent) -> None:
+    assert lent.api.asked[0][0] == "/startup-report" and len(lent.api.of("/startup-report")) == 1
+
+
+def test_a_race_is_the_same_as_without_it(lent: Lent, bundled: Workbench) -> None:
+    messages = lent.race("first")
+    events = list(bundled.ask(QUESTION, RaceSpec(LANES, TOKENS)))
+    (end,) = parts(messages, "end")
+    finished = next(event for event in events if isinstance(event, Finished))
+    assert badges(end) == {"reference", "identical"}
+    assert [row["lane"] for row in end["results"]] == [lane.lane for lane in finished.lanes]
+    for lane in LANES:
+        mine = [step["event"] for step in parts(messages, "step") if step["event"]["lane"] == lane]
+        theirs = [event for event in events if isinstance(event, Step) and event.lane == lane]
+        assert "".join("".join(step["texts"]) for step in mine) == "".join("".join(step.texts) for step in theirs)
+        # What fusion drafts depends on what its drafts took.
+        assert [step["texts"] for step in mine] == [list(step.texts) for step in theirs] or lane == "fusion"
+
+
+def test_a_call_has_a_process_of_its_own_unless_one_is_kept(lent: Lent) -> None:
+    before = len(lent.api.pids())
+    assert parts(lent.race("second"), "end")
+    pids = lent.api.pids()
+    assert len({lent.pid, *pids}) == len(pids) + 1 and len(pids) == before + 1
+    lent.api.idle = True
+    try:
+        (end,) = parts(lent.race("third", Question="What causes the tides?"), "end")
+    finally:
+        lent.api.idle = False
+    assert lent.api.pids() == pids and badges(end) == {"reference", "identical"}
+
+
+def test_the_visitor_s_quota_is_asked_for_a_time_that_grows_with_lanes_and_tokens(lent: Lent) -> None:
+    def asked(lanes: int, tokens: int, weights: int = 0) -> int:
+        spec = SimpleNamespace(lanes=LANES[:lanes], max_new_tokens=tokens)
+        return zero_gpu.seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
+
+    assert asked(1, 8) < asked(4, 64) < asked(4, 128) < asked(4, 128, 4_000_000_000) <= zero_gpu.MOST_S
+    assert asked(5, 512) == zero_gpu.MOST_S
+    scheduled = lent.api.of("/schedule")
+    assert {given["token"] for given in scheduled} == {TOKEN}
+    assert int(scheduled[0]["durationSeconds"]) == pytest.approx(asked(len(LANES), TOKENS, 30_000_000), abs=1)
+
+
+def test_who_leaves_ends_the_race_in_its_process(lent: Lent) -> None:
+    key = lent.served.race("fourth", token=TOKEN, **asking(512, Temperature=2.0))["key"]
+    with lent.served.watching(key) as answer:
+        while b'"kind":"head"' not in answer.readline():
+            pass
+    # The process has seen it: a race that it had run to its end would be a finished one.
+    while 'outcome="stopped"} 1.0' not in (metrics := lent.served.ask("GET", "/metrics").text):
+        assert 'outcome="finished"} 4.0' not in metrics
+    assert len(lent.api.of("/release")) == len(lent.api.of("/schedule"))
+
+
+def test_a_spent_quota_is_one_sentence(lent: Lent) -> None:
+    lent.api.quota_left = 5
+    try:
+        messages = lent.race("fifth")
+    finally:
+        lent.api.quota_left = None
+    assert messages[-1]["phase"] == "failed" and not parts(messages, "end")
+    assert messages[-1]["message"].startswith("Your ZeroGPU quota is spent (You have exceeded your")
+    assert messages[-1]["message"].endswith("watch the recorded races, which need no GPU.")
+    assert zero_gpu.tell("ZeroGPU worker error", "GPU task aborted.").startswith("ZeroGPU gave this race no GPU to its")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--models", "tiny"], ["--keep-outputs"], ["--replay", "race.jsonl"], ["--reranker", "bge-reranker-v2-m3"]],
+)
+def test_what_zero_gpu_cannot_do_is_refused_at_the_start(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(zero_gpu.VARIABLE, "true")
+    with pytest.raises(InputError, match="GPU"):
+        front_door.check(front_door.parse(["--model", "tiny", *flags]))
+
+
+def test_off_zero_gpu_the_decorator_changes_nothing(bundled: Workbench) -> None:
+    """The same adapter with the real package, in this process: its races have the events of any other."""
+    runner = zero_gpu.runner(bundled.target)
+    prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla", "trie"), 8))
+    kinds = [type(event).__name__ for event in runner(prepared, lambda: False, lambda _: True)]
+    assert kinds[0] == "Started" and kinds[-1] == "Finished" and "Repeated" not in kinds
+    told = [event for event in runner(prepared, lambda: True, lambda _: True) if isinstance(event, Finished)]
+    assert told[0].stopped
+
+
+def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Path) -> None:
+    """Pinned memory, streams and kernels need a real one; only moving the weights is imitated."""
+    space = {
+        zero_gpu.VARIABLE: "true",
+        "SPACES_ZERO_DEVICE_API_URL": "http://127.0.0.1:9",
+        "ZEROGPU_OFFLOAD_DIR": str(tmp_path / "offloaded"),
+    }
+    command = [sys.executable, "-c", LOADING]
+    done = subprocess.run(command, env=os.environ | space, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    device, dtype, packed = done.stdout.split()[-3:]
+    assert (device, dtype) == ("cuda:0", "bfloat16") and int(packed) > 15_000_000
+
+
+def test_what_a_race_cannot_do_is_said_from_within_the_call(bundled: Workbench) -> None:
+    prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla",), 8))
+    endless = replace(prepared, prompt=prepared.prompt * 1000)
+    assert [type(each) for each in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [zero_gpu.Refusal]
+    with pytest.raises(InputError, match="fewer or shorter documents"):
+        list(zero_gpu.runner(bundled.target)(endless, lambda: False, lambda _: False))
