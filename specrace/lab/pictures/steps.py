@@ -45,7 +45,7 @@ class _Counts:
 
     def parts(self, count: int) -> np.ndarray:
         """The outcomes by so many parts of the output [requests, count, outcomes]."""
-        return self.outcomes.reshape(len(self.outcomes), count, -1, len(OUTCOMES)).sum(axis=2)
+        return np.asarray(self.outcomes.reshape(len(self.outcomes), count, -1, len(OUTCOMES)).sum(axis=2))
 
 
 def outcome(step: Step) -> str:
