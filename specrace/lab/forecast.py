@@ -124,6 +124,14 @@ def _filled(sizes: np.ndarray) -> np.ndarray:
     return found
 
 
+def median_interval(draws: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    """The interval at LEVEL of a median over requests of `values` [n]."""
+    order = np.argsort(values)
+    reached = draws[:, order].cumsum(axis=1) >= len(values) / 2
+    low, high = np.percentile(values[order][reached.argmax(axis=1)], [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)
+
+
 def is_twin(name: str) -> bool:
     """Whether a lane is another engine's drafter: its Python time here is not that engine's."""
     return find_method(name).engine != ""

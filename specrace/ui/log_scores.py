@@ -15,9 +15,12 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from specrace.core.errors import InputError, shorten
 from specrace.core.events import Step
 from specrace.lab.acceptance import Acceptance
+from specrace.lab.forecast import ratio_interval, resamples
 from specrace.lab.formats.base import Message, Tokens
 from specrace.lab.formats.tables import read_columns
 from specrace.lab.logs import Transcript, TranscriptFile
@@ -142,13 +145,22 @@ class Viewed:
 
 @dataclass
 class _Steps:
-    """A lane's steps on one request."""
+    """A lane's steps on one request of so many output tokens.
 
+    `tenths`: for each tenth of the output its steps, those whose draft was rejected at once, and those without a draft.
+    """
+
+    tokens: int
+    at: int = 0
+    tenths: np.ndarray = field(default_factory=lambda: np.zeros((10, 3), int))
     shown: list[Shown] = field(default_factory=list)
     acceptance: Acceptance = field(default_factory=Acceptance)
 
     def add(self, step: Step) -> None:
         self.acceptance.add(step)
+        drafted = step.tree.num_draft > 0
+        self.tenths[10 * self.at // self.tokens] += (1, drafted and not step.accepted, not drafted)
+        self.at += len(step.emitted)
         if len(self.shown) < SHOWN_TOKENS:
             branch = step.rejected_branch[:REJECTED_SHOWN]
             tokens = tuple(step.tree.tokens[node] for node in branch)
@@ -162,12 +174,15 @@ class LogScores:
         self._words, self._until = words, until
         self.board = Scoreboard(lanes, by_category=True)
         self._acceptance = {lane.name: Acceptance() for lane in lanes}
+        self._tenths = {lane.name: np.zeros((10, 3), int) for lane in lanes}
+        # Of each request its tokens, and its steps in every lane.
+        self._sizes: list[tuple[int, ...]] = []
         self._sorted = categories()
         self._viewed: list[Viewed] = []
 
     def add(self, transcript: Transcript) -> None:
         """Score a request. Raises _LateError, and leaves it out, if the time is over before its end."""
-        steps = {name: _Steps() for name in self._acceptance}
+        steps = {name: _Steps(len(transcript.output)) for name in self._acceptance}
 
         def watch(lane: str, step: Step) -> None:
             if time.monotonic() > self._until:
@@ -179,6 +194,8 @@ class LogScores:
         self.board.add(transcript, watch)
         for lane, own in steps.items():
             self._acceptance[lane].merge(own.acceptance)
+            self._tenths[lane] += own.tenths
+        self._sizes.append((len(transcript.output), *(own.acceptance.steps for own in steps.values())))
         self._view(transcript, list(steps.values()), looping=self.board.looping > loops)
 
     def viewed(self) -> list[Viewed]:
@@ -196,10 +213,18 @@ class LogScores:
         lanes = [
             {"lane": lane.name, "num_draft": lane.num_draft, "scored": lane.part or "whole"}
             | self._acceptance[lane.name].figures()
-            for lane in self.board.lanes
+            | {"tau_low": low, "tau_high": high, "tenths": self._tenths[lane.name].tolist()}
+            for lane, (low, high) in zip(self.board.lanes, self._intervals(), strict=True)
         ]
         board = self.board
         return {"groups": board.groups(), "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
+
+    def _intervals(self) -> list[tuple[float | None, float | None]]:
+        """Bootstrap intervals over requests of each lane's tokens per step; (None, None) for a single request."""
+        if len(self._sizes) < 2:
+            return [(None, None)] * len(self.board.lanes)
+        draws, (tokens, *steps) = resamples(len(self._sizes), 0), np.array(self._sizes).T
+        return [ratio_interval(draws, tokens, own) for own in steps]
 
     def _view(self, transcript: Transcript, steps: list[_Steps], *, looping: bool) -> None:
         about = {

@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -95,6 +96,14 @@ def test_the_png_files_are_pictures(page: Page, dark: bool) -> None:
         assert values > 60
     if dark:
         page.keyboard.press("d")
+
+
+def test_the_svg_files_are_pictures_by_themselves(page: Page) -> None:
+    for plot in PLOTS:
+        root = ElementTree.fromstring(download(page, plot, "SVG"))
+        texts = [node for node in root.iter() if node.tag.endswith("}text") and node.text]
+        assert len(texts) > 5 and all("fill:" in node.get("style", "") for node in texts)
+        assert float(root.get("width", 0)) > 200 and float(root.get("height", 0)) > 100
 
 
 def test_axes_have_units_and_lanes_have_names(page: Page) -> None:

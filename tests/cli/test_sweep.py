@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from specrace.cli.answers import answer
+from specrace.engine.spec import RaceSpec
 from specrace.lab.sweep import CELLS
 from specrace.workbench import Workbench
 from tests.cli.conftest import ROOT, Run
@@ -94,12 +96,47 @@ def test_the_models_answers_are_made_once(
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
 
 
+def test_pictures_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = (log, "--lanes", "trie", "--out", out, "--pictures")
+    found = json.loads(main_here("sweep", *arguments, "--json").stdout)["pictures"]
+    names = {"lanes", "accepted-lengths", "acceptance", "categories", "sources", "failures"}
+    assert {Path(each).name for each in found} == {f"{name}.{kind}" for name in names for kind in ("csv", "svg", "png")}
+    assert all(Path(each).stat().st_size > 100 for each in found)
+    assert "trie" in (out / "pictures" / "lanes.csv").read_text()
+
+
+def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None:
+    spec = RaceSpec(("trie",), max_new_tokens=4)
+    made = answer(bundled, "a", "What is the n-gram trie built from?", spec, None)
+    assert "ngram-trie.md" in {name for *_, name in made.documents}
+    ends = [0, *(end for _, end, _ in made.documents), len(made.prompt)]
+    assert all(before <= start < end for before, (start, end, _) in zip(ends, made.documents, strict=False))
+    start, end, name = max(made.documents, key=lambda span: span[1] - span[0])
+    text = bundled.target.tokenizer.decode(list(made.prompt[start:end]))
+    document = next(each for each in bundled.documents if each.name == name)
+    assert "".join(text.split()[:8]) in "".join(document.text.split())
+
+
+def test_without_matplotlib_nothing_is_scored(main_here: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for arguments in (
+        ("sweep", log, "--out", log.parent / "out", "--pictures"),
+        ("paper", "table3", log, "--out", log.parent),
+    ):
+        done = main_here(*arguments)
+        assert done.returncode == 2 and "pip install 'specrace[pictures]'" in done.stderr
+        assert done.stderr.count("\n") == 1 and not (log.parent / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((), "one of the two"),
         (("log.jsonl", "--questions", "q.jsonl"), "one of the two"),
         (("log.jsonl", "--resume"), "--resume needs the --out"),
+        (("log.jsonl", "--pictures"), "--pictures needs --out"),
+        (("log.jsonl", "--pictures", "--out", "new", "--lanes", "vanilla"), "a lane beside vanilla"),
         (("log.jsonl", "--grid", "n=3"), "is not of the form"),
         (("log.jsonl", "--grid", "trie.n="), "is not of the form"),
         (("log.jsonl", "--grid", "num_draft=many"), "Draft tokens: 'many'"),

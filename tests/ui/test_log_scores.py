@@ -52,11 +52,16 @@ def test_the_figures_are_the_command_line_s(shape: str, tmp_path: Path, capsys: 
         row = next(each for each in found["groups"] if (each["lane"], each["category"]) == (lane["lane"], "all"))
         tokens = sum(length * count for length, count in enumerate(lane["emitted"]))
         assert (sum(lane["emitted"]), tokens) == (row["steps"], row["tokens"])
+        steps, rejected, none = map(sum, zip(*lane["tenths"], strict=True))
+        # A last step may emit one accepted token and no bonus.
+        assert steps == row["steps"] and 0 <= lane["emitted"][1] - rejected - none <= found["outputs"]
+        assert lane["tau_low"] < row["tau"] < lane["tau_high"]
         assert sum(lane["accepted"]) == pytest.approx(row["acceptance_rate"] * row["drafted_per_step"] * row["steps"])
 
 
 def test_a_request_has_every_step_of_every_lane(tmp_path: Path) -> None:
     found = score(write(tmp_path / "t.jsonl", COPYING, FRESH | {"output_ids": [4]}), ["prompt-lookup", "vanilla"])
+    assert [lane["tau_low"] for lane in found["lanes"]] == [1.0, 1.0]
     first, second = found["requests"]
     assert {name: first[name] for name in ("number", "id", "category", "tokens", "prompt_tokens", "looping")} == {
         "number": 1, "id": "a", "category": "copy", "tokens": 8, "prompt_tokens": 8, "looping": False,

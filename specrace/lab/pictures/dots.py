@@ -29,7 +29,7 @@ def draw_dots(figure: Any, picture: Picture) -> None:
     for axes, panel in zip(panels, picture.panels, strict=True):
         for row, name in enumerate(names):
             _row(axes, picture, picture.of(panel, name), len(names) - 1 - row, styles[name][0], size)
-        axes.set_xlabel(panel, size=16)
+        axes.set_xlabel(clean(panel, 70), size=16)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.set_ylim(-0.7, len(names) - 0.3)
@@ -102,4 +102,4 @@ def draw_ranks(figure: Any, picture: Picture) -> None:
     axes.set_xlim(0, most * 1.12)
     if picture.percent:
         percent(axes.xaxis)
-    axes.set_xlabel(picture.x, size=16)
+    axes.set_xlabel(clean(picture.x, 70), size=16)

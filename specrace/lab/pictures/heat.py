@@ -24,7 +24,8 @@ def draw_heat(figure: Any, picture: Picture) -> None:
         rows, columns = (list(dict.fromkeys(found)) for found in zip(*((m.series, m.x) for m in marks), strict=True))
         rows = rows[:MOST_ROWS]
         down, across = len(rows) * math.ceil(len(grid) ** 0.5), len(columns) * math.ceil(len(grid) ** 0.5)
-        size = min(20.0, 22 * figure.get_figheight() / down, 250 / across)
+        # Two lines a cell, or one.
+        size = min(20.0, (22 if len(grid) == 1 else 29) * figure.get_figheight() / down, 250 / across)
         for mark in marks:
             if mark.series in rows:
                 place = columns.index(mark.x), rows.index(mark.series)
@@ -34,8 +35,8 @@ def draw_heat(figure: Any, picture: Picture) -> None:
         _table_edges(axes, rows, columns, min(15.0, max(size, 9.0)))
         if panel:
             axes.set_title(clean(panel), size=16 if len(grid) <= 4 else 13, weight="bold", loc="left")
-    figure.supxlabel(picture.x, size=16)
-    figure.supylabel(picture.y, size=16, rotation=0 if len(picture.y) <= SHORT else 90)
+    figure.supxlabel(clean(picture.x, 70), size=16)
+    figure.supylabel(clean(picture.y, 70), size=16, rotation=0 if len(picture.y) <= SHORT else 90)
 
 
 def _table_edges(axes: Any, rows: Sequence[str], columns: Sequence[Any], size: float) -> None:
@@ -46,7 +47,7 @@ def _table_edges(axes: Any, rows: Sequence[str], columns: Sequence[Any], size: f
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(columns)), [clean(str(each), 18) for each in columns], size=size, **turned)
     axes.set_yticks(range(len(rows)), [clean(each) for each in rows], size=size)
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labeltop=True)
     for spine in axes.spines.values():
         spine.set_visible(False)
 

@@ -26,14 +26,14 @@ def draw_lines(figure: Any, picture: Picture) -> None:
             aside = place - (len(names) - 1) / 2 if len(names) > MOST_BANDS else None
             draw_line(axes, _aside(picture, picture.of(panel, name), aside or 0.0), *styles[name], band=aside is None)
         _scales(axes, picture, sorted({mark.x for mark in picture.of(panel)}))
-        axes.set_title(panel, size=17, weight="bold", loc="left")
+        axes.set_title(clean(panel, 70), size=17, weight="bold", loc="left")
         ends = {name: picture.of(panel, name)[-1].y for name in names}
         if picture.even is not None:
             axes.axhline(picture.even, color=INK, linewidth=1.4, zorder=1)
             ends[VANILLA] = picture.even
         _name_ends(figure, axes, ends, styles | {VANILLA: (INK, "-")})
-    figure.supxlabel(picture.x, size=16)
-    grid[0].set_ylabel(picture.y, size=16)
+    figure.supxlabel(clean(picture.x, 70), size=16)
+    grid[0].set_ylabel(clean(picture.y, 70), size=16)
 
 
 def _aside(picture: Picture, marks: Sequence[Mark], steps: float) -> list[Mark]:

@@ -60,6 +60,6 @@ def _panel_title(axes: Any, picture: Picture, panel: str, count: int) -> None:
 
 def _outer(figure: Any, picture: Picture, grid: Sequence[Any]) -> None:
     percent(grid[0].yaxis)
-    figure.supxlabel(picture.x, size=16)
+    figure.supxlabel(clean(picture.x, 70), size=16)
     columns = math.ceil(math.sqrt(len(grid)))
-    grid[columns * ((math.ceil(len(grid) / columns) - 1) // 2)].set_ylabel(picture.y, size=16)
+    grid[columns * ((math.ceil(len(grid) / columns) - 1) // 2)].set_ylabel(clean(picture.y, 70), size=16)

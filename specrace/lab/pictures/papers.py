@@ -29,7 +29,7 @@ def paper_picture(name: str, shown: Shown, tables: Sequence[Table]) -> Picture:
     if name == "table4":
         return _noise(shown)
     if name == "table6":
-        found = trie_times(shown, name)
+        found = trie_times(shown, name, "Table 6: time to build a trie")
         assert found is not None
         return found
     return _lengths(shown) if name == "figure4" else _times(shown, tables)

@@ -18,7 +18,9 @@ from specrace.ngrams.past import PastOutputs
 
 # Documents beyond these are summed up.
 MOST_DOCUMENTS = 10
-PARTS = 10
+# An answer's parts: as many as have enough steps each.
+PARTS = {10: "tenths", 5: "fifths", 2: "halves"}
+FINEST, ENOUGH_STEPS = 10, 30
 NO_DRAFT, REJECTED, SOME, FULL = "no draft", "rejected at once", "accepted in part", "accepted to its end"
 # With the colours that the page has for accepted and for rejected tokens.
 OUTCOMES = {FULL: "#0072b2", SOME: "#56b4e9", REJECTED: "#b34700", NO_DRAFT: "#767676"}
@@ -31,15 +33,19 @@ class _Counts:
 
     def __init__(self, requests: int) -> None:
         self.sources: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(requests))
-        self.outcomes = np.zeros((requests, PARTS, len(OUTCOMES)))
+        self.outcomes = np.zeros((requests, FINEST, len(OUTCOMES)))
 
     def add(self, place: int, transcript: Transcript, step: Step, at: int) -> None:
         """Count a step whose first token is number `at` of the output."""
-        part = PARTS * at // len(transcript.output)
+        part = FINEST * at // len(transcript.output)
         self.outcomes[place, part, list(OUTCOMES).index(outcome(step))] += 1
         for node in step.accepted_nodes:
             position = -1 if step.tree.positions is None else step.tree.positions[node]
             self.sources[source(transcript, position)][place] += 1
+
+    def parts(self, count: int) -> np.ndarray:
+        """The outcomes by so many parts of the output [requests, count, outcomes]."""
+        return np.asarray(self.outcomes.reshape(len(self.outcomes), count, -1, len(OUTCOMES)).sum(axis=2))
 
 
 def outcome(step: Step) -> str:
@@ -127,17 +133,19 @@ def _sources(shown: Shown, number: int, counts: _Counts) -> Picture:
 
 def _failures(shown: Shown, number: int, counts: _Counts) -> Picture:
     """The share of steps by what became of their draft, over the answer."""
-    steps = counts.outcomes.sum(axis=2)
+    enough = (each for each in PARTS if counts.parts(each).sum(axis=(0, 2)).min() >= ENOUGH_STEPS)
+    outcomes = counts.parts(next(enough, min(PARTS)))
+    steps, parts = outcomes.sum(axis=2), outcomes.shape[1]
     marks = [
         Mark(
             "",
             name,
-            100 * (part + 1) // PARTS,
-            float(counts.outcomes[:, part, place].sum() / steps[:, part].sum()),
-            *ratio_interval(shown.draws, counts.outcomes[:, part, place], steps[:, part]),
+            100 * (part + 1) // parts,
+            float(outcomes[:, part, place].sum() / steps[:, part].sum()),
+            *ratio_interval(shown.draws, outcomes[:, part, place], steps[:, part]),
         )
         for place, name in enumerate(OUTCOMES)
-        for part in range(PARTS)
+        for part in range(parts)
         if steps[:, part].any()
     ]
     return Picture(
@@ -145,7 +153,7 @@ def _failures(shown: Shown, number: int, counts: _Counts) -> Picture:
         Kind.LINES,
         "Where drafts fail",
         shown.subtitle(_words(shown, number), f"with {INTERVALS}", costs=False),
-        "How far into the answer, %, by tenths",
+        f"How far into the answer, %, by {PARTS[parts]}",
         "Share of steps",
         ("", "draft", "up to percent", "share", "low", "high"),
         tuple(marks),

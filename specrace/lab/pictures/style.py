@@ -43,7 +43,8 @@ def interval(picture: Picture, mark: Mark) -> str:
 
 
 def number(picture: Picture, value: float) -> str:
-    return f"{value:.0%}" if picture.percent else f"{value:.2f}"
+    digits = 1 if 0 < value < 0.01 else 0
+    return f"{value:.{digits}%}" if picture.percent else f"{value:.2f}"
 
 
 def percent(axis: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specrace.lab.forecast import LEVEL, ratio_interval, resamples
+from specrace.lab.forecast import LEVEL, median_interval, ratio_interval, resamples
 from specrace.lab.pictures.picture import Kind, Mark, Picture
 from specrace.lab.recommend import Recommender
 from specrace.lab.score import ScoredLane
@@ -233,7 +233,7 @@ def symbol(option: str) -> str:
     return {"prefix": "L_p"}.get(option, option)
 
 
-def trie_times(shown: Shown, name: str = "trie-time") -> Picture | None:
+def trie_times(shown: Shown, name: str = "trie-time", title: str = "Time to build a trie") -> Picture | None:
     """The time to build a trie against n, for each L_p; None where these were not varied."""
     best = next((number for number in shown.best if shown.sweep.lanes[number].name == "trie"), None)
     if best is None:
@@ -246,15 +246,15 @@ def trie_times(shown: Shown, name: str = "trie-time") -> Picture | None:
     }
     if len({n for _, n in chosen}) < 2:
         return None
-    ones, places, marks = np.ones(len(shown.found.counted)), set(shown.found.counted), []
+    places, marks = set(shown.found.counted), []
     for (prefix, n), number in sorted(chosen.items()):
         build = np.array([score.build_ms for place, score in shown.sweep.scores(number) if place in places])
-        marks.append(Mark("", f"L_p = {prefix}", n, float(build.mean()), *ratio_interval(shown.draws, build, ones)))
+        marks.append(Mark("", f"L_p = {prefix}", n, float(np.median(build)), *median_interval(shown.draws, build)))
     return Picture(
         name,
         Kind.LINES,
-        "Time to build the trie of a prompt",
-        shown.subtitle(f"Mean, with {INTERVALS}", costs=False),
+        title,
+        shown.subtitle(f"Of a prompt, median with {INTERVALS}", costs=False),
         "n, tokens",
         "ms a request",
         ("", "L_p", "n", "build_ms", "low", "high"),

@@ -1,4 +1,4 @@
-// One plot: a card with a picture, which downloads as PNG and as CSV.
+// One plot: a card with a picture, which downloads as PNG, as SVG and as CSV.
 import { PLOT } from "./axes.js";
 import { button, make, svg } from "./dom.js";
 import { downloadBlob, toCsv } from "./files.js";
@@ -25,6 +25,7 @@ export class Plot {
     const tools = make("span", "tools");
     for (const [format, act] of [
       ["PNG", () => this.savePng()],
+      ["SVG", () => this.saveSvg()],
       ["CSV", () => this.saveCsv()],
     ]) {
       tools.append(button(format, `Download “${title}” as ${format}`, act));
@@ -51,24 +52,38 @@ export class Plot {
     downloadBlob(new Blob([lines], { type: "text/csv" }), `specrace-${this.name}.csv`);
   }
 
-  // The picture as it looks now, at twice its size, on the page's own ground.
-  async savePng() {
+  // The picture as it looks now, on the page's own ground, as a file that needs no style sheet.
+  asFile() {
     const shown = this.canvas.firstElementChild;
     const copy = shown.cloneNode(true);
     const originals = shown.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((node, index) => {
       const style = getComputedStyle(originals[index]);
       for (const name of SVG_STYLES) node.style.setProperty(name, style.getPropertyValue(name));
+      // The page's font is not in the file: in another one words are drawn wider or narrower, and keep their place.
+      if (node.tagName !== "text" || !node.textContent) return;
+      node.setAttribute("textLength", originals[index].getComputedTextLength());
+      node.setAttribute("lengthAdjust", "spacingAndGlyphs");
     });
+    const ground = getComputedStyle(this.node).backgroundColor;
+    copy.prepend(svg("rect", { width: "100%", height: "100%", fill: ground }));
+    return new XMLSerializer().serializeToString(copy);
+  }
+
+  saveSvg() {
+    downloadBlob(new Blob([this.asFile()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
+  }
+
+  // At twice its size.
+  async savePng() {
+    const shown = this.canvas.firstElementChild;
     const image = new Image();
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.asFile())}`;
     await image.decode();
     const sheet = document.createElement("canvas");
     const pen = sheet.getContext("2d");
     sheet.width = 2 * shown.clientWidth;
     sheet.height = 2 * shown.clientHeight;
-    pen.fillStyle = getComputedStyle(this.node).backgroundColor;
-    pen.fillRect(0, 0, sheet.width, sheet.height);
     pen.drawImage(image, 0, 0, sheet.width, sheet.height);
     sheet.toBlob((blob) => downloadBlob(blob, `specrace-${this.name}.png`), "image/png");
   }

@@ -1,11 +1,9 @@
 // What drafting would have yielded on a log: the figures by lane and category, plots, and what was left out.
-import { drawRows, wholeTicks } from "./axes.js";
+import { Charts } from "./charts.js";
 import { button, make, table } from "./dom.js";
 import { downloadBlob, toCsv } from "./files.js";
-import { countOf, percent } from "./format.js";
+import { countOf } from "./format.js";
 import { describeLane } from "./lanes.js";
-import { Plot } from "./plot.js";
-import { plotLengths } from "./plots.js";
 import { Requests } from "./requests.js";
 
 const ALL = "all";
@@ -66,67 +64,16 @@ export function saveCsv({ groups }) {
   downloadBlob(new Blob([toCsv([columns, ...rows])], { type: "text/csv" }), "specrace-scores.csv");
 }
 
-// How often each position of a draft was accepted, of the steps whose draft was so long.
-export function readPositions(lanes) {
-  return lanes.flatMap(({ lane, title, drafted, accepted }) =>
-    drafted.map((steps, index) => ({ lane, title, position: index + 1, steps, accepted: accepted[index] })),
-  );
-}
-
-function plotPositions(lanes) {
-  const found = readPositions(lanes);
-  const longest = Math.max(2, ...lanes.map(({ drafted }) => drafted.length));
-  return new Plot({
-    name: "log-positions",
-    title: "Acceptance by draft position",
-    columns: ["lane", "position", "steps", "accepted", "share"],
-    rows: found.map((each) => [each.title, each.position, each.steps, each.accepted, each.accepted / each.steps]),
-    words: "How often the 1st, 2nd, 3rd, … token of a draft was accepted. Full height is every draft so long.",
-    draw: (picture, width) =>
-      drawRows(
-        picture,
-        width,
-        lanes,
-        { marks: wholeTicks(longest + 0.5, width < 420 ? 4 : 8), words: "position in the draft (right: first)" },
-        30,
-        {
-          figures: ({ drafted, accepted }) => (drafted[0] ? percent(accepted[0] / drafted[0]) : "–"),
-          bars: ({ lane }) =>
-            found
-              .filter((each) => each.lane === lane)
-              .map(({ title, position, steps, accepted }) => ({
-                from: position - 0.42,
-                to: position + 0.42,
-                share: accepted / steps,
-                words: `${title}: position ${position} accepted in ${accepted} of ${steps} drafts`,
-              })),
-        },
-      ),
-  });
-}
-
 export class Scores {
   constructor(node) {
     this.node = node;
-    this.plots = [];
+    this.charts = new Charts();
     this.requests = new Requests();
-    this.cards = make("div", "plot-cards");
-    new ResizeObserver(() => this.plots.forEach((plot) => plot.draw())).observe(this.cards);
   }
 
   show(scores, name) {
     const lanes = scores.lanes.map((lane, number) => ({ ...describeLane(lane), number }));
-    this.plots = [
-      plotLengths(
-        lanes,
-        lanes.map(({ emitted }) => emitted),
-        "log-lengths",
-      ),
-      plotPositions(lanes),
-    ];
-    this.cards.replaceChildren(...this.plots.map((plot) => plot.node));
-    const plots = make("section", "plots");
-    plots.append(this.cards);
+    this.charts.load(scores, lanes);
     const facts = make("p", "logs-facts", tellFacts(scores, name).join(" "));
     const reasons = make("ul", "logs-reasons");
     for (const [reason, count] of scores.skipped_by_reason)
@@ -142,12 +89,12 @@ export class Scores {
       reasons,
       drawTable(scores),
       make("p", "logs-facts", BOUND),
-      plots,
+      this.charts.node,
       this.requests.node,
     );
     // What is hidden has no size.
     this.node.hidden = false;
-    this.plots.forEach((plot) => plot.draw());
+    this.charts.draw();
     this.requests.load(scores, findBestLane(scores));
   }
 }
