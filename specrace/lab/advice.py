@@ -12,6 +12,7 @@ from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.recommend import Recommender, losers, silent, stops_at
 from specrace.lab.score import ScoredLane
+from specrace.lab.sweep import SIZES
 
 # Names of options below which no match or draft is made.
 MINIMUM = re.compile(r"min|match$|size_n$|shortest")
@@ -42,15 +43,16 @@ def sentences(found: Recommender, curve_words: str, sample: Recommender | None =
     where = ""
     if sample is not None:
         where = f" on {len(sample.counted)} requests"
-        scored = len(found.lanes) - 1
-        yield f"Of {len(sample.lanes) - 1} settings tried{where}, the best {scored} went on to all {len(requests)}."
+        left = len(found.lanes) - 1
+        were = f"best {left} were" if left > 1 else "best was"
+        yield f"Of {len(sample.lanes) - 1} settings tried{where} the {were} scored on {len(requests)}."
     if lost := losers(sample or found):
         yield f"Slower than no drafts with every setting{where}: {', '.join(lost)}."
-    yield from _silent(sample or found)
+    yield from _silent(sample or found, where)
     yield from _groups(found)
 
 
-def _silent(found: Recommender) -> Iterator[str]:
+def _silent(found: Recommender, where: str = "") -> Iterator[str]:
     """A sentence for each lane that hardly drafts, about the first such settings of it that were swept."""
     rows = [(found.lane(number), number, drafting) for number, drafting in silent(found)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
@@ -58,7 +60,8 @@ def _silent(found: Recommender) -> Iterator[str]:
         least = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
         why = f": hardly a match reaches {least}" if least else ""
         more = f", and with {len(others)} more settings on as few" if others else ""
-        yield f"{name} with {found.sweep.words(number)} drafts on {100 * drafting:.1f} % of the steps{why}{more}."
+        share = f"{100 * drafting:.1f} % of the steps{where}"
+        yield f"{name} with {found.sweep.words(number)} drafts on {share}{why}{more}."
 
 
 def _batches(found: Recommender) -> Iterator[str]:
@@ -87,7 +90,8 @@ def _groups(found: Recommender) -> Iterator[str]:
 def _words(lane: ScoredLane) -> str:
     """A lane with its options that are not its defaults, and its draft size."""
     usual = find_method(lane.name).defaults("cuda")
-    options = " ".join(f"{name}={_short(value)}" for name, value in lane.options.items() if value != usual[name])
+    shown = {name: value for name, value in lane.options.items() if name not in SIZES and value != usual[name]}
+    options = " ".join(f"{name}={_short(value)}" for name, value in shown.items())
     return f"{lane.name} ({options + ', ' if options else ''}up to {lane.num_draft} draft tokens)"
 
 

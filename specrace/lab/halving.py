@@ -27,7 +27,7 @@ from specrace.lab.sweep import SHARD, Cell, Request, RequestScore, Scored, Sweep
 # Shards on which all settings are scored, and then those that are left; the finalists are scored on all.
 ROUNDS = (1, 4)
 # So many of a pool are left after each of these rounds, and the one that `closest` would choose.
-LEFT = (6, 1)
+LEFT = (6, 2)
 ERRORS = 2.0
 
 

@@ -27,8 +27,8 @@ from specrace.lab.recommend import BATCHES, Recommender
 from specrace.lab.sweep import Sweep
 from specrace.ui.log_scores import MAX_REQUESTS, TELL_S, categories, explain_to_visitor, nothing, open_log
 
-# Of this the log's first rounds take a few seconds; what it ends is scored on fewer requests, and says so.
-ADVICE_SECONDS = 60.0
+# 500 requests take a fifth of it on two processors. A log that takes longer is scored on fewer requests, and says so.
+ADVICE_SECONDS = 120.0
 TITLES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -37,10 +37,11 @@ TITLES = {
     "transformers": "transformers",
     "specrace": "specrace",
 }
+OWN = "specrace"
 # Billions of parameters.
 SIZES = (1, 3, 8, 14, 32, 70)
 MEASURED, ASSUMED = "measured", "assumed-gpu"
-CURVES = {ASSUMED: "a GPU, not measured", "assumed-cpu": "a CPU, not measured"}
+CURVES = {ASSUMED: "a GPU (assumed, not measured)", "assumed-cpu": "a CPU (assumed, not measured)"}
 _ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
 
 
@@ -125,7 +126,8 @@ def _words(each: Round) -> dict[str, int]:
 
 def _engine(halving: Halving, engine: str, name: str) -> dict[str, Any]:
     """The advice for an engine."""
-    make = partial(Recommender, curve=halving.curve, batch=halving.batch)
+    names = () if engine == OWN else engine_lanes(engine)
+    make = partial(Recommender, curve=halving.curve, names=names, batch=halving.batch)
     found, sample = make(halving.finalists(engine)), make(halving.sample(engine))
     made = report(found, list(sentences(found, describe_curve(halving.curve), sample)), engine)
     kept = ("recommendation", "groups", "text", "not_tested", "batches")

@@ -36,7 +36,7 @@ from specrace.views.colours import hue_number, hue_style
 
 EXAMPLES_SHOWN = 4
 # In this order: of two equal selectors the later one counts.
-STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css")
+STYLES = ("page.css", "stage.css", "inspector.css", "show.css", "present.css", "phone.css", "logs.css", "advice.css")
 STATUS_PERIOD_S = 0.5
 # A race is repeated off stage while it is shown, until its speedups hold.
 REPEAT_S, REPEAT_RUNS = 20.0, 12

@@ -12,6 +12,7 @@ from specrace.cli.main import build_parser
 from specrace.lab.exports import ENGINES
 from tests.cli.conftest import Run
 from tests.lab.parts import copying, write_log
+from tests.ui.test_log_advice import advise
 
 SMALL = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
 
@@ -54,6 +55,33 @@ def test_a_sweep_gives_the_same_and_takes_no_other_settings(main_here: Run, log:
     assert refused.returncode == 2 and "holds a sweep with its own settings" in refused.stderr
 
 
+def test_quick_recommends_what_the_whole_grid_does(main_here: Run, log: Path) -> None:
+    arguments = ("recommend", log, "--lanes", "prompt-lookup,suffix,trie", "--json")
+    whole, quick = (json.loads(main_here(*arguments, *more).stdout) for more in ((), ("--quick", "--seed", "1")))
+    names = ("lane", "options", "num_draft", "tau")
+    assert [quick["recommendation"][name] for name in names] == [whole["recommendation"][name] for name in names]
+    assert any(each.startswith("Of 13 settings tried on 16 requests the best") for each in quick["text"])
+    assert all(quick["exports"].values())
+
+
+def test_the_page_recommends_what_quick_does(main_here: Run, log: Path) -> None:
+    found = {each["engine"]: each for each in advise(log)["engines"]}
+    for engine in ("vllm", "transformers"):
+        done = json.loads(main_here("recommend", log, "--quick", "--engine", engine, "--json").stdout)
+        # The time that our own lanes take to draft differs from run to run, but this curve has no milliseconds.
+        assert found[engine]["recommendation"] == done["recommendation"]
+        assert found[engine]["export"]["settings"] == done["exports"][engine]["settings"]
+        assert found[engine]["text"] == done["text"]
+
+
+def test_in_a_batch_other_settings_pay(main_here: Run, log: Path) -> None:
+    done = main_here("recommend", log, *SMALL, "--cost-curve", "l4-8b", "--batch", "64", "--json")
+    found = json.loads(done.stdout)
+    assert found["settings"]["batch"] == 64 and "in batches of 64," in found["text"][0]
+    (row,) = [row for row in found["batches"] if row["batch"] == 64]
+    assert row["speedup"] == found["recommendation"]["speedup"]
+
+
 def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) -> None:
     (tmp_path / "hall.md").write_text("The hall was built in 1911.")
     out = tmp_path / "exports"
@@ -71,6 +99,8 @@ def test_what_is_written_can_be_read(main_here: Run, log: Path, tmp_path: Path) 
         (("log.jsonl", "--engine", "lamp"), "invalid choice"),
         (("log.jsonl", "--seed", "x"), "Seed: 'x'"),
         (("log.jsonl", "--docs", "notes"), "--docs needs --out"),
+        (("log.jsonl", "--batch", "0"), "--batch is '0'; give 1 to"),
+        (("log.jsonl", "--quick", "--grid", "num_draft=4"), "leave out --grid and --keep-outputs"),
         (("nowhere",), "nowhere cannot be read"),
         (("specrace",), "sweep.json cannot be read"),
     ],

@@ -17,10 +17,10 @@ from specrace.ui.log_scores import MAX_BYTES
 from specrace.ui.logs import DEFAULT_LANES, read_asked
 from specrace.ui.models import Models
 from specrace.ui.worker import SCORED
-from tests.lab.parts import FRESH
+from tests.lab.parts import COPYING, FRESH
 from tests.ui.served import LONG_S, Answer, Served, serving
 
-PATH = "/gradio_api/logs"
+PATH, ADVICE = "/gradio_api/logs", "/gradio_api/advice"
 LOG = json.dumps(FRESH).encode()
 
 
@@ -54,6 +54,17 @@ def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
     assert served.files() == [] and SCORED in served.worker._other_work(began)
     (bad,) = parts(served.ask("POST", f"{PATH}?name={name}", b"hello"))
     assert bad["error"].startswith("_..__b_log.jsonl holds no request") and served.files() == []
+
+
+def test_a_log_is_advised_on_and_deleted(served: Served) -> None:
+    row = json.dumps(COPYING).encode()
+    (*_, last) = parts(served.ask("POST", f"{ADVICE}?name=log.jsonl&curve=h100-8b&batch=16", b"\n".join([row] * 4)))
+    assert last["advice"]["requests"] == 4 and served.files() == []
+    assert any("h100, 8 billion" in each for each in last["advice"]["engines"][0]["text"])
+    answer = served.ask("POST", f"{ADVICE}?curve=ghost", row)
+    assert answer.status == 400 and answer.text.startswith("There is no cost curve 'ghost' here")
+    assert served.ask("POST", ADVICE, b"", Content_Length=str(MAX_BYTES + 1)).status == 413
+    assert served.ask("GET", PATH).json()["advice"]["engines"][0] == ["vllm", "vLLM"]
 
 
 @pytest.mark.parametrize(

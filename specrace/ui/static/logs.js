@@ -1,12 +1,14 @@
 // Your logs: a log of requests is dropped, scored on the server without a model, and shown.
+import { Advice, Costs, tellRound } from "./advice.js";
 import { button, make } from "./dom.js";
 import { describeLane } from "./lanes.js";
-import { askChoices, isRecordedRace, joinLogs, scoreLog } from "./scoring.js";
+import { adviseLog, askChoices, isRecordedRace, joinLogs, scoreLog } from "./scoring.js";
 import { Scores } from "./scores.js";
 
 const PRIVACY = "Logs and documents never leave the machine that serves this page. A log is deleted once it is scored.";
 const DROP = "Drop a log of requests: chat transcripts, batch files, sessions of coding agents, tables";
 const STOPPED = "Stopped.";
+const STEPS = "Drop a log, see which settings pay on it, copy them into your engine.";
 
 export function tellLimits({ bytes, requests, seconds }) {
   return `At most ${bytes / 1e6} MB, ${requests.toLocaleString("en")} requests and ${seconds} seconds. On the command line, python -m specrace score takes logs of any size, and any tokenizer.`;
@@ -37,7 +39,7 @@ export class Logs {
     this.line = make("p", "logs-line");
     this.progress = make("p", "logs-progress");
     this.stop = button("Stop", "Stop scoring", () => this.leave());
-    this.again = button("Score again", "Score the same log with these choices", () => this.score());
+    this.again = button("Score again", "Score the same log with these choices", () => this.work());
     const state = make("div", "logs-state");
     state.append(this.line, this.progress, this.stop, this.again);
     const result = make("section", "logs-result");
@@ -45,7 +47,8 @@ export class Logs {
     this.scores = new Scores(result);
     const body = make("div", "logs-body");
     this.hint = make("p", "logs-hint");
-    body.append(this.form(), state, result, this.hint);
+    this.advice = new Advice((words) => this.say(words));
+    body.append(this.form(), state, this.advice.node, result, this.hint);
     this.node.append(head, body);
     host.append(this.node);
     this.node.addEventListener("close", () => {
@@ -74,7 +77,13 @@ export class Logs {
     Object.assign(this.columns, { type: "text", placeholder: "prompt=question,output=answer" });
     this.lanes = make("fieldset");
     const choices = make("div", "logs-choices");
-    choices.append(labelled("Tokenizer", this.tokenizer), labelled("Columns of a table", this.columns), this.lanes);
+    this.costs = new Costs(() => this.log && this.work({ scoring: false }));
+    choices.append(
+      this.costs.node,
+      labelled("Tokenizer", this.tokenizer),
+      labelled("Columns of a table", this.columns),
+      this.lanes,
+    );
     const node = make("section", "logs-form");
     node.append(drop, this.file, choices);
     return node;
@@ -105,11 +114,12 @@ export class Logs {
   }
 
   // What was chosen before stays chosen.
-  offer({ tokenizers, lanes, engines, chosen, limits, formats }) {
+  offer({ tokenizers, lanes, engines, chosen, limits, formats, advice }) {
     const before = this.known && this.choice();
     this.known = limits;
+    this.costs.offer(advice);
     this.limits.textContent = tellLimits(limits);
-    this.hint.textContent = `Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised by their look: ${formats.join("; ")}.`;
+    this.hint.textContent = `${STEPS} Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised by their look: ${formats.join("; ")}.`;
     const names = [
       ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
       ...tokenizers.map((each) => [each, each]),
@@ -166,28 +176,51 @@ export class Logs {
     const { error, ...log } = joinLogs(files, this.known.bytes);
     if (error) return this.say(error, "bad");
     this.log = log;
-    return this.score();
+    return this.work();
   }
 
-  // What is there stays until other scores have come.
-  async score() {
+  // First what the log recommends, then its figures. What is there stays until it is known anew.
+  async work({ scoring = true } = {}) {
     this.leave();
     const { name } = this.log;
     const going = (this.going = new AbortController());
     this.turn(true);
-    this.say(`Scoring ${name} …`);
-    const tell = (progress) => {
-      if (this.going === going) this.progress.textContent = tellProgress(progress);
-    };
     try {
-      const scores = await scoreLog(this.log, this.choice(), tell, going.signal);
-      if (this.going !== going) return;
-      this.say(`${name} is scored.`);
-      this.scores.show(scores, name);
+      await this.advise(name, going);
+      if (this.going === going && scoring) await this.score(name, going);
     } catch (error) {
       if (this.going === going) this.say(error.message, "bad");
     }
     if (this.going === going) this.turn(false);
+  }
+
+  // Where there is no advice the figures may still come, or say what is wrong with the log.
+  async advise(name, going) {
+    this.say(`Trying settings on ${name} …`);
+    const choice = { ...this.choice(), ...this.costs.chosen() };
+    try {
+      const advice = await adviseLog(this.log, choice, this.teller(going, tellRound), going.signal);
+      if (this.going !== going) return;
+      this.advice.show(advice, name);
+      this.progress.textContent = "";
+      this.say(`The recommendation for ${name} is there.`);
+    } catch (error) {
+      if (this.going === going) this.advice.refuse(error.message);
+    }
+  }
+
+  async score(name, going) {
+    if (this.advice.node.hidden) this.say(`Scoring ${name} …`);
+    const scores = await scoreLog(this.log, this.choice(), this.teller(going, tellProgress), going.signal);
+    if (this.going !== going) return;
+    this.say(`${name} is scored.`);
+    this.scores.show(scores, name);
+  }
+
+  teller(going, tell) {
+    return (progress) => {
+      if (this.going === going) this.progress.textContent = tell(progress);
+    };
   }
 
   leave() {

@@ -1,5 +1,6 @@
 // A log on its way: which files are logs, how several become one, and the server's answer as it comes.
 const URL_OF_LOGS = "gradio_api/logs";
+const URL_OF_ADVICE = "gradio_api/advice";
 const NAME = /\.(jsonl|ndjson)(\.gz)?$|\.parquet$/i;
 const LINES = /\.(jsonl|ndjson|json|txt|log)$/i;
 // A recording's first line has the documents, too.
@@ -41,17 +42,26 @@ export async function askChoices() {
 
 // The scores of a log; `tell` gets the progress on the way. Throws an Error with a sentence; one that `signal` stops
 // throws its reason.
-export async function scoreLog({ name, body }, choice, tell, signal) {
+export function scoreLog(log, choice, tell, signal) {
+  return send(URL_OF_LOGS, log, choice, tell, signal).then(({ scores }) => scores);
+}
+
+// What a log recommends, in the same way.
+export function adviseLog(log, choice, tell, signal) {
+  return send(URL_OF_ADVICE, log, choice, tell, signal).then(({ advice }) => advice);
+}
+
+async function send(url, { name, body }, choice, tell, signal) {
   const query = new URLSearchParams({ name: name.slice(-200), ...choice });
   let last;
   try {
-    const answer = await fetch(`${URL_OF_LOGS}?${query}`, { method: "POST", body, signal });
+    const answer = await fetch(`${url}?${query}`, { method: "POST", body, signal });
     if (answer.ok) for await (const part of readLines(answer.body)) if ((last = part).progress) tell(part.progress);
     last ??= { error: await answer.text() };
   } catch (error) {
     throw signal.aborted ? signal.reason : new Error(GONE, { cause: error });
   }
-  if (last.scores) return last.scores;
+  if (last.scores || last.advice) return last;
   throw new Error(last.error || GONE);
 }
 

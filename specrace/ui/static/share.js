@@ -106,11 +106,12 @@ export function keepAddress(usual, values) {
 }
 
 // The clipboard is there on https and on this machine only; elsewhere the old way.
-export async function copyText(text) {
+// `host`: inside of an open dialog, outside of which nothing can be selected.
+export async function copyText(text, host = document.body) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = make("textarea");
   field.value = text;
-  document.body.append(field);
+  host.append(field);
   field.select();
   const done = document.execCommand("copy");
   field.remove();

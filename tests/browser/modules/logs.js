@@ -7,6 +7,7 @@ const CHOICES = {
   engines: ["vllm-ngram"],
   chosen: ["trie", "fusion"],
   formats: ["one", "another"],
+  advice: { gpus: ["h100"], sizes: [8], curves: [["assumed-gpu", "a GPU"]], batches: [1, 16] },
   limits: { bytes: 10, requests: 2000, seconds: 60, lanes: 2 },
 };
 
@@ -68,6 +69,25 @@ export const cases = {
       return [
         [asked.at(-1), logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden, logs.again.hidden],
         ["gradio_api/logs?name=a.csv&tokenizer=&lanes=trie%2Cfusion&columns=", "a.csv is no log.", "bad", true, false],
+      ];
+    }),
+  "first its advice is asked for, and again where the costs change": () =>
+    open(refuse("too long."), async (logs, asked) => {
+      await logs.take([LOG]);
+      logs.costs.batch.value = "16";
+      logs.costs.batch.dispatchEvent(new Event("change"));
+      while (logs.going) await new Promise((done) => setTimeout(done));
+      const sent = asked.slice(1).map((url) => [url.split("?")[0], new URLSearchParams(url).get("batch")]);
+      return [
+        [sent, logs.advice.node.textContent],
+        [
+          [
+            ["gradio_api/advice", "1"],
+            ["gradio_api/logs", null],
+            ["gradio_api/advice", "16"],
+          ],
+          "too long.",
+        ],
       ];
     }),
   "a recorded race is none": () =>

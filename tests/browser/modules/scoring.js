@@ -1,4 +1,11 @@
-import { isLog, isRecordedRace, joinLogs, readLines, scoreLog } from "../../../specrace/ui/static/scoring.js";
+import {
+  adviseLog,
+  isLog,
+  isRecordedRace,
+  joinLogs,
+  readLines,
+  scoreLog,
+} from "../../../specrace/ui/static/scoring.js";
 
 const file = (name, ...parts) => new File(parts, name);
 const stream = (...parts) => new Blob(parts).stream();
@@ -11,7 +18,7 @@ async function all(lines) {
 }
 
 // What scoreLog does where the server gives such an answer.
-async function ask(answer, signal = new AbortController().signal) {
+async function ask(answer, signal = new AbortController().signal, send = scoreLog) {
   const own = window.fetch;
   const told = [];
   window.fetch = async (url) => {
@@ -19,7 +26,7 @@ async function ask(answer, signal = new AbortController().signal) {
     return answer();
   };
   try {
-    told.push(await scoreLog(LOG, { lanes: "trie" }, (progress) => told.push(progress), signal));
+    told.push(await send(LOG, { lanes: "trie" }, (progress) => told.push(progress), signal));
   } catch (error) {
     told.push(error.message);
   } finally {
@@ -72,6 +79,10 @@ export const cases = {
   "progress, and then the scores": async () => [
     await ask(() => new Response('{"progress":{"requests":1}}\n{"scores":{"outputs":2}}\n')),
     [URL_ASKED, { requests: 1 }, { outputs: 2 }],
+  ],
+  "what it recommends": async () => [
+    await ask(() => new Response('{"advice":{"requests":2}}\n'), undefined, adviseLog),
+    [URL_ASKED.replace("logs", "advice"), { requests: 2 }],
   ],
   "a log that cannot be scored": async () => [
     await ask(() => new Response('{"error":"a.jsonl is no log."}\n')),

@@ -1,0 +1,164 @@
+import {
+  Advice,
+  Costs,
+  listFiles,
+  listTried,
+  tellGroup,
+  tellRound,
+  tellVerdict,
+} from "../../../specrace/ui/static/advice.js";
+import { HOSTILE, put } from "./given.js";
+
+const figures = { tau: 2, speedup: 1.9, speedup_low: 1.8, speedup_high: 2.04 };
+const best = { lane: "some-lane", options: {}, num_draft: 8, ...figures };
+const none = { ...best, lane: "vanilla", num_draft: 0 };
+
+function engine(name, more = {}) {
+  const group = { category: HOSTILE, requests: 3, advice: "draft", ...best, best };
+  return {
+    engine: name,
+    title: name.toUpperCase(),
+    recommendation: best,
+    text: [`On these 4 requests ${HOSTILE}.`, "Costs: none."],
+    groups: [group, { ...group, category: "b", requests: 1, advice: "switch drafting off" }],
+    not_tested: ["Batches."],
+    export: {
+      settings: `--${name} '{"a": 1}'\n`,
+      synthetic: "--synthetic",
+      notes: ["A note."],
+      files: { "s.json": "{}" },
+    },
+    ...more,
+  };
+}
+
+const ADVICE = {
+  engines: [engine("vllm"), engine("other", { recommendation: none })],
+  requests: 9,
+  scored: 4,
+  looping: 1,
+  left_out: "the page takes 9 of them",
+  tried: [["some-lane", { n: 3, m: 1 }, 8, 4, 2, 1.9]],
+};
+
+// What the section has said, and the node.
+function shown() {
+  const said = [];
+  const advice = new Advice((words) => said.push(words));
+  put().append(advice.node);
+  advice.show(ADVICE, "a.jsonl");
+  return { advice, said, find: (chosen) => advice.node.querySelector(chosen) };
+}
+
+export const cases = {
+  "rounds in words": () => [
+    [tellRound({ requests: 1 }), tellRound({ settings: 101, requests: 16, done: 1, cells: 4 })],
+    ["Reading: 1 request", "Trying 101 settings on 16 requests, 25 %"],
+  ],
+  "what to do, and why": () => [
+    [tellVerdict(engine("vllm")), tellVerdict({ title: "vLLM", recommendation: none })],
+    [
+      ["Use some-lane, up to 8 draft tokens", "Forecast: 1.90× as fast (1.80 to 2.04)"],
+      ["Do not draft", "On this log no setting of vLLM pays for certain."],
+    ],
+  ],
+  "advice by category": () => [
+    [
+      tellGroup({ advice: "draft", lane: "a", best }),
+      tellGroup({ advice: "use another lane", lane: "a", best }),
+      tellGroup({ advice: "switch drafting off", lane: "a", best }),
+      tellGroup({ advice: "switch drafting off", lane: "vanilla", best }),
+    ],
+    ["draft", "use some-lane there: 1.90×", "switch drafting off", "no draft pays"],
+  ],
+  "files to save": () => [
+    [
+      listFiles(engine("vllm")),
+      Object.keys(listFiles(engine("t", { export: { ...ADVICE.engines[0].export, settings: "a:\n  b: 1\n" } }))),
+    ],
+    [
+      {
+        "vllm.txt": `--vllm '{"a": 1}'\n# The same acceptance, for load tests:\n--synthetic\n# A note.\n`,
+        "s.json": "{}",
+      },
+      ["t.yaml", "s.json"],
+    ],
+  ],
+  "what was tried, those on the most requests first": () => [
+    listTried([
+      ["a", { n: 3, m: 1 }, 8, 16, 1.5, 1.4],
+      ["a", { n: 5, m: 1 }, 8, 64, 1.2, 1.1],
+      ["b", { n: 5 }, 4, 64, 1.3, 1.2],
+    ]),
+    [
+      ["b", "", "4", "64", "1.30", "1.20×"],
+      ["a", "n=5", "8", "64", "1.20", "1.10×"],
+      ["a", "n=3", "8", "16", "1.50", "1.40×"],
+    ],
+  ],
+  "an engine at a time, as text": () => {
+    const { advice, find } = shown();
+    const first = [find(".advice-line pre").textContent, find(".advice-text p").textContent];
+    find("[data-engine=other]").click();
+    const pressed = [...advice.tabs.children].map((tab) => tab.getAttribute("aria-pressed"));
+    return [
+      [
+        first,
+        pressed,
+        find(".advice-verdict b").textContent,
+        find(".advice-where").textContent,
+        advice.node.querySelectorAll("img").length,
+      ],
+      [
+        [
+          `--vllm '{"a": 1}'`,
+          `On these 4 requests ${HOSTILE}. Costs: none. 1 request left out: their output loops, which flatters copying. The time was over: the best settings were scored on 4 of 9 requests. The log has more requests: the page takes 9 of them.`,
+        ],
+        ["false", "true"],
+        "Do not draft",
+        "Paste into OTHER: The best there is, where you draft all the same:",
+        0,
+      ],
+    ];
+  },
+  "what is copied is told": async () => {
+    const { find, said } = shown();
+    const copied = [];
+    Object.defineProperty(navigator, "clipboard", {
+      value: { writeText: async (text) => copied.push(text) },
+      configurable: true,
+    });
+    find(".advice-line button").click();
+    await new Promise((done) => setTimeout(done));
+    const word = find(".advice-said").textContent;
+    delete navigator.clipboard;
+    return [
+      [copied, said, word],
+      [[`--vllm '{"a": 1}'`], ["Copied: the settings for VLLM."], "Copied"],
+    ];
+  },
+  "why there is none": () => {
+    const { advice } = shown();
+    advice.refuse(HOSTILE);
+    return [advice.node.textContent, HOSTILE];
+  },
+  "costs of a GPU have a size": () => {
+    let changes = 0;
+    const costs = new Costs(() => changes++);
+    costs.offer({ gpus: ["h100", "rtx4090"], sizes: [1, 8], curves: [["assumed-gpu", "a GPU"]], batches: [1, 16] });
+    const first = [costs.chosen(), costs.size.disabled];
+    costs.curve.value = "h100";
+    costs.curve.dispatchEvent(new Event("change"));
+    costs.offer({ gpus: [], sizes: [], curves: [], batches: [] });
+    return [
+      [first, costs.chosen(), costs.size.disabled, changes, [...costs.curve.options].map((each) => each.text)],
+      [
+        [{ curve: "assumed-gpu", batch: "1" }, true],
+        { curve: "h100-8b", batch: "1" },
+        false,
+        1,
+        ["a GPU", "H100", "RTX 4090"],
+      ],
+    ];
+  },
+};

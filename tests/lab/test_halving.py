@@ -1,0 +1,154 @@
+"""Successive halving: what is left is scored on all requests, and the recommendation is that of the whole sweep."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+
+from specrace.core.cost_curve import ASSUMED_GPU
+from specrace.lab.candidates import candidates, engine_lanes, pools
+from specrace.lab.exports import ENGINES
+from specrace.lab.forks import in_forks
+from specrace.lab.halving import ROUNDS, Halving, contenders, part, sample_order
+from specrace.lab.recommend import Recommender
+from specrace.lab.score import count_steps, score_output
+from specrace.lab.sweep import SHARD, Request, Sweep, grid_lanes, run_sweep
+from tests.lab.parts import copying, transcript
+from tests.lab.test_recommend import table
+
+LANES = ("prompt-lookup", "suffix", "bigram", "vllm-ngram")
+POOLS = {"own": [1, 2, 3, 4, 5, 6], "vllm": [7, 8]}
+
+
+@pytest.fixture(scope="module")
+def whole() -> Sweep:
+    """Every setting on every request, one of which loops."""
+    transcripts = [*copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
+    found = Sweep.of(grid_lanes(LANES, {}, (4, 8)), transcripts, ASSUMED_GPU)
+    run_sweep(found, transcripts)
+    return found
+
+
+def halved(whole: Sweep, seed: int = 0, processes: int = 1) -> Halving:
+    transcripts = [*copying(90), transcript([1, 2, 3, 4], [7, 8] * 30)]
+    found = Halving(replace(whole, cells={}), transcripts, POOLS, seed=seed)
+    for _ in found.run(processes=processes):
+        pass
+    return found
+
+
+def untimed(found: dict[str, object]) -> dict[str, object]:
+    return {name: found[name] for name in ("lane", "options", "num_draft", "tau")}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_recommendation_is_that_of_the_whole_sweep_with_any_seed(whole: Sweep, seed: int) -> None:
+    found = halved(whole, seed)
+    for pool, lanes in POOLS.items():
+        names = {whole.lanes[lane].name for lane in lanes}
+        expected = Recommender(whole, ASSUMED_GPU, tuple(names), seed).recommendation()
+        assert untimed(Recommender(found.finalists(pool), ASSUMED_GPU, (), seed).recommendation()) == untimed(expected)
+
+
+def test_it_says_what_was_scored_on_how_many_requests(whole: Sweep) -> None:
+    found = halved(whole)
+    assert sorted(found.tried) == list(range(1, 9)) and len(found.left) < 8
+    assert {found.tried[lane].requests for lane in found.left} == {90}
+    assert {each.requests for each in found.tried.values()} <= {16, 64, 90}
+    assert found.finalists("own").finished and len(found.finalists("own").requests) == 90
+    assert found.sample("vllm").finished and len(found.sample("vllm").requests) == 16
+
+
+def test_forks_find_the_same(whole: Sweep) -> None:
+    alone, forked = (halved(whole, processes=processes) for processes in (1, 2))
+    counts = [
+        {cell: [each.steps for each in scores] for cell, scores in sorted(found.sweep.cells.items())}
+        for found in (alone, forked)
+    ]
+    assert counts[0] == counts[1] and alone.left == forked.left
+
+
+def test_where_the_time_is_over_there_are_fewer_requests_or_none(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    transcripts = copying(90)
+    found = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
+    assert list(found.run(until=0.0)) == [] and not found.tried
+    clock = iter(range(10_000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    # All settings on one shard, and two shards more of those that are left.
+    found = Halving(Sweep.of(whole.lanes, transcripts, ASSUMED_GPU), transcripts, POOLS)
+    for _ in found.run(until=14):
+        pass
+    scored = len(found.all_finalists().requests)
+    assert found.tried and 0 < scored < 90 and scored % SHARD == 0
+    assert found.all_finalists().finished and Recommender(found.finalists("own"), ASSUMED_GPU).recommendation()
+
+
+def test_each_head_of_the_sample_has_the_categories_shares() -> None:
+    requests = [Request("rare" if number % 10 == 0 else "often", 9, 9, number == 5) for number in range(200)]
+    order = sample_order(requests, 0)
+    assert sorted(order) == [number for number in range(200) if number != 5]
+    for size in (20, 60, 100):
+        assert sum(requests[number].category == "rare" for number in order[:size]) == size // 10
+    assert order == sample_order(requests, 0) != sample_order(requests, 1)
+    looping = [Request("none", 9, 9, True)] * 3
+    assert sorted(sample_order(looping, 0)) == [0, 1, 2]
+
+
+def test_what_may_still_be_the_fastest_goes_on() -> None:
+    noise = [4.0, 6.0, 5.0, 5.5]
+    found = table(noise, [value + 0.01 for value in noise], [9.0] * 4, [6.0, 4.0, 5.6, 5.0], drafted=[8, 9, 1, 2])
+    # The second is a little dearer on every request; the last by chance, and drafts less.
+    assert contenders(found, [0, 1, 2, 3], 6) == [0, 3]
+    assert contenders(found, [0, 1, 2, 3], 1) == [0, 3] and contenders(found, [1, 2], 6) == [1]
+
+
+def test_counts_are_those_of_score() -> None:
+    for lane in candidates(name for engine in ENGINES for name in engine_lanes(engine)):
+        for each in copying(4)[2:]:
+            assert count_steps(lane, each, ASSUMED_GPU)[0] == score_output(lane, each).steps
+
+
+def test_every_engine_has_settings_to_choose_from() -> None:
+    lanes = candidates(name for engine in ENGINES for name in engine_lanes(engine))
+    found = pools(lanes, ENGINES)
+    assert lanes[0].name == "vanilla" and list(found) == list(ENGINES)
+    assert {lane for own in found.values() for lane in own} == set(range(1, len(lanes)))
+    assert {lanes[lane].name for lane in found["transformers"]} == {"prompt-lookup"}
+
+
+def test_a_part_has_its_lanes_and_requests(whole: Sweep) -> None:
+    found = part(whole, [0, 3], ROUNDS[0])
+    assert [lane.name for lane in found.lanes] == ["vanilla", whole.lanes[3].name] and found.finished
+    assert list(found.scores(1)) == list(whole.scores(3))[:SHARD]
+
+
+def test_a_fork_that_fails_is_told() -> None:
+    def work(job: int) -> int:
+        if job == 3:
+            raise MemoryError
+        if job == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return job * job
+
+    assert sorted(in_forks([0, 1, 2], work, 2)) == [0, 1, 4]
+    with pytest.raises(MemoryError):
+        list(in_forks([0, 1, 2, 3], work, 2))
+    with pytest.raises(RuntimeError, match="ended with -9"):
+        list(in_forks([4, 5, 6], work, 2))
+
+
+def test_forks_end_with_what_asked_for_them() -> None:
+    def work(job: int) -> int:
+        time.sleep(0 if job < 2 else 1000)
+        return os.getpid()
+
+    coming = in_forks([0, 1, 2, 3], work, 2)
+    pids = [next(coming), next(coming)]
+    coming.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
