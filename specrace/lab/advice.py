@@ -147,7 +147,7 @@ def _near(found: Recommender, engine: Engine, number: int) -> Iterator[str]:
     """That the forecast is not of the engine's own drafter, if so."""
     name = found.lane(number).name
     if engine.prefix and not name.startswith(engine.prefix):
-        yield f"The forecast is of {name}, which is like the engine's own; --engine {engine.name} forecasts that."
+        yield f"The forecast is of {name}, which is like the engine's drafter; for that: --engine {engine.name}."
 
 
 def _plug_in(found: Recommender, engine: Engine) -> Iterator[str]:

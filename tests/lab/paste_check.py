@@ -73,8 +73,7 @@ class PastedLlamaCpp(LlamaCppPeer):
 
     def answer(self, prompt: Sequence[int], max_new_tokens: int) -> Run:
         run = self.run(prompt, max_new_tokens)
-        assert run.steps is not None
-        return Run(run.tokens, 1 + run.steps, run.drafted, run.accepted)
+        return Run(run.tokens, max(1, len(run.tokens) - run.accepted), run.drafted, run.accepted)
 
 
 class PastedTransformers:
