@@ -33,7 +33,7 @@ CURVES = {"gpu": ASSUMED_GPU, "cpu": ASSUMED_CPU, "cliff": CLIFF, "noisy": NOISY
 
 
 def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **values: Any) -> FusionDrafter:
-    options = {name: values.pop(name) for name in ("past_outputs", "recycling") if name in values}
+    options = {name: values.pop(name) for name in ("past_outputs", "recycling", "copy") if name in values}
     options |= {"corpus": True}
     past = options.pop("past_outputs", ())
     return FusionDrafter(material(prompt, curve=curve, past=past, **values), longest=longest, **options)
@@ -271,6 +271,46 @@ def test_what_the_target_thought_likely_is_recycled() -> None:
     # 6 was rejected; after it the target's likeliest were 12 and 13.
     first = drafter.propose([4, 5, 9, 6], 8)
     assert [first.tokens[node] for node in first.children[0].values()][:2] == [12, 13]
+
+
+def test_copied_are_the_logits_where_the_last_two_tokens_stood() -> None:
+    """6 stood after 5, where 11 was likely, and last after 7, where 12 was; before that 5 came first of all."""
+    after_five = {}
+    for options in ({"recycling": True}, {"copy": True}):
+        drafter = fusion([4, 5], **options)
+        tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
+        drafter.observe(tree, verify(tree, Scores((9, 11, 0, 12), ((9, 10), (11, 13), (0, 1), (12, 14)))))
+        bare = TokenTree.chain(9)
+        drafter.observe(bare, step_verdict(bare, [5]))
+        bare = TokenTree.chain(5)
+        drafter.observe(bare, step_verdict(bare, [6]))
+        first = drafter.propose([4, 5, 9, 5, 6], 8)
+        after_five[next(iter(options))] = [first.tokens[node] for node in first.children[0].values()][:2]
+        assert "the model's likely tokens before" in [row.label for row in drafter.note(first).rows]
+    assert after_five == {"recycling": [12, 14], "copy": [11, 13]}
+
+
+def test_where_copying_was_wrong_the_recycled_estimates_are_calibrated() -> None:
+    drafter = fusion([4, 5], copy=True)
+    assert drafter.recycled is not None
+    drafter.recycled.rows = {(5,): (8, 9)}
+    tree = drafter.propose([4, 5], 4)
+    assert tree.tokens[:3] == (5, 8, 9)
+    drafter.observe(tree, step_verdict(tree, [9, 0, 0, 0, 0]))
+    assert drafter.recycled.hits[1] == 5.0 and drafter.recycled.expected[1] == pytest.approx(4.375)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("method", ["recycling", "fusion"])
+def test_copied_or_not_the_text_is_vanillas(method: str, temperature: float) -> None:
+    target, prompt = tiny_target("qwen3"), (3, 4, 5, 3, 4, 5, 3, 4)
+    lanes = [("vanilla", {}), (method, {"copy": False}), (method, {"copy": True})]
+    texts, steps = [], []
+    for lane, options in lanes:
+        found = list(generate(target, lane, prompt, max_new_tokens=32, temperature=temperature, seed=3, **options))
+        texts.append([token for step in found for token in step.emitted])
+        steps.append(len(found))
+    assert texts[0] == texts[1] == texts[2] and steps[2] < steps[0]
 
 
 def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:

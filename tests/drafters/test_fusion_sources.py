@@ -56,6 +56,35 @@ def test_recycled_estimates_halve_from_rank_to_rank() -> None:
     assert known.successors(0, 6)[0] == {8: 0.25, 2: 0.125} and known.successors(0, 7)[0] == {4: 0.25, 0: 0.125}
 
 
+def test_with_copy_two_tokens_go_before_one() -> None:
+    """6 stood after 5, where 8 and 2 were likely, and last after 7, where 9 was."""
+    known = Recycled(copy=True)
+    tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
+    known.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
+    assert known.row(5, 6) == (2, (8, 2)) and known.row(7, 6) == (2, (9, 1))
+    assert known.row(1, 6) == (1, (9, 1)) and known.row(3, 5) == (2, (0,)) and known.row(1, 1) == (0, ())
+    assert known.successors(5, 6) == (pytest.approx({8: 0.35, 2: 0.175}), pytest.approx(0.475))
+    assert known.successors(1, 6)[0] == {9: 0.25, 1: 0.125}
+    plain = Recycled()
+    plain.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
+    assert plain.row(5, 6) == plain.row(7, 6) == (1, (9, 1))
+
+
+def test_recycled_estimates_are_calibrated_by_the_tokens_matched() -> None:
+    """4 expected hits came; then a row of 0.25 + 0.125 hits once and misses once."""
+    known = Recycled(copy=True)
+    known.rows = {(6,): (8, 2), (5, 6): (9,)}
+    known.calibrate(1, 6, 2)
+    known.calibrate(1, 6, 7)
+    factor = 5.0 / (4.0 + 2 * 0.375)
+    assert known.successors(1, 6)[0] == pytest.approx({8: factor * 0.25, 2: factor * 0.125})
+    assert known.successors(5, 6)[0] == pytest.approx({9: 0.35})
+    known.calibrate(5, 6, 7)
+    assert known.successors(5, 6)[0] == pytest.approx({9: 0.35 * 4.0 / 4.35})
+    known.calibrate(0, 0, 1)
+    assert known.successors(0, 0) == ({}, 1.0)
+
+
 def test_a_target_with_its_own_token_only_is_learned_from_too() -> None:
     known = Recycled()
     tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))

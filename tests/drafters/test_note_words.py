@@ -143,8 +143,14 @@ def test_the_options_that_are_listed() -> None:
     assert listed == {
         "rest": {"longest": (16, 1, 16), "shortest": (2, 1, 16), "length": (10, 1, 16), "branches": (64, 1, 1024)},
         "suffix": {"depth": (64, 2, 64), "factor": (1, 1, 64), "min_percent": (10, 1, 100), "tree": (False,)},
-        "recycling": {"warm": (False,)},
-        "fusion": {"longest": (8, 1, 32), "corpus": (False,), "past": (True,), "recycling": (False,)},
+        "recycling": {"warm": (False,), "copy": (True,)},
+        "fusion": {
+            "longest": (8, 1, 32),
+            "corpus": (False,),
+            "past": (True,),
+            "recycling": (False,),
+            "copy": (False,),
+        },
         "draft-model": {"sampled": (False,)},
         "bigram": {"sampled": (False,), "smoothing_percent": (100, 1, 1000)},
     }
@@ -215,7 +221,7 @@ def test_a_window_that_just_fits_is_drafted() -> None:
 
 
 def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_first() -> None:
-    drafter = RecyclingDrafter(material((5,)))
+    drafter = RecyclingDrafter(material((5,)), copy=False)
     for token, likely in ((5, (6, 7)), (7, (8,)), (8, (9,))):
         bare = TokenTree.chain(token)
         drafter.observe(bare, verify(bare, Scores((0,), (likely,))))

@@ -144,6 +144,30 @@ def test_warm_starts_from_the_prompts_pairs() -> None:
     }  # fmt: skip
 
 
+def test_what_is_copied_comes_first_then_the_likeliest_of_the_template() -> None:
+    """2 3 was followed by 4 1; the target found 8 and 9 likely after 3, and 4 and 7 after 9."""
+    prompt = (2, 3, 4, 1, 9, 2, 3)
+    drafter = RecyclingDrafter(material(prompt))
+    drafter.successors = {3: (4, 8), 4: (1, 7), 8: (5,)}
+    copied = drafter.propose(prompt, 2)
+    assert copied.tokens == (3, 4, 1) and copied.parents == (-1, 0, 1) and copied.positions == (-1, 2, 3)
+    # Of the template's likeliest nodes 4 and 1 are copied; 8, and 7 after 4, are not.
+    tree = drafter.propose(prompt, 9)
+    assert tree.tokens[:6] == (3, 4, 1, 9, 2, 3)
+    assert tree.tokens[6:] == (8, 7, 5) and tree.parents[6:] == (0, 1, 6)
+    assert published(prompt).propose(prompt, 9).num_draft == 0
+    unknown = RecyclingDrafter(material((2, 3, 4)))
+    unknown.successors = {4: (5, 6)}
+    assert unknown.propose((2, 3, 4), 9).tokens == (4, 5, 6)
+
+
+def test_output_is_copied_too() -> None:
+    drafter, bare = RecyclingDrafter(material((2, 3))), TokenTree.chain(3)
+    for token in (5, 2, 3):
+        drafter.observe(bare, Verdict((0,), token, Scores((-1,))))
+    assert drafter.propose((2, 3, 5, 2, 3), 9).tokens == (3, 5, 2, 3)
+
+
 ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tuple)
 
 
@@ -196,6 +220,7 @@ def test_warm_or_cold_the_text_is_vanillas() -> None:
         for drafter in (
             METHODS["vanilla"].build(material(prompt)),
             METHODS["recycling"].build(material(prompt)),
+            METHODS["recycling"].build(material(prompt), copy=False),
             METHODS["recycling"].build(material(prompt), warm=True),
         )
     }

@@ -44,10 +44,14 @@ def test_an_n_gram_has_ten_tokens() -> None:
     assert retrieved([*range(30), *range(9)], 99).tokens == (8, *range(9, 17))
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(0, 20))
+PHRASES = st.sampled_from([(*range(12),), (3, 4), (2,), (5, 6, 2)])
+
+
+@given(st.lists(PHRASES, min_size=1, max_size=9), st.integers(1, 12), st.integers(0, 20))
 @settings(deadline=None)
-def test_any_text_against_counting(text: list[int], most: int) -> None:
+def test_any_text_against_counting(phrases: list[tuple[int, ...]], end: int, most: int) -> None:
     """The continuations of the last two tokens that occur most often, as many as there may be."""
+    text = [token for phrase in (*phrases, tuple(range(end))) for token in phrase]
     grams: Counter[tuple[int, ...]] = Counter()
     for size in range(SHORTEST + 1, NGRAM + 1):
         grams.update(tuple(text[start : start + size]) for start in range(len(text) - size + 1))

@@ -1,7 +1,7 @@
 """Recycling and fusion with and without `copy`: `python -m tests.lab.copy_check --model smollm2-135m`.
 
-Both bundled question sets, float32. Prints tokens per step, draft tokens per step, the expected speedup (tokens over
-the curve's cost of the steps) and the decode time on the lane's clock, of each setting; all texts must be vanilla's.
+Both bundled sets of questions, float32. Prints of each setting tokens per step, draft tokens per step, the expected
+speedup (tokens over the curve's cost of the steps), and the time on the lane's clock. All texts must be vanilla's.
 Steps and tokens do not depend on the machine. It takes minutes, so it is no test.
 """
 
