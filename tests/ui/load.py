@@ -31,7 +31,7 @@ FULL = re.compile(r"\d+ races are waiting already; try again in a minute\.|.*[Qq
 PLACE = re.compile(r"You're next\.|\d+ races are before yours\.")
 FIRST, GROWTH, LEFT_S, LEAVERS = 50, 1.05, 2.0, 30
 # How long a visitor waits who found the queue full, and how often it is asked whether all have gone.
-AGAIN_S, LOOK_S = 0.5, 0.02
+AGAIN_S, LOOK_S = 3.0, 0.02
 # So much of the server's log is shown.
 LOGGED = 4000
 
