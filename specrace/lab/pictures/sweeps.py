@@ -225,7 +225,7 @@ def _grid(shown: Shown, lane: ScoredLane, numbers: Sequence[int], varied: Sequen
         f"settings-{lane.name}",
         Kind.HEAT if heat else Kind.LINES,
         f"{lane.name}: speedup over {' and '.join(map(symbol, varied))}",
-        shown.subtitle(", ".join([*kept, f"{lane.num_draft} draft tokens"]), f"with {INTERVALS}"),
+        shown.subtitle(f"with {INTERVALS}", ", ".join([*kept, f"{lane.num_draft} draft tokens"])),
         symbol(varied[-1]),
         symbol(varied[0]) if heat else SPEEDUP,
         ("", varied[0] if heat else "lane", varied[-1], "speedup", "low", "high"),
