@@ -43,11 +43,14 @@ def copied() -> list[str]:
     return found
 
 
-def test_it_installs_and_starts_as_the_readme_does() -> None:
+def test_it_installs_and_starts_as_the_readme_does_with_the_hash_of_every_file() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(python3 -m venv .* app\.py)$", readme, re.MULTILINE)
-    install, _, start = line.rpartition(" && ")
-    assert ("RUN", install) in LINES
+    venv, _, start = line.split(" && ")
+    (install,) = (words for name, words in LINES if name == "RUN" and words.startswith(venv))
+    torch, rest = (part.strip() for part in install.split("&&")[1:])
+    assert torch == ".venv/bin/pip install --no-deps ${TORCH}"
+    assert rest == ".venv/bin/pip install --no-deps --require-hashes -r requirements/container.txt"
     assert COMMAND[:2] == start.split()
     options = app.parse(COMMAND[2:])
     assert (options.host, options.port, options.device) == ("0.0.0.0", 7860, "auto")
@@ -64,7 +67,10 @@ def test_it_runs_as_nobody_special_from_before_the_install() -> None:
 def test_a_build_argument_chooses_the_wheels() -> None:
     stages = {words.split()[-1]: words for name, words in LINES if name == "FROM"}
     assert ("ARG", "DEVICE=cpu") in LINES and set(stages) == {"cpu", "cuda", "${DEVICE}"}
-    assert "https://download.pytorch.org/whl/cpu" in next(words for name, words in LINES if name == "ENV")
+    on_cpu, on_cuda = (words for name, words in LINES if name == "ENV" and words.startswith("TORCH="))
+    pinned = re.search(r"^torch==\S+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert pinned and on_cpu == f'TORCH="--index-url https://download.pytorch.org/whl/cpu {pinned[0]}+cpu"'
+    assert on_cuda == 'TORCH="--require-hashes -r requirements/container-cuda.txt"'
 
 
 @pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
@@ -80,7 +86,7 @@ def test_its_health_is_the_server_s(status: str, code: int) -> None:
 def test_what_it_copies_is_enough_and_no_more(tmp_path: Path) -> None:
     names = copied()
     tops = {Path(name).parts[0] for name in names}
-    assert tops == {"app.py", "assets", "corpus", "requirements.txt", "specrace", "LICENSE"}
+    assert tops == {"app.py", "assets", "corpus", "requirements", "specrace", "LICENSE"}
     assert not any(name.startswith(("assets/screenshots", "assets/results")) for name in names)
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

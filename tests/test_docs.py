@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from huggingface_hub.cli import hf
 
 import specrace
 from specrace.cli import app, main
@@ -105,6 +106,12 @@ def test_a_command_has_arguments_that_exist(command: str) -> None:
         return
     if words[0] == "bash":
         assert (ROOT / words[1]).is_file()
+    elif words[0] == "hf":
+        parse_hub_command(words[1:])
+    elif words[0] == "cp":
+        assert (ROOT / words[1]).is_file() and words[2].endswith("/requirements.txt")
+    elif words[0] == "git":
+        assert words == ["git", "clone", ".", "../space"]
     elif words[0] == "docker":
         assert (ROOT / "Dockerfile").is_file()
         app.parse(words[words.index("specrace") + 1 :] if words[1] == "run" else [])
@@ -115,6 +122,15 @@ def test_a_command_has_arguments_that_exist(command: str) -> None:
     else:
         assert words[0].endswith("python"), f"nobody knows how to check {command!r}"
         app.parse(arguments_of(command, "app.py"))
+
+
+def parse_hub_command(arguments: list[str]) -> None:
+    """Read a command of `hf` as it would, and run nothing."""
+    command: Any = hf.app
+    name = "hf"
+    while hasattr(command, "resolve_command"):
+        name, command, arguments = command.resolve_command(command.context_class(command), arguments)
+    command.make_context(name, list(arguments))
 
 
 @pytest.mark.parametrize("command", INLINE)
@@ -310,6 +326,14 @@ def test_every_flag_is_told() -> None:
     flags = set(flags_of(main.build_parser()))
     assert {"--model", "--traceback", "--queue"} <= flags
     assert [flag for flag in sorted(flags) if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text)] == []
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse takes a percent sign in a sentence for a format."""
+    with pytest.raises(SystemExit) as left:
+        main.build_parser().parse_args([command, "--help"])
+    assert left.value.code == 0 and command in capsys.readouterr().out
 
 
 def test_the_import_table_is_the_one_that_is_tested() -> None:

@@ -112,7 +112,7 @@ def add_setting(parser: argparse.ArgumentParser, name: str) -> None:
     setting = SETTINGS[name]
     default = "auto" if setting.default is None else setting.default
     words = f"{setting.help[:1].lower()}{setting.help.rstrip('.')[1:]} ({setting.range()}; default {default})"
-    parser.add_argument(f"--{name.replace('_', '-')}", default=setting.default, help=words)
+    parser.add_argument(f"--{name.replace('_', '-')}", default=setting.default, help=words.replace("%", "%%"))
 
 
 def race_spec(options: argparse.Namespace) -> RaceSpec:

@@ -27,7 +27,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("race", help="ask a question, retrieve, and race")
     parser.add_argument("question", help="in quotes")
     add_race_arguments(parser, DEFAULT_LANES)
-    parser.add_argument("--repeat", default=1, metavar="N|auto", help=f"{REPEAT.help} ({REPEAT.range()}; default 1)")
+    words = f"{REPEAT.help} ({REPEAT.range()}; default 1)"
+    parser.add_argument("--repeat", default=1, metavar="N|auto", help=words.replace("%", "%%"))
     parser.add_argument("--save", type=Path, metavar="FILE.jsonl", help="record the race")
 
 

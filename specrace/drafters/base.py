@@ -192,7 +192,8 @@ class Method:
     `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
     GPU. `scored_as`: what `score` builds instead where a transcript lacks what the drafter needs. `profile`: for a
     default budget from the machine's cost curve; None where options decide the size or the drafter cuts its trees.
-    `engine`: whose drafter it reproduces, "" for a method of our own.
+    `engine`: whose drafter it reproduces, "" for a method of our own; `padded`: that engine fills every draft up to the
+    whole budget.
     """
 
     name: str
@@ -204,6 +205,7 @@ class Method:
     scored_as: Callable[..., Drafter] | None = None
     profile: Profile | None = COPYING
     engine: str = ""
+    padded: bool = False
 
     @property
     def options(self) -> tuple[Option, ...]:

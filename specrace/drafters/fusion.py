@@ -16,7 +16,7 @@ from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
-from specrace.drafters.fusion_growth import NO_PREDICTION, Growth, Prediction
+from specrace.drafters.fusion_growth import NO_PREDICTION, Growth
 from specrace.drafters.fusion_note import Sources, note_draft, note_skipped
 from specrace.drafters.fusion_payoff import Calibration, CoolDown, step_costs
 from specrace.drafters.fusion_sources import NUM_TOP, CorpusRows, Recycled
@@ -47,6 +47,7 @@ class FusionDrafter:
         past: Annotated[bool, Flag("also copy from outputs of earlier requests")] = True,
         recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
         chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
+        copy: Annotated[bool, Flag("RACER's: those where the last tokens last stood, before others")] = False,
     ) -> None:
         self.chain = chain
         self.own = BackoffModel(longest, material.prompt)
@@ -55,8 +56,8 @@ class FusionDrafter:
         self.curve = material.curve
         self.step_costs = step_costs(material.curve, 0)
         self.corpus = CorpusRows(material.corpus) if corpus and material.corpus is not None else None
-        self.recycled = Recycled() if recycling else None
-        self.num_top = NUM_TOP if recycling else 0
+        self.recycled = Recycled(copy=copy) if recycling or copy else None
+        self.num_top = 0 if self.recycled is None else NUM_TOP
         self.past: BackoffModel | None = None
         self._past_match = NO_MATCH
         if past and material.past:
@@ -155,7 +156,7 @@ class FusionDrafter:
         if self.corpus is not None:
             mass = _merge(probs, mass, self.corpus.successors(previous, current))
         if self.recycled is not None:
-            mass = _merge(probs, mass, self.recycled.successors(current))
+            mass = _merge(probs, mass, self.recycled.successors(previous, current))
         mass *= self._frequent_factor
         for token, share in self._frequent:
             if mass * share < floor:
@@ -199,9 +200,10 @@ class FusionDrafter:
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Calibrate along the accepted path, record what the draft yielded, and append the output tokens."""
-        output, growth = verdict.output(tree), self.growth
+        output, growth, text = verdict.output(tree), self.growth, self.own.automaton.tokens
+        previous = text[-2] if len(text) > 1 else -1
         if growth is not None:
-            self._calibrate(growth.predictions, verdict.path, output)
+            self._calibrate(growth, verdict.path, output, previous)
         if tree.num_draft:
             self._cover(tree.num_draft)
             self.cool_down.record(len(output), self.step_costs.measured[tree.num_draft])
@@ -211,11 +213,11 @@ class FusionDrafter:
                 self._past_match, output = growth.past_matches[verdict.path[-1]], output[-1:]
             self._past_match = self.past.automaton.follow(self._past_match, output)
         if self.recycled is not None:
-            self.recycled.learn(tree, verdict)
+            self.recycled.learn(tree, verdict, previous)
 
-    def _calibrate(self, predictions: Sequence[Prediction], path: Sequence[int], output: Sequence[int]) -> None:
-        """Update by the likeliest token at each node of the path and, where that was wrong, by the frequent tokens."""
-        update = self.calibration.update
+    def _calibrate(self, growth: Growth, path: Sequence[int], output: Sequence[int], previous: int) -> None:
+        """Update by the likeliest token at each node of the path and, where that was wrong, by the other sources."""
+        update, predictions, current = self.calibration.update, growth.predictions, growth.tokens[0]
         for node, token in zip(path, output, strict=True):
             # The last nodes to be added may have no prediction.
             if node >= len(predictions):
@@ -225,6 +227,9 @@ class FusionDrafter:
                 update(length, prob, token == likeliest)
             if token != likeliest:
                 update(0, self._frequent_mass, token in self._frequent_probs)
+                if self.recycled is not None:
+                    self.recycled.calibrate(previous, current, token)
+            previous, current = current, token
 
 
 def _likeliest(probs: Mapping[int, float]) -> dict[int, float]:

@@ -36,7 +36,7 @@ class Sources:
         previous = tree.tokens[tree.parents[parent]] if parent else text[-2] if len(text) > 1 else -1
         if self.corpus is not None and token in self.corpus.successors(previous, current)[0]:
             return "the corpus"
-        if self.recycled is not None and token in self.recycled.successors(current)[0]:
+        if self.recycled is not None and token in self.recycled.row(previous, current)[1]:
             return "the model's likely tokens before"
         return "frequent in the text"
 

@@ -9,8 +9,9 @@ from specrace.ngrams.counts import Context, NGramCounts
 
 # Tokens kept of a row.
 NUM_TOP = 8
-# Half of what `RecyclingDrafter` gives each rank: here only contexts that no other source knows are left.
-RANK_PROBS = tuple(0.25 * 0.5**rank for rank in range(NUM_TOP))
+# By the number of tokens matched: half of what `RecyclingDrafter` gives each rank, for here only contexts that no other
+# source knows are left; after two tokens more of them are right.
+RANK_PROBS = tuple(tuple(first * 0.5**rank for rank in range(NUM_TOP)) for first in (0.0, 0.25, 0.35))
 
 
 class CorpusRows:
@@ -42,21 +43,54 @@ class CorpusRows:
 
 
 class Recycled:
-    """Token recycling (Luo et al., 2024): the target's likeliest tokens at the last node with each token."""
+    """Token recycling (Luo et al., 2024): the target's likeliest tokens at the last node with each token.
 
-    def __init__(self) -> None:
-        self.rows: dict[int, tuple[int, ...]] = {}
+    These are the copy-logits of RACER (Zhang et al., 2026, arXiv 2604.14885), the logits seen where a token last stood,
+    but for those of the prompt. With `copy` also those where the last two tokens last stood, which go first.
+    """
 
-    def successors(self, current: int) -> Estimate:
-        """The estimate after a token: 1/4 for the likeliest, half as much for each next."""
-        probs = {token: RANK_PROBS[rank] for rank, token in enumerate(self.rows.get(current, ()))}
-        return probs, 1.0 - sum(probs.values())
+    # The prior of the calibration: this many expected hits, which came.
+    PRIOR = 4.0
 
-    def learn(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Take the target's tokens at every node; accepted nodes last, so that they overwrite the others."""
-        scores = verdict.scores
+    def __init__(self, *, copy: bool = False) -> None:
+        self.longest = 2 if copy else 1
+        self.rows: dict[Context, tuple[int, ...]] = {}
+        # Hits and expected hits by the number of tokens matched.
+        self.hits, self.expected = [self.PRIOR] * 3, [self.PRIOR] * 3
+
+    def row(self, previous: int, current: int) -> tuple[int, tuple[int, ...]]:
+        """The number of tokens matched and the target's likeliest tokens after them; 0 and none if unknown."""
+        for context in ((previous, current), (current,)):
+            if (found := self.rows.get(context)) is not None:
+                return len(context), found
+        return 0, ()
+
+    def successors(self, previous: int, current: int) -> Estimate:
+        """The calibrated estimate after two tokens: each rank half as likely as the one before."""
+        matched, row = self.row(previous, current)
+        factor = self.hits[matched] / self.expected[matched]
+        probs = {token: factor * prob for token, prob in zip(row, RANK_PROBS[matched], strict=False)}
+        return probs, max(0.0, 1.0 - sum(probs.values()))
+
+    def calibrate(self, previous: int, current: int, token: int) -> None:
+        """After two tokens came `token`, which was not what copying found likeliest."""
+        matched, row = self.row(previous, current)
+        self.hits[matched] += token in row
+        self.expected[matched] += sum(RANK_PROBS[matched][: len(row)])
+
+    def learn(self, tree: TokenTree, verdict: Verdict, previous: int = -1) -> None:
+        """Take the target's tokens at every node; accepted nodes last, so that they overwrite the others.
+
+        `previous`: the token before the root, or -1.
+        """
+        scores, tokens = verdict.scores, tree.tokens
         for node in (*range(len(tree)), *verdict.path):
             if scores.top is not None:
-                self.rows[tree.tokens[node]] = scores.top[node][:NUM_TOP]
+                row = scores.top[node][:NUM_TOP]
             elif scores.targets[node] >= 0:
-                self.rows[tree.tokens[node]] = (scores.targets[node],)
+                row = (scores.targets[node],)
+            else:
+                continue
+            self.rows[tokens[node],] = row
+            if self.longest > 1:
+                self.rows[tokens[tree.parents[node]] if node else previous, tokens[node]] = row

@@ -2,18 +2,25 @@
 
 An adjacency matrix holds the target's k likeliest tokens after each token at its last node, rejected ones included. A
 fixed template of ranks is filled from it level by level.
+
+With `copy` it is RACER (Zhang et al., 2026): a tree copied from prompt and output comes first, and the template, its
+likeliest nodes first, takes the room that is left. RACER's copy-logits, the logits seen where a token last stood, are
+the rows of that matrix. Unlike RACER's code it has no rows of the prompt: a prefill that computes the logits of all
+tokens would be on every lane's clock.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import Flag, Material
+from specrace.drafters.retrieval_tree import NGRAM, add_retrieved
+from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.counts import NGramCounts
 
 NUM_TOP = 8
@@ -59,10 +66,17 @@ def template(num_nodes: int) -> tuple[Ranks, ...]:
     return tuple(sorted(chosen, key=lambda ranks: (len(ranks), ranks)))
 
 
+@lru_cache(maxsize=64)
+def by_likelihood(num_nodes: int) -> tuple[Ranks, ...]:
+    """The nodes of the template, the likeliest first; a parent comes before its children."""
+    return tuple(sorted(template(num_nodes), key=lambda ranks: (sum(ranks) + len(ranks), len(ranks), ranks)))
+
+
 class RecyclingDrafter:
     """Starts empty for each generation, where the published code keeps its adjacency between requests.
 
-    `warm` starts from the bigrams of prompt and past outputs, for lack of the model's likely tokens in these.
+    `warm` starts from the bigrams of prompt and past outputs, for lack of the model's likely tokens in these; without
+    `copy` it is the published token recycling.
     """
 
     num_top: ClassVar[int] = NUM_TOP
@@ -73,8 +87,10 @@ class RecyclingDrafter:
         material: Material,
         *,
         warm: Annotated[bool, Flag("start from the bigrams of the prompt and of past outputs")] = False,
+        copy: Annotated[bool, Flag("RACER's: first copy what followed the last tokens in prompt and output")] = True,
     ) -> None:
         self.successors: dict[int, Ranks] = {}
+        self.text = SuffixAutomaton(NGRAM, material.prompt) if copy else None
         if warm:
             counts = NGramCounts()
             counts.extend_apart((material.prompt, *material.past))
@@ -84,17 +100,28 @@ class RecyclingDrafter:
                     self.successors[context[0]] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The template of `budget` nodes, without those for which no successor is known."""
-        builder = TreeBuilder(context[-1])
+        """Copied nodes, if any, and the template's, up to `budget`; without those for which no successor is known."""
+        builder, budget = TreeBuilder(context[-1]), max(0, budget)
+        if self.text is None:
+            self._fill(builder, template(budget), budget)
+        else:
+            add_retrieved(builder, self.text, budget)
+            # Nodes of the template that were copied take no room, so others follow, the likeliest first.
+            self._fill(builder, by_likelihood(budget), budget)
+        return builder.build()
+
+    def _fill(self, builder: TreeBuilder, chosen: Iterable[Ranks], budget: int) -> None:
+        """Add the successors of these ranks, parents first, until there are `budget` draft nodes."""
         nodes: dict[Ranks, int] = {(): 0}
-        for ranks in template(max(0, budget)):
+        for ranks in chosen:
+            if len(builder.tokens) > budget:
+                break
             parent, rank = nodes.get(ranks[:-1]), ranks[-1]
             if parent is None:
                 continue
             known = self.successors.get(builder.tokens[parent], ())
             if rank < len(known):
                 nodes[ranks] = builder.add(parent, known[rank], 0.5 ** (rank + 1))
-        return builder.build()
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Take the target's likeliest tokens at every node; accepted nodes last, so that they overwrite the others.
@@ -109,3 +136,5 @@ class RecyclingDrafter:
             elif (target := scores.targets[node]) >= 0:
                 old = self.successors.get(token, ())
                 self.successors[token] = (target, *(each for each in old if each != target))[:NUM_TOP]
+        if self.text is not None:
+            self.text.extend(verdict.output(tree))

@@ -139,8 +139,15 @@ def _export(found: Recommender, engine: Engine) -> dict[str, Any] | None:
         return None
     made, row = engine.export(choice(found, number)), found.recommendation(number)
     figures = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
-    notes = (*made.notes, *_plug_in(found, engine))
+    notes = (*made.notes, *_near(found, engine, number), *_plug_in(found, engine))
     return {**figures, "version": engine.version, **asdict(made), "notes": notes}
+
+
+def _near(found: Recommender, engine: Engine, number: int) -> Iterator[str]:
+    """That the forecast is not of the engine's own drafter, if so."""
+    name = found.lane(number).name
+    if engine.prefix and not name.startswith(engine.prefix):
+        yield f"The forecast is of {name}, which is like the engine's drafter; for that: --engine {engine.name}."
 
 
 def _plug_in(found: Recommender, engine: Engine) -> Iterator[str]:

@@ -46,7 +46,8 @@ def candidates(names: Iterable[str]) -> list[ScoredLane]:
 
 def pools(lanes: Sequence[ScoredLane], engines: Iterable[str]) -> dict[str, list[int]]:
     """The numbers of the lanes that each of these engines may choose from; vanilla is none."""
+    names = {engine: engine_lanes(engine) for engine in engines}
     return {
-        engine: [number for number, lane in enumerate(lanes) if number and lane.name in engine_lanes(engine)]
-        for engine in engines
+        engine: [number for number, lane in enumerate(lanes) if number and lane.name in own]
+        for engine, own in names.items()
     }

@@ -1,7 +1,8 @@
 """The speedup that scored steps would have on a machine, from its cost curve; with intervals over requests.
 
 A step with d draft tokens costs a forward over 1 + d rows, and the drafter's own time; the drafter's tables are built
-once a request. Vanilla pays a forward over one row for every token. All costs are in forwards over one row.
+once a request. Vanilla pays a forward over one row for every token. All costs are in forwards over one row. An engine
+that fills short drafts up pays for the rows of a full one in every step but the first, which reads the prompt.
 
 In a batch of B requests a step's forward is over B (1 + d) rows, and all draft at the same time. The curve is of one
 request's rows, so what a batch adds to attention is left out.
@@ -45,7 +46,8 @@ def forecast(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)) -> l
             each.drafted[number] = sizes @ np.arange(lane.num_draft + 1)
             for near, own in places.items():
                 row_ms = (near.row_ms or np.inf) * near.at(batch)
-                each.cost[number, own] = sizes[own] @ step_costs(near, lane, batch) + own_ms[own] / row_ms
+                rows = sizes[own] if lane.filled is None else _filled(sizes[own])
+                each.cost[number, own] = rows @ step_costs(near, lane, batch) + own_ms[own] / row_ms
     return found
 
 
@@ -113,6 +115,13 @@ def ratio_interval(draws: np.ndarray, above: np.ndarray, below: np.ndarray) -> t
     tops, bottoms = draws @ above, draws @ below
     low, high = np.percentile((tops / np.maximum(bottoms, 1e-300))[bottoms > 0], [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
     return float(low), float(high)
+
+
+def _filled(sizes: np.ndarray) -> np.ndarray:
+    """Steps by draft size [n, sizes], as verified by an engine that fills drafts up; the first step has none."""
+    found = np.zeros_like(sizes)
+    found[:, 0], found[:, -1] = 1.0, sizes.sum(axis=1) - 1.0
+    return found
 
 
 def median_interval(draws: np.ndarray, values: np.ndarray) -> tuple[float, float]:

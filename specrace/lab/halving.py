@@ -20,13 +20,13 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.lab.forecast import Forecast, forecast, is_twin
 from specrace.lab.forks import in_forks
 from specrace.lab.logs import Transcript
-from specrace.lab.recommend import closest
+from specrace.lab.recommend import CLOSE
 from specrace.lab.score import ScoredLane, count_steps
 from specrace.lab.sweep import SHARD, Cell, Request, RequestScore, Scored, Sweep
 
 # Shards on which all settings are scored, and then those that are left; the finalists are scored on all.
 ROUNDS = (1, 4)
-# So many of a pool are left after each of these rounds, and the one that `closest` would choose.
+# So many of a pool are left after each of these rounds, and of those as good the one that drafts least.
 LEFT = (6, 1)
 ERRORS = 2.0
 
@@ -148,15 +148,17 @@ class Halving:
 
 
 def contenders(found: Forecast, lanes: Sequence[int], most: int) -> list[int]:
-    """The lane that `closest` chooses, and the `most` fastest of those that may still be as fast as the fastest."""
+    """The `most` fastest of those that may still be the fastest, and the one that drafts least of those as good."""
     ranked = sorted(lanes, key=lambda lane: -found.speedup[lane])
-    behind = [found.speedup[ranked[0]] - found.speedup[lane] for lane in ranked]
-    near = [
-        lane
-        for lane, less in zip(ranked, behind, strict=True)
-        if not less or less <= ERRORS * found.errors(ranked[0], lane)
-    ]
-    return list(dict.fromkeys([*near[:most], closest(found, lanes)]))
+    best = ranked[0]
+    near = [lane for lane in ranked if lane == best or _behind(found, best, lane) <= ERRORS * found.errors(best, lane)]
+    as_good = [lane for lane in near if _behind(found, best, lane) <= CLOSE * found.speedup[best]]
+    thriftiest = min(as_good, key=lambda lane: found.drafted_per_step[lane])
+    return list(dict.fromkeys([*near[:most], thriftiest]))
+
+
+def _behind(found: Forecast, best: int, lane: int) -> float:
+    return float(found.speedup[best] - found.speedup[lane])
 
 
 def sample_order(requests: Sequence[Request], seed: int) -> list[int]:

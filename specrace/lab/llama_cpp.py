@@ -100,6 +100,13 @@ class LlamaCppPeer:
         }
 
     def _serve(self, context: int) -> Any:
+        try:
+            return self._library.Server(self._params_of(context))
+        except RuntimeError as error:
+            raise InputError(f"llama.cpp cannot load {shorten(self._weights.file.name)}; give another GGUF.") from error
+
+    def _params_of(self, context: int) -> Any:
+        """The server's parameters, for a context of so many tokens."""
         library, params = self._library, self._library.CommonParams()
         params.model.path, params.n_ctx, params.n_parallel = str(self._weights.file), context, 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
@@ -114,10 +121,7 @@ class LlamaCppPeer:
             options = params.speculative.draft if mode == "ngram_cache" else getattr(params.speculative, mode)
             for name, value in OPTIONS[self._mode].items():
                 setattr(options, name, value)
-        try:
-            return library.Server(params)
-        except RuntimeError as error:
-            raise InputError(f"llama.cpp cannot load {shorten(self._weights.file.name)}; give another GGUF.") from error
+        return params
 
 
 class GgufWeights:

@@ -77,6 +77,11 @@ class ScoredLane:
         budget = default if num_draft is None or name == "vanilla" else num_draft
         return cls(name, budget, options, build, part)
 
+    @property
+    def filled(self) -> int | None:
+        """The draft size that its engine fills every draft up to; None where it verifies what was drafted."""
+        return self.num_draft if find_method(self.name).padded else None
+
     def describe(self) -> dict[str, Any]:
         """The lane and its settings as JSON."""
         return {
@@ -178,8 +183,11 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.steps.update(other.steps)
 
-    def row(self, curve: CostCurve | None = None) -> dict[str, Any]:
-        """The figures by name; times are the drafter's. A figure without data is null."""
+    def row(self, curve: CostCurve | None = None, filled: int | None = None) -> dict[str, Any]:
+        """The figures by name; times are the drafter's. A figure without data is null.
+
+        `filled`: the draft size that the engine fills up to in all steps but each output's first.
+        """
         m = self.metrics
         calm = m.steps - self.loops.steps
         figures = {
@@ -196,6 +204,8 @@ class Tally:
         }
         if curve is not None:
             cost = sum(count * curve.at(1 + drafted) for (drafted, _), count in self.steps.items())
+            if filled is not None:
+                cost = self.outputs + (m.steps - self.outputs) * curve.at(1 + filled)
             figures["expected_speedup"] = m.tokens / cost
         return figures
 
@@ -297,7 +307,7 @@ class Scoreboard:
             {
                 "lane": lane.name,
                 "category": category,
-                **self._tallies[lane.name, category].row(curve),
+                **self._tallies[lane.name, category].row(curve, lane.filled),
                 "num_draft": lane.num_draft,
                 "scored": lane.part or "whole",
             }

@@ -24,7 +24,7 @@ class Gallery:
     """The races in some recordings; what cannot be shown is left out and logged."""
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
-        # Larger models first: they play while nobody acts.
+        # Larger models first, of each the race that is worth most: they play while nobody acts.
         self.cards: list[dict[str, Any]] = []
         self._reels: dict[str, str] = {}
         for file in files:
@@ -34,7 +34,7 @@ class Gallery:
                 self.cards.append({"name": file.stem, **describe_card(events)})
             except InputError as error:
                 log.warning("left out of the gallery: %s", error)
-        self.cards.sort(key=lambda card: -(card["parameters"] or 0))
+        self.cards.sort(key=lambda card: (-(card["parameters"] or 0), -card["speedup"]))
 
     @classmethod
     def in_folder(cls, folder: Path) -> Gallery:
@@ -63,5 +63,6 @@ def describe_card(events: Sequence[Event]) -> dict[str, Any]:
         "lanes": [info.title for info in started.lanes],
         "fastest": title,
         "speedup": fastest.speedup,
+        "temperature": (started.about.get("settings") or {}).get("temperature", 0.0),
         "ms": max((event.at_ms for event in events if isinstance(event, Step)), default=0.0),
     }

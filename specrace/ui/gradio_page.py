@@ -12,8 +12,10 @@ import gradio as gr
 from fastapi.exceptions import RequestValidationError
 from gradio.exceptions import ComponentProcessingError
 from gradio.processing_utils import save_bytes_to_cache
+from gradio.route_utils import FnIndexInferError
 from gradio.utils import get_upload_folder
 from gradio_client import utils as gradio_client
+from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,6 +30,7 @@ from specrace.ui.guard import API, READER, UPLOAD
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
 
+CALLS = tuple(f"{API}/{name}" for name in ("call/", "queue/join", "run/", "api/"))
 LISTED = f"GET {API}/info lists endpoints and parameters."
 
 log = logging.getLogger(__name__)
@@ -45,7 +48,14 @@ class Refusal(gr.Error):
 
 
 class Page(gr.Blocks):
-    """Unlike Gradio's own, it prints no error of a component, which quotes its input, and fetches no address."""
+    """Unlike Gradio's own, it prints no error of a component, which quotes its input, and fetches no address.
+
+    On a Space it asks Hugging Face for no header and no fonts.
+    """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.space_id = None
 
     async def process_api(self, block_fn: Any, inputs: list[Any], *rest: Any, **named: Any) -> dict[str, Any]:
         """Handle an event. Raises gr.Error with a sentence for the visitor."""
@@ -63,7 +73,7 @@ class Page(gr.Blocks):
             # A toast is HTML; a visitor's own words in it stay words.
             words = str(error) if block_fn.api_visibility == "public" else html.escape(str(error), quote=False)
             raise Refusal(words) from None
-        except ComponentProcessingError:
+        except (ComponentProcessingError, ValidationError):
             raise Refusal("A value is of another kind than this event takes.") from None
         except gr.Error as error:
             error.print_exception = False
@@ -109,11 +119,10 @@ def _explain(path: str, error: Exception) -> tuple[int, str]:
     """The status and the sentence for a request over which Gradio stumbles: 500 where it is not the request's fault."""
     if isinstance(error.__cause__, HTTPException) and error.__cause__.status_code == 404:
         return 404, "There is no such event, or its answer has been read."
-    if path.startswith(f"{API}/call/v2/"):
-        if isinstance(error, KeyError):
-            return 400, f"There is no endpoint of this name; {LISTED}"
-        if isinstance(error, TypeError) and str(error).startswith(("Parameter `", "No value provided")):
-            return 400, f"{shorten(str(error).partition('. ')[0])}; {LISTED}"
+    if isinstance(error, KeyError | FnIndexInferError) and path.startswith(CALLS):
+        return 400, f"There is no endpoint of this name; {LISTED}"
+    if isinstance(error, TypeError) and str(error).startswith(("Parameter `", "No value provided")):
+        return 400, f"{shorten(str(error).partition('. ')[0])}; {LISTED}"
     return 500, OUR_FAULT
 
 

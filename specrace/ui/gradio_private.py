@@ -21,13 +21,19 @@ from specrace.ui.guard import API
 from specrace.ui.visitors import LOGINS_PER_MINUTE, Visitors
 
 QUEUE_PERIOD_S = 0.01
+# Each has a copy of the page's configuration, 0.2 MB; Gradio keeps 10,000. One that went is made again.
+SESSIONS = 100
 # What the page asks for before anybody has signed in. Phones vote without an account: a poll's code lets them in.
 OPEN = tuple(f"{API}/{name}" for name in ("login_check", "app_id", "startup-events", "user"))
 
 
-def slow_queue(page: gr.Blocks) -> None:
-    """Gradio looks a thousand times a second whether an event waits; a race in the same process pays for that."""
+def be_frugal(page: gr.Blocks) -> None:
+    """Gradio looks a thousand times a second whether an event waits; a race in the same process pays for that.
+
+    It also keeps what it knows of each session, and each call of the API is one.
+    """
     page._queue.sleep_when_free = QUEUE_PERIOD_S
+    page.state_session_capacity = SESSIONS
 
 
 def serve_tools(page: gr.Blocks, types: Mapping[str, Any]) -> None:

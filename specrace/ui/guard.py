@@ -42,6 +42,8 @@ MAX_BODIES = {
     LOGS: log_scores.MAX_BYTES,
     ADVICE: log_scores.MAX_BYTES,
 }
+# No file's name may be longer.
+MAX_PATH = 255
 BODY_LIMIT_S = 120.0
 NO_FILES = "This server takes no files."
 # Of Gradio's own: nothing on the page needs them.
@@ -123,6 +125,8 @@ class Guard:
         host = headers.get("host", "")
         if host not in self._hosts:
             raise HTTPException(400, "This server has another name; --allowed-hosts names those that it answers to.")
+        if len(scope["path"].encode()) > MAX_PATH:
+            raise HTTPException(414, "The address is too long.")
         if scope["path"].startswith(self._closed):
             raise HTTPException(404, "There is nothing here.")
         if scope["path"].rstrip("/") in MAX_BODIES and not self._visitors.limits.uploads:

@@ -22,7 +22,7 @@ from specrace.ui.endpoints import Endpoints
 from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import CatchErrors, Page, explain_body, upload_routes
-from specrace.ui.gradio_private import EarlyHead, SignedIn, slow_queue
+from specrace.ui.gradio_private import EarlyHead, SignedIn, be_frugal
 from specrace.ui.guard import PagePolicy
 from specrace.ui.jobs import racing
 from specrace.ui.logs import log_routes
@@ -100,7 +100,7 @@ def build_page(
         page.unload(_leaver(worker, benches))
         Endpoints(worker, benches, models, visitors).add_to(page)
     page.queue(max_size=visitors.limits.queue, api_open=False)
-    slow_queue(page)
+    be_frugal(page)
     return page
 
 
@@ -268,7 +268,7 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
             run = racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
             job = worker.submit(session, run)
         worker.offer(job)
-        return json.dumps({"race": job.number, "kind": "watch", "key": job.key})
+        return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": worker.name})
 
     return start
 

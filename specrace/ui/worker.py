@@ -35,6 +35,7 @@ OTHER_WORK = "The server also read other visitors' files during this race."
 SCORED = "The server also scored a log during this race."
 FETCHED = "The server also fetched a model during this race."
 NO_MEMORY = "The server has too little memory for this race; ask for fewer lanes, passages or new tokens."
+SMALL = "The server has too little memory to load model and documents; start it with smaller ones."
 CLOSING = "The server is shutting down."
 
 # Kinds of parts of a reel.
@@ -194,6 +195,8 @@ class Worker:
         self.telemetry.watch_queue(lambda: len(self._line), lambda: self._current is not None)
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
         self._numbers = itertools.count(int(time.time()))
+        # Unless the clock is set back meanwhile: then this is how a page knows the new server.
+        self.name = secrets.token_urlsafe(8)
         # Logs take longer than files, which must not wait for them.
         self.helper, self.scorer = FileReader(), FileReader()
         self.status = "Starting"
@@ -338,9 +341,9 @@ class Worker:
             self.bench = self._load(self._report)
         except InputError as error:
             self.failure = self.status = str(error)
-        except Exception:  # the page stays up and says that there is no model
+        except Exception as error:  # the page stays up and says that there is no model
             log.exception("loading failed")
-            self.failure = self.status = OUR_FAULT
+            self.failure = self.status = SMALL if lacks_memory(error) else OUR_FAULT
 
     def _report(self, message: str) -> None:
         self.status = message

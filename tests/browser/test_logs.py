@@ -18,6 +18,8 @@ from tests.lab.parts import run, write
 pytestmark = pytest.mark.browser
 
 LANES = "trigram,lookahead,trie,prompt-lookup,suffix,fusion"
+# A log is scored with the least priority, and other tests may keep all processors busy.
+SCORED_MS = 300_000
 PHONE = {"width": 390, "height": 844}
 
 
@@ -58,7 +60,7 @@ def test_a_log_that_is_dropped_has_the_command_line_s_figures(
     (path,) = SHAPES[shape](tmp_path)
     found = expected(capsys, path)
     drop(page, path.name, path.read_text())
-    expect(page.locator(".logs-line")).to_have_text(f"{path.name} is scored.")
+    expect(page.locator(".logs-line")).to_have_text(f"{path.name} is scored.", timeout=SCORED_MS)
     assert shown(page) == table_of(found)
     expect(page.locator(".logs-facts").first).to_contain_text(f"{path.name}: {found['format_title']}")
     expect(page.locator(".logs-facts").first).to_contain_text("20 requests scored.")
@@ -82,12 +84,12 @@ def test_a_race_that_is_dropped_opens_and_a_bad_log_is_one_sentence(page: Page, 
     expect(page.locator("dialog.logs")).to_be_hidden()
     good = write(tmp_path / "good.jsonl", {"prompt_ids": [1, 2, 1], "output_ids": [2, 1, 2], "category": HOSTILE})
     drop(page, "good.jsonl", good.read_text())
-    expect(page.locator(".logs-line")).to_have_text("good.jsonl is scored.")
+    expect(page.locator(".logs-line")).to_have_text("good.jsonl is scored.", timeout=SCORED_MS)
     before = shown(page)
     assert len(before) == 2 and before[1][0].startswith("<img src=x onerror")
     drop(page, "bad.jsonl", f"{HOSTILE}\n", ".logs-drop")
     expect(page.locator(".logs-line")).to_contain_text(
-        "bad.jsonl holds no request that can be scored; this is not JSON"
+        "bad.jsonl holds no request that can be scored; this is not JSON", timeout=SCORED_MS
     )
     expect(page.locator(".logs-line")).to_have_attribute("data-kind", "bad")
     assert shown(page) == before and page.evaluate("window.__pwn") is None
@@ -100,7 +102,7 @@ def test_the_view_fits_and_axe_finds_nothing_serious(page: Page, tmp_path: Path)
     page.keyboard.press("l")
     expect(page.locator("dialog.logs")).to_be_visible()
     page.locator(".logs input[type=file]").set_input_files(str(path))
-    expect(page.locator(".logs-line")).to_have_text("chat.jsonl is scored.")
+    expect(page.locator(".logs-line")).to_have_text("chat.jsonl is scored.", timeout=SCORED_MS)
     found = {"dark": findings(page, "dialog[open]")}
     for key in ("Escape", "d", "l"):
         page.keyboard.press(key)

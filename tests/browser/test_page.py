@@ -129,11 +129,21 @@ def test_evidence_is_marked_and_accepted_words_are_lit_where_they_came_from(page
     assert any(word in runs for word in lit.split() if len(word) > 3)
 
 
-def test_an_example_and_the_enter_key_race_too(page: Page) -> None:
+def test_an_example_plays_from_a_recording_and_then_races_and_so_does_the_enter_key(app: Any, open_page: Any) -> None:
+    # A page with the usual settings.
+    page = open_page(app.url)
     example, number = page.locator(".example").first, reels(page)
+    with app.hold.after(0):
+        # No race can be ready, so what is shown was recorded, and says when and with what.
+        example.click()
+        recorded = wait_for_reel(page, number)
+    assert recorded["head"]["question"] == example.inner_text() == question_field(page).input_value()
+    assert recorded["head"]["date"][:10] in page.locator(".machine").inner_text()
+    expect(page.locator(".announcer")).to_contain_text("Press again to race live")
     example.click()
-    wait_for_reel(page, number)
-    assert question_field(page).input_value() == example.inner_text()
+    live = wait_for_reel(page, number + 1)
+    assert live["head"]["question"] == example.inner_text()
+    assert stage(page)["race"] == str(live["race"])
     race(page, start=enter)
 
 

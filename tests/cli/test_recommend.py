@@ -12,6 +12,7 @@ from specrace.cli.main import build_parser
 from specrace.lab.exports import ENGINES
 from tests.cli.conftest import Run
 from tests.lab.parts import copying, write_log
+from tests.ui.test_log_advice import advise
 
 SMALL = ("--lanes", "prompt-lookup,suffix,trie", "--grid", "num_draft=8")
 
@@ -61,6 +62,16 @@ def test_quick_recommends_what_the_whole_grid_does(main_here: Run, log: Path) ->
     assert [quick["recommendation"][name] for name in names] == [whole["recommendation"][name] for name in names]
     assert any(each.startswith("Of 13 settings tried on 16 requests the best") for each in quick["text"])
     assert all(quick["exports"].values())
+
+
+def test_the_page_recommends_what_quick_does(main_here: Run, log: Path) -> None:
+    found = {each["engine"]: each for each in advise(log)["engines"]}
+    for engine in ("vllm", "transformers"):
+        done = json.loads(main_here("recommend", log, "--quick", "--engine", engine, "--json").stdout)
+        # The time that our own lanes take to draft differs from run to run, but this curve has no milliseconds.
+        assert found[engine]["recommendation"] == done["recommendation"]
+        assert found[engine]["export"]["settings"] == done["exports"][engine]["settings"]
+        assert found[engine]["text"] == done["text"]
 
 
 def test_in_a_batch_other_settings_pay(main_here: Run, log: Path) -> None:

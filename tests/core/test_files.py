@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import open_regular, read_bytes, read_text
+from specrace.core.files import open_regular, read_bytes, read_text, write_whole
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
@@ -45,6 +50,24 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
         assert len(str(caught.value)) < 400
     with pytest.raises(OSError, match="no regular file"):
         open_regular(Path("/dev/zero"), pipes=True)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from specrace.core.files import write_whole
+Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+write_whole(Path(sys.argv[1]), b"the next one")
+"""
+
+
+def test_a_kill_while_a_file_is_written_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"the one before")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL and path.read_bytes() == b"the one before"
+    write_whole(path, b"the next one")
+    assert path.read_bytes() == b"the next one"
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -47,22 +47,22 @@ def test_a_row_is_read_once() -> None:
 
 def test_recycled_estimates_halve_from_rank_to_rank() -> None:
     known = Recycled()
-    assert known.successors(5) == ({}, 1.0)
+    assert known.successors(0, 5) == ({}, 1.0)
     tree = TokenTree((5, 6, 6, 7), (-1, 0, 1, 0))
     scores = Scores((6, 8, 9, 4), ((6, 3), (8, 2), (9, 1), (4, 0)))
     known.learn(tree, verify(tree, scores))
-    assert known.successors(5) == ({6: 0.25, 3: 0.125}, 0.625)
+    assert known.successors(0, 5) == ({6: 0.25, 3: 0.125}, 0.625)
     # Node 2 carries 6 as well, but node 1 was accepted.
-    assert known.successors(6)[0] == {8: 0.25, 2: 0.125} and known.successors(7)[0] == {4: 0.25, 0: 0.125}
+    assert known.successors(0, 6)[0] == {8: 0.25, 2: 0.125} and known.successors(0, 7)[0] == {4: 0.25, 0: 0.125}
 
 
 def test_a_target_with_its_own_token_only_is_learned_from_too() -> None:
     known = Recycled()
     tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))
     known.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
-    assert known.rows == {5: (9,), 6: (0,), 7: (1,)}
+    assert known.rows == {(5,): (9,), (6,): (0,), (7,): (1,)}
     known.learn(TokenTree.chain(5), verify(TokenTree.chain(5), Scores((1,), (tuple(range(12)),))))
-    assert known.rows[5] == tuple(range(NUM_TOP))
+    assert known.rows[5,] == tuple(range(NUM_TOP))
 
 
 def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,11 @@ def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
     """A step of a target whose likeliest tokens after a token are rows[token]."""
     top = tuple(rows[token] for token in tree.tokens)
     return verify(tree, Scores(tuple(row[0] for row in top), top))
+
+
+def published(prompt: Sequence[int], **options: bool) -> RecyclingDrafter:
+    """Token recycling as published: nothing is copied."""
+    return RecyclingDrafter(material(prompt), copy=False, **options)
 
 
 def test_the_template_by_hand() -> None:
@@ -82,7 +88,7 @@ def test_a_larger_template_is_the_published_one_and_the_likeliest_beside_it(size
 
 
 def test_the_draft_by_hand() -> None:
-    drafter = RecyclingDrafter(material((4, 5)))
+    drafter = published((4, 5))
     tree = drafter.propose((4, 5), 7)
     assert tree.tokens == (5,)  # cold: nothing is known
     drafter.observe(tree, verdict_of(tree, {5: (6, 7, 8)}))
@@ -97,7 +103,7 @@ def test_the_draft_by_hand() -> None:
 
 
 def test_rejected_nodes_teach_too() -> None:
-    drafter = RecyclingDrafter(material((5,)))
+    drafter = published((5,))
     drafter.successors = {5: (6, 7)}
     tree = drafter.propose((5,), 2)
     assert tree.tokens == (5, 6, 7)
@@ -106,7 +112,7 @@ def test_rejected_nodes_teach_too() -> None:
 
 
 def test_of_a_token_at_several_nodes_the_accepted_one_counts() -> None:
-    drafter = RecyclingDrafter(material((5,)))
+    drafter = published((5,))
     tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
     drafter.observe(tree, verify(tree, Scores((6, 8, 9, 9), ((6, 7), (8, 1), (9, 2), (9, 3)))))
     assert drafter.successors[6] == (8, 1)
@@ -115,7 +121,7 @@ def test_of_a_token_at_several_nodes_the_accepted_one_counts() -> None:
 
 
 def test_a_target_with_its_own_token_only_or_none() -> None:
-    drafter = RecyclingDrafter(material((5,)))
+    drafter = published((5,))
     tree = TokenTree.chain(5)
     for token in (6, 7, -1, 8, 7):
         drafter.observe(tree, Verdict((0,), 0, Scores((token,))))
@@ -127,9 +133,9 @@ def test_a_target_with_its_own_token_only_or_none() -> None:
 
 def test_warm_starts_from_the_prompts_pairs() -> None:
     prompt = (1, 2, 1, 3, 1, 3, 1, 4, 1)
-    assert RecyclingDrafter(material(prompt)).propose(prompt, 3).tokens == (1,)
+    assert published(prompt).propose(prompt, 3).tokens == (1,)
     # After 1: 3 twice, then 2 and 4 as they came. After 3: 1.
-    assert RecyclingDrafter(material(prompt), warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
+    assert published(prompt, warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
     # Past outputs count with it, each for itself: after 1 now 4 three times. Nothing runs from 1 to 7.
     given = material(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
     assert RecyclingDrafter(given).successors == {}
@@ -145,7 +151,7 @@ ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tupl
 @settings(deadline=None)
 def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], budget: int) -> None:
     """Any target: the tree is the template's ranks looked up one by one."""
-    drafter, known, context = RecyclingDrafter(material((0,))), dict[int, tuple[int, ...]](), [0]
+    drafter, known, context = published((0,)), dict[int, tuple[int, ...]](), [0]
     for rows in answers:
         tree = drafter.propose(context, budget)
         expected = set()

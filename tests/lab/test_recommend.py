@@ -57,6 +57,18 @@ def test_a_tree_is_padded_where_more_rows_cost_less_but_not_in_another_engine() 
     assert step_costs(curve, twin) == [1.0, 2.0, 1.75, 1.5]
 
 
+@pytest.mark.parametrize("name", ["trtllm-ngram", "trtllm-sa", "sglang-ngram"])
+def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
+    """The first step reads the prompt and has no draft; `score` counts the same."""
+    curve, lane = CostCurve((1, 5), (1.0, 2.0)), ScoredLane.of(name, {}, 4)
+    lanes, short = [ScoredLane.of("vanilla", {}), lane], RequestScore(((0, 0, 3), (2, 1, 2), (4, 1, 1)), 0.0, 0.0)
+    sweep = forced(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
+    (found,) = forecast(sweep, curve)
+    assert found.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and found.drafted[1].tolist() == [8]
+    assert sweep.tally(1, {0}).row(curve, lane.filled)["expected_speedup"] == pytest.approx(9 / 11)
+    assert ScoredLane.of("vllm-ngram", {}, 4).filled is None is ScoredLane.of("fusion", {}).filled
+
+
 def test_in_a_batch_drafting_pays_less() -> None:
     curve, lane = roofline_curve("h100", 8), ScoredLane.of("prompt-lookup", {}, 7)
     assert step_costs(curve, lane)[7] == 1.0

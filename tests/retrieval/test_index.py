@@ -88,7 +88,7 @@ def test_changed_weights_under_an_old_name_are_noticed(
     assert number == 0 and score == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "flipped", "empty", "folder"])
+@pytest.mark.parametrize("damage", ["truncated", "half", "garbage", "flipped", "empty", "folder"])
 def test_broken_cache_is_made_anew(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, damage: str
 ) -> None:
@@ -99,10 +99,14 @@ def test_broken_cache_is_made_anew(
         file.unlink()
         file.mkdir()
     else:
-        flipped = content[:100] + bytes([content[100] ^ 64]) + content[101:]
-        file.write_bytes(
-            {"truncated": content[:-5], "garbage": b"\x80\x04junk", "flipped": flipped, "empty": b""}[damage]
-        )
+        made = {
+            "truncated": content[:-5],
+            "half": content[: len(content) // 2],
+            "garbage": b"\x80\x04junk",
+            "flipped": content[:100] + bytes([content[100] ^ 64]) + content[101:],
+            "empty": b"",
+        }
+        file.write_bytes(made[damage])
     again = open_index(documents, counting, tmp_path)
     question = vector_of(good, counting)
     assert again.search(question, 9) == good.search(question, 9)

@@ -198,6 +198,7 @@ def rewrite(**values: Any) -> Any:
         ("index.json", rewrite(sizes={})),
         ("index.json", rewrite(more=1)),
         ("passages.jsonl", lambda content: b"x" * len(content)),
+        ("passages.jsonl", lambda content: content[: len(content) // 2]),
     ],
 )
 def test_a_broken_index_is_refused_in_a_sentence(small: Path, name: str, change: Any) -> None:
@@ -211,7 +212,7 @@ def test_a_broken_faiss_index_is_refused(large: Path, tmp_path: Path) -> None:
     shutil.copytree(large, folder)
     file = folder / StoredIndex(folder).head.faiss_file
     content = file.read_bytes()
-    for broken in (content[:-9], content[:50] + bytes(8) + content[58:], b""):
+    for broken in (content[:-9], content[: len(content) // 2], content[:50] + bytes(8) + content[58:], b""):
         file.write_bytes(broken)
         with pytest.raises(InputError, match="checksum"):
             StoredIndex(folder).open(EMBEDDER)

@@ -245,6 +245,9 @@ def is_sentence(answer: bytes) -> bool:
     """Whether an answer is a sentence, as JSON with an "error" or as text."""
     try:
         found = json.loads(answer)["error"]
+        if isinstance(found, dict):
+            # A tool's.
+            return " " in found["message"] and "\n" not in found["message"]
     except (ValueError, TypeError, KeyError):
         found = answer.decode(errors="replace")
     return found is None or (" " in found and found[-1] in ".]" and "\n" not in found)

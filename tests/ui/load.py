@@ -32,6 +32,8 @@ PLACE = re.compile(r"You're next\.|\d+ races are before yours\.")
 FIRST, GROWTH, LEFT_S, LEAVERS = 50, 1.05, 2.0, 30
 # How long a visitor waits who found the queue full, and how often it is asked whether all have gone.
 AGAIN_S, LOOK_S = 0.5, 0.02
+# So much of the server's log is shown.
+LOGGED = 4000
 
 
 class Load:
@@ -177,12 +179,14 @@ def main() -> int:
         began = time.monotonic()
         load.run(options.visitors, options.races)
         took, left_s = time.monotonic() - began, load.leave()
+        logged = Path(folder, "log.txt").read_text().partition("\n")[2]
     growth = load.memory[options.races] / load.memory.get(FIRST, load.memory[options.races])
     print(f"{options.visitors} visitors, {load.met['races']} races in {took:.0f} s, {load.met['identical']} identical")
     print(f"{load.met['full']} times the queue was full, {load.met['places']} places shown")
     print(f"memory {load.memory[options.races] / 1e6:.0f} MB, {growth:.3f} of that after {FIRST} races")
     print(f"{LEAVERS} closed in mid-race, {load.met['left']} races with them: gone after {left_s:.2f} s")
     print("\n".join(f"{count} x {error}" for error, count in Counter(load.errors).items()) or "no errors")
+    print(logged[-LOGGED:], end="")
     well = load.met["identical"] == options.races and load.met["places"] and load.met["left"] and not load.errors
     return int(not well or growth > GROWTH or left_s > LEFT_S)
 

@@ -45,6 +45,7 @@ class Bench:
         self.begun, self.ended = threading.Event(), threading.Event()
         self.documents: list[Any] = []
         self.embedder = SimpleNamespace(embed=lambda texts: np.eye(len(texts), 8, dtype=np.float32))
+        self.curve = None
 
     def on(self, documents: list[Any], _index: Any) -> Bench:
         """The bench on a visitor's documents."""

@@ -22,7 +22,7 @@ from specrace.core.events import Event
 from specrace.ui import folder as folder_module
 from specrace.ui import gradio_page, serve
 from specrace.ui.folder import PREFIX, upload_folder
-from specrace.ui.worker import NO_MEMORY
+from specrace.ui.worker import NO_MEMORY, OUR_FAULT, SMALL, Worker
 from specrace.workbench import Workbench
 from tests.ui.served import LONG_S, Served, serving
 from tests.ui.test_stream import ready
@@ -110,6 +110,7 @@ def test_a_clock_set_back_changes_no_race_and_no_limit(monkeypatch: pytest.Monke
         for _ in range(3):
             race = app.race()
             numbers.append(race["race"])
+            assert app.worker is not None and race["server"] == app.worker.name != ready().name
             with app.watching(race["key"]) as frames:
                 while b'"kind":"step' not in (line := frames.readline()):
                     assert line, "the race ended before it began"
@@ -133,6 +134,20 @@ def test_a_race_without_memory_ends_with_a_sentence_and_the_next_one_runs(error:
     job = worker.submit("a", run)
     assert job.wait(LONG_S) and job.error == NO_MEMORY
     assert worker.submit("a", run).wait(LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(OutOfMemoryError("CUDA out of memory"), SMALL), (MemoryError(), SMALL), (RuntimeError("/a/path"), OUR_FAULT)],
+)
+def test_a_server_that_cannot_load_says_why(error: Exception, words: str) -> None:
+    def load(_: Any) -> Any:
+        raise error
+
+    worker = Worker(load)
+    worker.start()
+    job = worker.submit("a", lambda *_: iter(()))
+    assert job.wait(LONG_S) and job.error == worker.status == words and worker.state == "failed"
 
 
 def test_without_its_device_the_server_races_on_the_cpu_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,7 @@ def test_what_the_page_does_not_need_is_closed(served: Served) -> None:
     ):
         assert served.ask("GET", path).status == 404
     assert served.ask("POST", "/gradio_api/process_recording").status == 404
+    assert served.ask("GET", f"/assets/{'b' * 3000}").status == 414
     # Races go through the queue.
     assert served.ask("POST", "/gradio_api/run/race", {"data": ["Why?"]}).status == 404
 

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -160,8 +161,14 @@ def test_what_a_visitor_sends_is_not_logged(capfd: pytest.CaptureFixture[str]) -
     assert SECRET not in heard.out + heard.err
 
 
-def test_a_failure_is_logged_without_its_message(capfd: pytest.CaptureFixture[str]) -> None:
-    """Of hostile bodies too, over which Gradio's own code stumbles."""
+def test_a_failure_is_logged_without_its_message(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of hostile bodies, and where Gradio's own code fails over one."""
+
+    def fail(**_: Any) -> None:
+        raise OverflowError(SECRET)
+
     handler = logging.StreamHandler()
     handler.setFormatter(Discreet())
     logging.getLogger().addHandler(handler)
@@ -177,11 +184,13 @@ def test_a_failure_is_logged_without_its_message(capfd: pytest.CaptureFixture[st
                 ("run/predict", {"data": [{SECRET: SECRET}], "fn_index": 0, "session_hash": "a"}),
             ):
                 app.ask("POST", f"/gradio_api/{path}", body)
+            monkeypatch.setattr("gradio.route_utils.get_fn", fail)
+            assert app.ask("POST", "/gradio_api/run/predict", {"data": [], "fn_index": 0}).status == 500
     finally:
         logging.getLogger().removeHandler(handler)
     heard = capfd.readouterr()
     assert SECRET not in heard.out + heard.err
-    assert "KeyError" in heard.err
+    assert "OverflowError" in heard.err
 
 
 def test_a_logged_failure_names_its_types_and_its_place() -> None:

@@ -287,6 +287,7 @@ class StdHeap(Generic[T]):
 # fmt: off
 METHODS = (
     Method("sglang-ngram", "SGLang NGRAM", "drafts a tree of what followed in the output, of every match length",
-           NgramDrafter, lambda options: int(options["num_draft_tokens"]) - 1, profile=None, engine="SGLang"),
+           NgramDrafter, lambda options: int(options["num_draft_tokens"]) - 1, profile=None, engine="SGLang",
+           padded=True),
 )
 # fmt: on

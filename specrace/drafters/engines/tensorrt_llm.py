@@ -218,6 +218,7 @@ METHODS = (
         _max_draft_len,
         profile=None,
         engine="TensorRT-LLM",
+        padded=True,
     ),
     Method(
         "trtllm-sa",
@@ -227,5 +228,6 @@ METHODS = (
         _max_draft_len,
         profile=None,
         engine="TensorRT-LLM",
+        padded=True,
     ),
 )

@@ -1,9 +1,9 @@
 """SGLang: the flags of `--speculative-algorithm NGRAM`, and a corpus file for it.
 
-Names from sgl-project/sglang: `python/sglang/srt/arg_groups/speculative_hook.py` and
-`docs_new/docs/advanced_features/speculative_decoding.mdx` (options, the bound of the budget);
-`python/sglang/srt/speculative/cpp_ngram/external_corpus.py` (a JSON string a line); `spec_utils.py` (the variables of
-simulated acceptance, whose length counts the bonus token). `--speculative-num-draft-tokens` counts the root.
+Names from sgl-project/sglang 0.5.23, under `python/sglang/srt`: `arg_groups/fields/spec.py` (options),
+`arg_groups/speculative_hook.py` (what they rule out), `speculative/cpp_ngram/external_corpus.py` (a JSON string a
+line), `speculative/spec_utils.py` and `eagle_utils.py` (simulated acceptance, whose length counts the bonus token, and
+whose real draft tokens need a chain). `--speculative-num-draft-tokens` counts the root.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from specrace.lab.exports.base import Choice, Engine, Export
 
 CORPUS_FILE = "sglang-corpus.jsonl"
 _OPTION = "--speculative-ngram-"
+# `_handle_ngram` refuses a tree on pages of several tokens.
+_PAGES = "Trees need --page-size 1 or --attention-backend flashinfer."
 
 
 def export(choice: Choice) -> Export:
@@ -28,9 +30,9 @@ def export(choice: Choice) -> Export:
         options["match_type"] = "PROB" if choice.options["match_type_prob"] else "BFS"
     flags = [f"{_OPTION}{name.replace('_', '-')} {value}" for name, value in options.items()]
     head = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {choice.num_draft + 1}"
-    simulated = {"LEN": choice.length, "METHOD": "match-expected", "TOKEN_MODE": "real-draft-token"}
+    simulated = {"LEN": choice.length, "METHOD": "match-expected", "TOKEN_MODE": "fixed"}
     environment = " ".join(f"SGLANG_SIMULATE_ACC_{name}={value}" for name, value in simulated.items())
-    return Export(" ".join([head, *flags]), environment)
+    return Export(" ".join([head, *flags]), environment, notes=(_PAGES,))
 
 
 def corpus_flags(choice: Choice) -> str:
@@ -44,4 +46,4 @@ def corpus_lines(texts: Iterable[str]) -> str:
     return "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
 
 
-ENGINE = Engine("sglang", "sglang-", ("trie",), "main, November 2026", export)
+ENGINE = Engine("sglang", "sglang-", ("trie",), "0.5.23", export)

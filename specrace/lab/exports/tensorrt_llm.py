@@ -1,7 +1,8 @@
 """TensorRT-LLM: the YAML of `speculative_config`.
 
-Names from NVIDIA/TensorRT-LLM, `tensorrt_llm/llmapi/llm_args.py` (NGramDecodingConfig, SADecodingConfig). The forced
-number of accepted tokens (`tensorrt_llm/_torch/speculative/interface.py`) leaves out the bonus token.
+Names and rules from NVIDIA/TensorRT-LLM after pull request 12130, `tensorrt_llm/llmapi/llm_args.py`
+(NGramDecodingConfig, SADecodingConfig). The forced number of accepted tokens
+(`tensorrt_llm/_torch/speculative/interface.py`) leaves out the bonus token; older releases read whole numbers only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from specrace.lab.exports.base import Choice, Engine, Export
 
 FORCED = "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"
 POOL = "global_pool_size"
+_WHOLE = "Older releases read a forced number only if it is whole."
 TYPES = {"trtllm-ngram": "NGram", "trtllm-sa": "SA"}
 
 
@@ -20,7 +22,8 @@ def export(choice: Choice) -> Export:
     """The YAML, and the environment that forces the measured acceptance."""
     config = _config(choice)
     lines = [f"  {name}: {json.dumps(value).strip(chr(34))}\n" for name, value in config.items()]
-    return Export("speculative_config:\n" + "".join(lines), f"{FORCED}={max(0.0, round(choice.mean - 1, 3))}")
+    forced = f"{FORCED}={max(0.0, round(choice.mean - 1, 3))}"
+    return Export("speculative_config:\n" + "".join(lines), forced, notes=(_WHOLE,))
 
 
 def _config(choice: Choice) -> dict[str, Any]:
@@ -30,8 +33,10 @@ def _config(choice: Choice) -> dict[str, Any]:
         return {"decoding_type": "NGram", "max_draft_len": choice.num_draft, **own, "is_public_pool": False}
     if choice.lane == "suffix":
         return {"decoding_type": "SA", "max_draft_len": choice.num_draft, "max_matching_ngram_size": -1}
-    # A size of 0 is our word for the engine's own.
-    own = {name: value for name, value in options.items() if name != "max_draft_len" and (name, value) != (POOL, 0)}
+    own = {name: value for name, value in options.items() if name not in ("max_draft_len", POOL)}
+    # A size of 0 is our word for the engine's own; it refuses one without its pool.
+    if options.get("enable_global_pool") and options.get(POOL):
+        own[POOL] = options[POOL]
     return {"decoding_type": TYPES[choice.lane], "max_draft_len": choice.num_draft, **own}
 
 

@@ -10,9 +10,14 @@ from specrace.lab.exports.base import Choice, Engine, Export
 
 
 def export(choice: Choice) -> Export:
-    """The keyword arguments."""
-    longest = choice.options["longest"]
-    return Export(f"prompt_lookup_num_tokens={choice.num_draft}, max_matching_ngram_size={longest}")
+    """The keyword arguments. It matches a single token, too, and in the whole text."""
+    longest, notes = choice.options["longest"], []
+    if choice.options["shortest"] > 1:
+        notes.append(f"transformers also drafts after matches shorter than {choice.options['shortest']} tokens.")
+    if choice.options["llma"]:
+        notes.append("transformers also copies from the output.")
+    settings = f"prompt_lookup_num_tokens={choice.num_draft}, max_matching_ngram_size={longest}"
+    return Export(settings, notes=tuple(notes))
 
 
 ENGINE = Engine("transformers", "", ("prompt-lookup",), "5.23.0", export)

@@ -15,6 +15,7 @@ from specrace.drafters import find_method
 from specrace.lab.exports.base import Choice, Engine, Export
 
 _SUFFIX = "suffix_decoding_"
+_ARCTIC = "vLLM refuses suffix without the package arctic-inference."
 # What `specrace.integrations.vllm` does not take: it sets these itself.
 _FIXED = ("chain", "corpus", "past")
 
@@ -26,7 +27,8 @@ def export(choice: Choice) -> Export:
         "rejection_sample_method": "synthetic",
         "synthetic_acceptance_rates": choice.rates_of(choice.num_draft),
     }
-    return Export(_flag(config), _flag(synthetic))
+    notes = (_ARCTIC,) if config["method"] == "suffix" else ()
+    return Export(_flag(config), _flag(synthetic), notes=notes)
 
 
 def _method(choice: Choice) -> dict[str, Any]:

@@ -60,7 +60,7 @@ function scroller(label, head, rows) {
   box.tabIndex = 0;
   box.setAttribute("role", "region");
   box.setAttribute("aria-label", label);
-  box.append(table(head, rows, "logs-table"));
+  box.append(table(head, rows, "advice-table"));
   return box;
 }
 

@@ -6,6 +6,11 @@ export class Feed {
   // takeAgain(part).
   constructor(screen) {
     this.screen = screen;
+    this.server = undefined;
+    this.forget();
+  }
+
+  forget() {
     this.race = 0;
     this.left = -1;
   }
@@ -28,7 +33,12 @@ export class Feed {
     });
   }
 
-  take({ race, kind, key, parts, phase, message }) {
+  take({ race, kind, key, server, parts, phase, message }) {
+    // Numbers grow within a server only: the next one's may be smaller, after the clock was set back.
+    if (kind === "watch" && server !== this.server) {
+      this.server = server;
+      this.forget();
+    }
     if (race < this.race || race <= this.left) return;
     if (race > this.race) {
       this.race = race;

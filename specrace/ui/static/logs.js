@@ -176,6 +176,8 @@ export class Logs {
     const { error, ...log } = joinLogs(files, this.known.bytes);
     if (error) return this.say(error, "bad");
     this.log = log;
+    // Nobody is to copy what another log recommends.
+    this.advice.node.hidden = true;
     return this.work();
   }
 
@@ -197,6 +199,7 @@ export class Logs {
   // Where there is no advice the figures may still come, or say what is wrong with the log.
   async advise(name, going) {
     this.say(`Trying settings on ${name} …`);
+    this.advice.node.inert = true;
     const choice = { ...this.choice(), ...this.costs.chosen() };
     try {
       const advice = await adviseLog(this.log, choice, this.teller(going, tellRound), going.signal);
@@ -206,6 +209,8 @@ export class Logs {
       this.say(`The recommendation for ${name} is there.`);
     } catch (error) {
       if (this.going === going) this.advice.refuse(error.message);
+    } finally {
+      if (!this.going || this.going === going) this.advice.node.inert = false;
     }
   }
 

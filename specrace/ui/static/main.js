@@ -1,5 +1,6 @@
 // Where the page's scripts begin. It runs before Gradio's own, and gives Gradio's hooks the page's one global name.
 import { Attract } from "./attract.js";
+import { Examples } from "./examples.js";
 import {
   fitUploads,
   hearToasts,
@@ -49,6 +50,8 @@ function drawStage({ element, props, server, watch }) {
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
   openLinked(stage);
+  const shown = { play: (name) => stage.gallery.play(name), say: (words) => stage.say(words) };
+  new Examples(props.gallery, shown).listen();
   if (props.only_replay && CALM.matches && props.gallery.length) stage.gallery.play(props.gallery[0].name, true);
   else offerRecording(stage, props.gallery);
 }

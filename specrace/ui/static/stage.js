@@ -300,6 +300,7 @@ export class Stage {
   openRead(reel) {
     this.stay();
     this.feed.leave();
+    this.setMode("idle");
     this.node.dataset.phase = "idle";
     this.reel = reel;
     this.drawHead(reel.head, 1, reel.head.date);

@@ -42,4 +42,16 @@ export const cases = {
     ),
     ["race 1", "head h", "race 2", "failed: Too long."],
   ],
+  "a new server's numbers begin anew": () => [
+    tell(
+      (feed) => (feed.listen = () => {}),
+      { race: 9, kind: "watch", server: "a" },
+      { race: 8, kind: "watch", server: "a" },
+      (feed) => feed.leave(),
+      { race: 3, kind: "watch", server: "b" },
+      { race: 3, kind: "head", parts: ["h"] },
+      { race: 2, kind: "watch", server: "b" },
+    ),
+    ["race 9", "race 3", "head h"],
+  ],
 };

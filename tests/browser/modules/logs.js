@@ -76,10 +76,11 @@ export const cases = {
       await logs.take([LOG]);
       logs.costs.batch.value = "16";
       logs.costs.batch.dispatchEvent(new Event("change"));
+      const { inert } = logs.advice.node;
       while (logs.going) await new Promise((done) => setTimeout(done));
       const sent = asked.slice(1).map((url) => [url.split("?")[0], new URLSearchParams(url).get("batch")]);
       return [
-        [sent, logs.advice.node.textContent],
+        [sent, logs.advice.node.textContent, inert, logs.advice.node.inert],
         [
           [
             ["gradio_api/advice", "1"],
@@ -87,9 +88,28 @@ export const cases = {
             ["gradio_api/advice", "16"],
           ],
           "too long.",
+          true,
+          false,
         ],
       ];
     }),
+  "another log's advice is not there while one is tried": () => {
+    let found;
+    const answer = async () => {
+      found ??= logs.advice.node.hidden;
+      return new Response('{"error":"too long."}\n');
+    };
+    let logs;
+    return open(answer, async (opened) => {
+      logs = opened;
+      logs.advice.refuse("of another log");
+      await logs.take([LOG]);
+      return [
+        [found, logs.advice.node.hidden],
+        [true, false],
+      ];
+    });
+  },
   "a recorded race is none": () =>
     open(undefined, async (logs, asked) => {
       await logs.take([new File(['{"type":"started"}'], "race.jsonl")]);

@@ -28,6 +28,7 @@ from specrace.lab.exports.sglang import corpus_flags, corpus_lines
 from specrace.lab.recommend import acceptance_profile
 from specrace.lab.score import ScoredLane, score_output
 from tests.integrations.vllm_runner import vllm_config
+from tests.lab.llama_cpp_flags import parse_flags
 from tests.lab.parts import transcript
 from tests.parts import random_prompt, tiny_target
 
@@ -90,6 +91,11 @@ def test_fusion_goes_into_vllm_as_a_class() -> None:
     assert made.options["longest"] == 5 and made.curve == curve
 
 
+def test_suffix_says_which_package_vllm_needs() -> None:
+    assert "arctic-inference" in ENGINES["vllm"].export(choice("suffix")).notes[0]
+    assert not ENGINES["vllm"].export(choice("prompt-lookup")).notes
+
+
 def sglang_parser() -> argparse.ArgumentParser:
     """The flags of server_args.py and speculative_hook.py."""
     parser = argparse.ArgumentParser(exit_on_error=False)
@@ -121,6 +127,8 @@ def test_sglang(given: Choice) -> None:
     assert 0 < found.speculative_ngram_external_sam_budget <= found.speculative_num_draft_tokens - 1
     environment = dict(each.split("=") for each in made.synthetic.split())
     assert environment["SGLANG_SIMULATE_ACC_LEN"] == "2.0" and len(environment) == 3
+    # eagle_utils.py refuses real draft tokens where tree_topk is not 1; NgramVerifyInput's is -1.
+    assert environment["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "fixed"
 
 
 def test_sglangs_corpus_is_a_json_string_a_line() -> None:
@@ -164,28 +172,43 @@ def test_tensorrt_llm(given: Choice, expected: dict[str, Any]) -> None:
     ],
 )
 def test_llama_cpp_has_these_options(given: Choice, mode: str, options: dict[str, int]) -> None:
-    """The flags, taken apart, are fields of llama.cpp's own parameters."""
+    """Its own parser takes the flags, and what they set are these fields."""
     made = ENGINES["llama-cpp"].export(given)
-    words = shlex.split(made.settings)
-    flags = dict(zip(words[::2], map(str, words[1::2]), strict=True))
-    assert flags.pop("--spec-type").replace("-", "_") == mode
-    assert hasattr(xllamacpp.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{mode.upper()}")
-    params = xllamacpp.CommonParams().speculative
-    group = "draft" if mode == "ngram_cache" else mode
-    for flag, value in flags.items():
-        prefix = f"--spec-{group.replace('_', '-')}-"
-        assert flag.startswith(prefix)
-        name = flag.removeprefix(prefix).replace("-", "_")
-        setattr(getattr(params, group), name, int(value))
-        assert options.get(name, int(value)) == getattr(getattr(params, group), name)
-    assert set(options) <= {flag.removeprefix(prefix).replace("-", "_") for flag in flags}
-    assert made.synthetic.endswith("--spec-synth-len 2.0") and "--draft-max 8" in made.notes[0]
+    params = parse_flags(made.settings).speculative
+    kinds = xllamacpp.common_speculative_type
+    assert params.types[-1] == getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{mode.upper()}")
+    group = getattr(params, "draft" if mode == "ngram_cache" else mode)
+    assert {name: getattr(group, name) for name in options} == options
+    assert parse_flags(made.synthetic).speculative.synth_len == 2.0
+    assert "--draft-max 8" in made.notes[0]
+
+
+def test_llama_cpps_parser_refuses_what_it_does_not_know(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also the flags of builds before pull request 22397, which we write in a note only."""
+    for flags in ("--spec-ngram-simple-size-q 3", "--spec-type ngram-simple --draft-max 8"):
+        with pytest.raises(ValueError, match="refuses"):
+            parse_flags(flags)
+    assert "--draft-max" in capfd.readouterr().err
 
 
 def test_transformers_takes_the_arguments() -> None:
     made = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
     config = GenerationConfig(**eval(f"dict({made.settings})"))
     assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
+
+
+def test_transformers_says_what_it_does_otherwise() -> None:
+    exported = ENGINES["transformers"].export
+    assert not exported(choice("prompt-lookup")).notes
+    assert "shorter than 2" in exported(choice("prompt-lookup", shortest=2)).notes[0]
+    assert "from the output" in exported(choice("prompt-lookup", llma=True)).notes[0]
+
+
+def test_tensorrt_llm_gets_no_pool_size_without_a_pool() -> None:
+    """SADecodingConfig refuses one."""
+    for pool, size, expected in ((False, 80, None), (True, 0, None), (True, 80, 80)):
+        made = ENGINES["tensorrt-llm"].export(choice("trtllm-sa", enable_global_pool=pool, global_pool_size=size))
+        assert yaml.safe_load(made.settings)["speculative_config"].get("global_pool_size") == expected
 
 
 def test_transformers_takes_as_many_steps_as_were_forecast() -> None:

@@ -1,0 +1,69 @@
+"""Your logs: drop a log, get the recommendation, copy the line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.advice_page import corpus_log
+from tests.browser.parts import drop
+from tests.browser.test_logs import PHONE, SCORED_MS
+from tests.browser.test_readable import TARGETS
+from tests.browser.test_stage_views import findings, overflow
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def page(loading_app: str, share_page: Any) -> Page:
+    """A page whose model never gets ready: no log needs it."""
+    opened: Page = share_page(loading_app, ready=False)
+    if opened.locator("dialog[open]").count():
+        opened.keyboard.press("Escape")
+    return opened
+
+
+def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    lines = "".join(json.dumps(each) + "\n" for each in corpus_log(6))
+    drop(page, "requests.jsonl", lines)
+    copy = page.get_by_role("button", name="Copy the settings for vLLM")
+    copy.click(timeout=SCORED_MS)
+    expect(page.locator(".advice-said").first).to_have_text("Copied")
+    line = page.locator(".advice-line pre").first.text_content() or ""
+    assert page.evaluate("navigator.clipboard.readText()") == line
+    config = json.loads(line.removeprefix("--speculative-config '").removesuffix("'"))
+    assert config["method"] in ("ngram", "suffix") and config["num_speculative_tokens"] > 0
+    expect(page.locator(".advice-text p").first).to_contain_text("On these 6 requests")
+    # The figures come after it, and the advice stays.
+    expect(page.locator(".logs-table").last).to_be_visible(timeout=SCORED_MS)
+    expect(page.locator(".logs")).to_have_attribute("data-going", "false", timeout=SCORED_MS)
+    page.get_by_role("button", name="Recommendation for specrace").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save specrace-settings.json").click()
+    assert set(json.loads(Path(download.value.path()).read_text())) == {"method", "num_draft", "options"}
+    # Another machine's costs are another recommendation for the same log.
+    page.get_by_label("Your GPU").select_option("t4")
+    expect(page.locator(".advice-text p").first).to_contain_text("t4, 8 billion parameters", timeout=SCORED_MS)
+    expect(page.locator(".logs")).to_have_attribute("data-going", "false", timeout=SCORED_MS)
+    look_at_it(page)
+
+
+def look_at_it(page: Page) -> None:
+    """It fits, and axe finds nothing serious."""
+    for node in page.locator(".advice details > summary").all():
+        node.click()
+    found = {"light": findings(page, "dialog[open]")}
+    for key in ("Escape", "d", "l"):
+        page.keyboard.press(key)
+    found["dark"] = findings(page, "dialog[open]")
+    page.set_viewport_size(PHONE)
+    found["phone"] = findings(page, "dialog[open]")
+    assert {name: each for name, each in found.items() if each} == {}
+    assert page.evaluate("document.querySelector('.logs-body').scrollWidth") <= PHONE["width"]
+    inside = TARGETS.replace("document.querySelectorAll", "document.querySelector('.logs').querySelectorAll")
+    assert page.evaluate(inside) == [] and overflow(page) == []

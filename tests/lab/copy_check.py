@@ -1,0 +1,106 @@
+"""Recycling and fusion with and without `copy`: `python -m tests.lab.copy_check --model smollm2-135m`.
+
+Both bundled question sets, float32. Prints tokens per step, draft tokens per step, the expected speedup (tokens over
+the curve's cost of the steps) and the decode time on the lane's clock, of each setting; all texts must be vanilla's.
+Steps and tokens do not depend on the machine. It takes minutes, so it is no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from specrace.cli.answers import SETS
+from specrace.cli.arguments import fetched
+from specrace.cli.questions import read_prompts
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.cost_curve import CostCurve
+from specrace.drafters.fusion_payoff import step_costs
+from specrace.engine.lane import Lane
+from specrace.engine.race import make_lane, make_material
+from specrace.engine.spec import RaceSpec
+from specrace.lab.presets import NAMES, find_curve
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.sources import Sources
+from specrace.workbench import Workbench
+
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vanilla": ("vanilla", {}),
+    "recycling.copy=false": ("recycling", {"copy": False}),
+    "recycling.copy=true": ("recycling", {"copy": True}),
+    "fusion": ("fusion", {"recycling": False, "copy": False}),
+    "fusion.recycling=true": ("fusion", {"recycling": True, "copy": False}),
+    "fusion.copy=true": ("fusion", {"recycling": False, "copy": True}),
+}
+FIELDS = ("tokens", "steps", "drafted", "cost", "decode_ms")
+
+
+def main(arguments: list[str]) -> int:
+    """A line of JSON for each set of questions and setting; 1 if a text differs from vanilla's."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default=str(BUNDLED_MODEL))
+    parser.add_argument("--cost-curve", default="assumed-cpu", help=NAMES)
+    parser.add_argument("--limit", type=int, help="the most questions of a set")
+    parser.add_argument("--max-new-tokens", type=int, default=96)
+    options = parser.parse_args(arguments)
+    workbench = Workbench.open(model=fetched(options.model, quiet=True), dtype="float32")
+    curve, differ = find_curve(options.cost_curve), 0
+    for name in ("documents", "open"):
+        sums = {setting: dict.fromkeys(FIELDS, 0.0) for setting in SETTINGS}
+        past = PastOutputs()
+        for prompt in prompts(workbench, name, options):
+            texts = run(workbench, prompt, past, curve, options.max_new_tokens, sums)
+            differ += len(set(texts)) > 1
+            past.add(texts[0], prompt)
+        for setting, found in sums.items():
+            print(json.dumps({"questions": name, "setting": setting, **figures(found)}), flush=True)
+    return differ > 0
+
+
+def prompts(workbench: Workbench, name: str, options: argparse.Namespace) -> Iterator[tuple[int, ...]]:
+    """The prompts of a set of questions; the open ones have no passages."""
+    spec = RaceSpec(("fusion",), max_new_tokens=options.max_new_tokens)
+    for line in read_prompts(SETS[name][0], options.limit):
+        hits = workbench.retrieve(line["question"], SETS[name][1])
+        yield tuple(workbench.fitting_prompt(line["question"], hits, spec)[0].tokens)
+
+
+def run(
+    workbench: Workbench,
+    prompt: Sequence[int],
+    past: PastOutputs,
+    curve: CostCurve,
+    max_new_tokens: int,
+    sums: dict[str, dict[str, float]],
+) -> list[tuple[int, ...]]:
+    """The texts of all settings on one prompt, stepped in turns; adds their figures to `sums`."""
+    target, lanes = workbench.target, dict[str, Lane]()
+    prefix = target.prefill(prompt)
+    for setting, (lane, given) in SETTINGS.items():
+        spec = RaceSpec((lane,), max_new_tokens=max_new_tokens, options={lane: given})
+        material = make_material(target, prompt, spec, curve, Sources(past=past.of_others(prompt)))
+        lanes[setting] = make_lane(target, lane, prefix, material, spec)
+    while any(not lane.end for lane in lanes.values()):
+        for setting, lane in lanes.items():
+            if not lane.end:
+                step, count = lane.step(), sums[setting]
+                drafted = step.tree.num_draft
+                values = (len(step.emitted), 1, drafted, step_costs(curve, drafted).costs[-1], step.timing.total_ms)
+                for field, value in zip(FIELDS, values, strict=True):
+                    count[field] += value
+    return [tuple(lane.tokens) for lane in lanes.values()]
+
+
+def figures(found: dict[str, float]) -> dict[str, float]:
+    """Totals and ratios, rounded for reading."""
+    tokens, steps = found["tokens"], found["steps"]
+    ratios = {"tau": tokens / steps, "drafted_per_step": found["drafted"] / steps, "expected": tokens / found["cost"]}
+    ratios["ms_per_token"] = found["decode_ms"] / tokens
+    return {"tokens": int(tokens), "steps": int(steps), **{key: round(value, 3) for key, value in ratios.items()}}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""Exports read by the engines' own code: `python -m tests.lab.exports.wheel_check vllm-*.whl sglang-*.whl`.
+
+The wheels are those of a package index (`pip download --no-deps`). They need not be installed, which takes gigabytes:
+of vLLM the module that holds SpeculativeConfig is run, of SGLang the one that holds the fields of its command line, as
+they lie in the wheel, with stand-ins for what these import beside. Ends with 1 where an engine refuses an export, or
+takes one that is spoilt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import enum
+import io
+import json
+import logging
+import shlex
+import sys
+import types
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from specrace.core.cost_curve import ASSUMED_GPU
+from specrace.lab.exports import ENGINES, Choice
+from specrace.lab.exports.sglang import corpus_flags
+from specrace.lab.score import ScoredLane
+
+LANES: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "vllm": (
+        ("prompt-lookup", {}),
+        ("suffix", {}),
+        ("vllm-ngram", {"prompt_lookup_min": 2, "prompt_lookup_max": 5}),
+        ("vllm-ngram", {}),
+        ("vllm-suffix", {}),
+        ("fusion", {"chain": True}),
+    ),
+    "sglang": (("trie", {}), ("sglang-ngram", {}), ("sglang-ngram", {"match_type_prob": True})),
+}
+
+
+class _Backend(enum.Enum):
+    """Stands for vLLM's attention backends."""
+
+    NONE = 0
+
+
+def _module(name: str, **values: Any) -> None:
+    found = types.ModuleType(name)
+    found.__path__ = []
+    vars(found).update(values)
+    sys.modules[name] = found
+
+
+def _run(wheel: zipfile.ZipFile, path: str) -> types.ModuleType:
+    """A module as it lies in a wheel."""
+    name = path.removesuffix(".py").replace("/", ".")
+    found = sys.modules[name] = types.ModuleType(name)
+    exec(compile(wheel.read(path), path, "exec"), vars(found))
+    return found
+
+
+def vllm_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
+    """Reads flags as vLLM's SpeculativeConfig does. Raises ValueError (pydantic's is one)."""
+    logger: Any = logging.getLogger("vllm")
+    logger.warning_once = logger.debug
+    for name in ("vllm", "vllm.utils", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
+        _module(name)
+    _module("vllm.envs")
+    _module("vllm.logger", init_logger=lambda _: logger)
+    _module("vllm.config", LoadConfig=Any)
+    sys.modules["vllm"].envs = sys.modules["vllm.envs"]  # type: ignore[attr-defined]
+    _run(wheel, "vllm/config/utils.py")
+    _module("vllm.config.cache", CacheDType=str)
+    _module("vllm.config.kernel", MoEBackend=str)
+    _module("vllm.config.model", HfOverrides=Any, ModelConfig=Any)
+    _module("vllm.config.parallel", ParallelConfig=Any)
+    _module("vllm.transformers_utils")
+    _module("vllm.transformers_utils.config", get_hf_text_config=None, iter_rope_parameters=None)
+    _module("vllm.utils.hashing", safe_hash=None)
+    lazy = types.SimpleNamespace(QuantizationMethods=str)
+    _module("vllm.utils.import_utils", LazyLoader=lambda *_: lazy, has_arctic_inference=lambda: True)
+    _module("vllm.v1.attention.backends.registry", AttentionBackendEnum=_Backend)
+    config = _run(wheel, "vllm/config/speculative.py").SpeculativeConfig
+
+    def read(flags: str) -> None:
+        words = shlex.split(flags)
+        assert words[0] == "--speculative-config" and words[2::2] in ([], ["--additional-config"])
+        given = json.loads(words[1])
+        made = config(**given)
+        assert all(getattr(made, name) == value for name, value in given.items())
+
+    return read
+
+
+def sglang_reader(wheel: zipfile.ZipFile) -> Callable[[str], None]:
+    """Reads flags as SGLang's command line does. Raises ValueError."""
+    for name in ("sglang", "sglang.srt", "sglang.srt.arg_groups", "sglang.srt.arg_groups.fields"):
+        _module(name)
+    library = _run(wheel, "sglang/srt/arg_groups/arg_utils.py")
+    names = ("LOAD_FORMAT_CHOICES", "MOE_RUNNER_BACKEND_CHOICES", "QUANTIZATION_CHOICES")
+    _module("sglang.srt.arg_groups.choices", **{name: ["auto"] for name in names})
+    fields = _run(wheel, "sglang/srt/arg_groups/fields/spec.py").Spec
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    library.add_cli_args_from_dataclass(parser, fields)
+
+    def read(flags: str) -> None:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                parser.parse_args(shlex.split(flags))
+        except (SystemExit, argparse.ArgumentError) as error:
+            raise ValueError(flags) from error
+
+    return read
+
+
+def exports(engine: str) -> list[str]:
+    """Every kind of flags that are written for an engine."""
+    found = []
+    for lane, options in LANES[engine]:
+        scored = ScoredLane.of(lane, options, 8)
+        choice = Choice(lane, scored.options, 8, 2.0, (0.6, 0.3, 0.1))
+        if lane in ENGINES[engine].plug_ins:
+            found.append(ENGINES[engine].plug_ins[lane](choice, ASSUMED_GPU))
+            continue
+        made = ENGINES[engine].export(choice)
+        found.append(made.settings)
+        if engine == "vllm":
+            found.append(made.synthetic)
+        if engine == "sglang":
+            found.append(f"{made.settings} {corpus_flags(choice)}")
+    return found
+
+
+def spoilt(engine: str, flags: str) -> str:
+    """The same with a name that no engine has."""
+    return flags.replace('"method"', '"no_such_key": 1, "method"') if engine == "vllm" else f"{flags} --no-such-flag 1"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Read every export of the engines whose wheels are given."""
+    readers = {"vllm": vllm_reader, "sglang": sglang_reader}
+    wrong = 0
+    for path in map(Path, arguments):
+        engine, version = path.name.split("-")[:2]
+        read = readers[engine](zipfile.ZipFile(path))
+        for flags in exports(engine):
+            try:
+                read(flags)
+                said = "taken"
+            except ValueError as error:
+                said, wrong = f"REFUSED: {error}", wrong + 1
+            print(f"{engine} {version}: {said}: {flags}")
+            with contextlib.suppress(ValueError):
+                read(spoilt(engine, flags))
+                print(f"{engine} {version}: takes anything")
+                wrong += 1
+    print(f"{wrong} wrong")
+    return 1 if wrong or not arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,191 @@
+"""Is what `recommend` writes true where it is pasted? `python -m tests.lab.paste_check --model smollm2-135m`.
+
+A model answers questions about the bundled documents, greedily. `recommend` reads these answers, and what it writes for
+llama.cpp and for transformers is pasted: llama.cpp's own parser reads the flags, `generate` the arguments. Both answer
+the questions again. Prints the tokens per step that were forecast and those that were taken, of that lane and of every
+other that the two engines have; ends with 1 where two differ by more than 3 %. It takes minutes, so it is no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from specrace.cli.answers import SETS
+from specrace.cli.main import main as specrace
+from specrace.cli.questions import read_prompts
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.sampling_params import SamplingParams
+from specrace.engine.race import generate
+from specrace.engine.spec import RaceSpec
+from specrace.lab.exports import ENGINES, Choice
+from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
+from specrace.lab.logs import Transcript
+from specrace.lab.score import ScoredLane, score_output
+from specrace.model.target import Target
+from specrace.workbench import Workbench
+from tests.lab.llama_cpp_flags import parse_flags
+from tests.lab.parts import transcript, write_log, write_source
+
+CLOSE = 0.03
+# Beside what is recommended: every lane that the two engines have, with matches short enough for short answers.
+LANES: tuple[tuple[str, str, dict[str, Any], int], ...] = (
+    ("transformers", "prompt-lookup", {"longest": 2}, 10),
+    ("transformers", "prompt-lookup", {"longest": 5}, 4),
+    ("llama-cpp", "llamacpp-simple", {"size_n": 3, "size_m": 8}, 8),
+    ("llama-cpp", "llamacpp-map-k", {"size_n": 3, "size_m": 8}, 8),
+    ("llama-cpp", "llamacpp-map-k4v", {"size_n": 3, "size_m": 8, "min_hits": 1}, 8),
+    ("llama-cpp", "llamacpp-mod", {"n_match": 3, "n_min": 1, "n_max": 8}, 8),
+    ("llama-cpp", "llamacpp-cache", {}, 8),
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """An answer of an engine, the forwards that it took (the prompt's is one), and its draft tokens."""
+
+    tokens: tuple[int, ...]
+    steps: int
+    drafted: int | None = None
+    accepted: int | None = None
+
+
+class PastedLlamaCpp(LlamaCppPeer):
+    """llama.cpp with the flags of a command line."""
+
+    def __init__(self, target: Target, weights: GgufWeights, flags: str) -> None:
+        super().__init__(PREFIX, target, SamplingParams(), weights)
+        self.flags = flags
+
+    def _params_of(self, context: int) -> Any:
+        return parse_flags(f"--model {self._weights.file} {self.flags}", super()._params_of(context))
+
+    def answer(self, prompt: Sequence[int], max_new_tokens: int) -> Run:
+        run = self.run(prompt, max_new_tokens)
+        return Run(run.tokens, max(1, len(run.tokens) - run.accepted), run.drafted, run.accepted)
+
+
+class PastedTransformers:
+    """`model.generate` with pasted arguments; its forwards are counted."""
+
+    def __init__(self, target: Target, arguments: str) -> None:
+        self.target, ends = target, sorted(target.eos_ids)
+        given = f"GenerationConfig(max_new_tokens=1, do_sample=False, repetition_penalty=1.0, {arguments})"
+        self.config = eval(given, {"GenerationConfig": GenerationConfig})
+        self.config.eos_token_id, self.config.pad_token_id = ends, ends[0]
+
+    def answer(self, prompt: Sequence[int], max_new_tokens: int) -> Run:
+        ids, forwards = torch.tensor([list(prompt)]), list[int]()
+        self.config.max_new_tokens = max_new_tokens
+        counter = self.target.model.register_forward_pre_hook(
+            lambda _, __, given: forwards.append(given["input_ids"].shape[1]), with_kwargs=True
+        )
+        with counter, torch.inference_mode():
+            output = self.target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=self.config)
+        tokens = tuple(output[0, len(prompt) :].tolist())
+        drafted = sum(forwards) - len(prompt) - (len(forwards) - 1)
+        return Run(tokens, len(forwards), drafted, len(tokens) - len(forwards))
+
+
+def answers(workbench: Workbench, limit: int, max_new_tokens: int, passages: int | None) -> Iterator[Transcript]:
+    """What the model answers to the questions about the bundled documents."""
+    for line in read_prompts(SETS["documents"][0], limit):
+        spec, question = RaceSpec(("trie",), max_new_tokens=max_new_tokens), line["question"]
+        prompt, _ = workbench.fitting_prompt(question, workbench.retrieve(question, passages), spec)
+        steps = generate(workbench.target, "vanilla", prompt.tokens, max_new_tokens=max_new_tokens)
+        yield transcript(prompt.tokens, [token for step in steps for token in step.emitted])
+
+
+def written(target: Target, folder: Path) -> GgufWeights:
+    """The target's weights as a GGUF file; the bundled model has none in its folder to take the vocabulary from."""
+    if not list(Path(target.config._name_or_path).glob("*.gguf")):
+        write_source(target, folder / "weights.gguf")
+        target.config._name_or_path = str(folder)
+    return GgufWeights(target)
+
+
+def recommended(log: Path, engine: str) -> dict[str, Any]:
+    """What `recommend` writes for an engine, by its command."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert specrace(["recommend", str(log), "--engine", engine, "--processes", "1", "--json"]) == 0
+    made: dict[str, Any] = json.loads(out.getvalue())["exports"][engine]
+    return made
+
+
+def pasted(engine: str, target: Target, weights: GgufWeights, settings: str) -> Callable[[Sequence[int], int], Run]:
+    """An engine with these settings."""
+    if engine == "transformers":
+        return PastedTransformers(target, settings).answer
+    return PastedLlamaCpp(target, weights, settings).answer
+
+
+def compare(
+    given: Sequence[Transcript], lane: ScoredLane, answer: Callable[[Sequence[int], int], Run]
+) -> dict[str, Any]:
+    """The steps and draft tokens of an engine, and those of a lane on the very tokens that the engine wrote."""
+    row: dict[str, Any] = dict.fromkeys(("tokens", "steps", "forecast_steps", "drafted", "forecast_drafted"), 0)
+    row |= {"accepted": 0, "forecast_accepted": 0, "other_text": 0}
+    for each in given:
+        run = answer(each.prompt, len(each.output))
+        scored = score_output(lane, transcript(each.prompt, run.tokens)).metrics
+        row["tokens"] += len(run.tokens)
+        row["steps"] += run.steps
+        row["drafted"] += run.drafted or 0
+        row["accepted"] += run.accepted or 0
+        row["forecast_steps"] += scored.steps
+        row["forecast_drafted"] += scored.drafted
+        row["forecast_accepted"] += scored.accepted
+        row["other_text"] += run.tokens != each.output
+    row |= {"tau": row["tokens"] / row["steps"], "forecast": row["tokens"] / row["forecast_steps"]}
+    return row | {"ratio": row["forecast"] / row["tau"]}
+
+
+def main(arguments: list[str]) -> int:
+    """Answer, recommend, paste, compare; 1 if a forecast is off."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default=str(BUNDLED_MODEL))
+    parser.add_argument("--adapter", default="auto")
+    parser.add_argument("--limit", type=int, default=15)
+    parser.add_argument("--max-new-tokens", type=int, default=80)
+    parser.add_argument("--passages", type=int)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    workbench = Workbench.open(model=options.model, dtype="float32", adapter=options.adapter)
+    given = list(answers(workbench, options.limit, options.max_new_tokens, options.passages))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        log = write_log(Path(folder) / "answers.jsonl", given)
+        cases = [(engine, recommended(log, engine)) for engine in ("transformers", "llama-cpp")]
+        weights = written(workbench.target, Path(folder))
+    for engine, lane, own, size in LANES:
+        scored = ScoredLane.of(lane, own, size)
+        settings = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ())).settings
+        cases.append((engine, {"lane": lane, "options": scored.options, "num_draft": size, "settings": settings}))
+    for engine, made in cases:
+        scored = ScoredLane.of(made["lane"], made["options"], made["num_draft"])
+        row = {"engine": engine, "settings": made["settings"], "recommended": made.get("tau")}
+        row |= compare(given, scored, pasted(engine, workbench.target, weights, made["settings"]))
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    off = [row["settings"] for row in rows if abs(row["ratio"] - 1) > CLOSE]
+    off += [row["settings"] for row in rows if row["recommended"] and abs(row["recommended"] / row["tau"] - 1) > CLOSE]
+    print(f"{len(rows) - len(set(off))} of {len(rows)} within {CLOSE:.0%}; off: {', '.join(off) or 'none'}")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return 1 if off else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""What is pasted into llama.cpp and transformers, run for real on the bundled model: as many steps as were forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from specrace.lab.exports import ENGINES, Choice
+from specrace.lab.llama_cpp import GgufWeights
+from specrace.lab.logs import Transcript
+from specrace.lab.score import ScoredLane
+from specrace.workbench import Workbench
+from tests.lab.paste_check import CLOSE, LANES, answers, compare, pasted, written
+
+
+@pytest.fixture(scope="module")
+def weights(bundled: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GgufWeights]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundled.target.config, "_name_or_path", bundled.target.config._name_or_path)
+        yield written(bundled.target, tmp_path_factory.mktemp("gguf"))
+
+
+@pytest.fixture(scope="module")
+def given(bundled: Workbench) -> list[Transcript]:
+    return list(answers(bundled, limit=2, max_new_tokens=40, passages=None))
+
+
+@pytest.mark.parametrize(("engine", "lane", "options", "size"), LANES)
+def test_as_many_steps_as_were_forecast(
+    engine: str,
+    lane: str,
+    options: dict[str, Any],
+    size: int,
+    given: list[Transcript],
+    bundled: Workbench,
+    weights: GgufWeights,
+) -> None:
+    scored = ScoredLane.of(lane, options, size)
+    made = ENGINES[engine].export(Choice(lane, scored.options, size, 1.0, ()))
+    row = compare(given, scored, pasted(engine, bundled.target, weights, made.settings))
+    assert row["other_text"] == 0 and row["accepted"] > 0 and row["steps"] < 0.8 * row["tokens"]
+    assert row["ratio"] == pytest.approx(1.0, abs=CLOSE)

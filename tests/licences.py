@@ -1,0 +1,95 @@
+"""`python -m tests.licences`: the licence of every package that the app needs, as installed here. No network.
+
+Ends with 1 where one is unknown, or asks for more than its notice and, of changed files, their source.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+# Longer names first: a text may hold several.
+KNOWN = (
+    "Apache",
+    "BSD",
+    "ISC",
+    "MIT-CMU",
+    "MIT",
+    "MPL",
+    "PSF",
+    "Python Software Foundation",
+    "HPND",
+    "Unlicense",
+    "0BSD",
+)
+REFUSED = re.compile(r"\bA?GPL|GNU (Affero )?General Public|SSPL|non-?commercial|proprietary", re.IGNORECASE)
+LESSER = re.compile(r"LGPL|GNU Lesser", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed package; `licence` is "" where it tells none."""
+
+    name: str
+    version: str
+    licence: str
+
+    @property
+    def fine(self) -> bool:
+        """Whether it may be used and passed on with its notice."""
+        plain = LESSER.sub("", self.licence)
+        return any(name in plain for name in KNOWN) and not REFUSED.search(plain)
+
+
+def pins(file: Path = ROOT / "requirements.txt") -> list[Requirement]:
+    """The requirements in a file, hashes and options aside."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [Requirement(line.removesuffix("\\")) for line in lines if re.match("[a-z]", line)]
+
+
+def packages(needed: Iterable[Requirement]) -> Iterator[Package]:
+    """The packages that these need, each once, by name. Raises PackageNotFoundError for one that is not installed."""
+    waiting, found = list(needed), dict[str, Package]()
+    while waiting:
+        asked = waiting.pop()
+        name, extras = canonicalize_name(asked.name), asked.extras or {""}
+        if name in found or not applies(asked, {""}):
+            continue
+        about = metadata.distribution(name)
+        found[name] = Package(name, about.version, licence_of(about))
+        waiting += [each for each in map(Requirement, about.requires or ()) if applies(each, extras)]
+    yield from sorted(found.values(), key=lambda package: package.name)
+
+
+def applies(asked: Requirement, extras: Iterable[str]) -> bool:
+    """Whether a requirement holds on this machine, with one of the extras."""
+    return asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in extras)
+
+
+def licence_of(about: metadata.Distribution) -> str:
+    """What a package's metadata tells: its expression, else its classifiers, else the first line of its text."""
+    head = about.metadata
+    classes = [line.rpartition(" :: ")[2] for line in head.get_all("Classifier", ()) if line.startswith("License ::")]
+    text = (head.get("License") or "").strip()
+    return head.get("License-Expression") or ", ".join(classes) or text.partition("\n")[0]
+
+
+def main() -> int:
+    """Print the list."""
+    listed = list(packages(pins()))
+    for package in listed:
+        doubt = "" if package.fine else "  (look at it)"
+        print(f"{package.name:28}{package.version:16}{package.licence or 'unknown'}{doubt}")
+    return int(not all(package.fine for package in listed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

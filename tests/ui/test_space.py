@@ -1,0 +1,103 @@
+"""On a Hugging Face Space: its card, what `python app.py` picks there, and whom the server answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specrace.cli import app as front_door
+from specrace.cli import space
+from specrace.core.errors import InputError
+from specrace.model.names import NAMES, PREFERRED
+from specrace.ui.guard import EMBEDDER
+from tests import licences
+from tests.ui.served import serving
+
+ROOT = Path(__file__).resolve().parents[2]
+COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
+HOST = "someone-race.hf.space"
+
+
+def card() -> dict[str, object]:
+    """The README's front matter."""
+    found = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    read: dict[str, object] = yaml.safe_load(found[1])
+    return read
+
+
+def on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SYSTEM": "spaces", "SPACE_ID": "someone/race", "SPACE_HOST": HOST}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_the_card_is_whole_and_names_what_is_there() -> None:
+    found = card()
+    pins = {each.name: str(each.specifier) for each in licences.pins()}
+    assert found["sdk"] == "gradio" and f"=={found['sdk_version']}" == pins["gradio"]
+    assert (ROOT / str(found["app_file"])).is_file() and found["python_version"] == "3.12"
+    assert {found["colorFrom"], found["colorTo"]} <= COLOURS and not str(found["emoji"]).isascii()
+    assert len(str(found["short_description"])) <= 60 and found["license"] == "apache-2.0" and found["title"]
+    assert found["suggested_hardware"] == "cpu-basic" and found["disable_embedding"] is True
+    assert re.fullmatch(r"\d+m", str(found["startup_duration_timeout"]))
+    (preloaded,) = found["preload_from_hub"]  # type: ignore[misc]
+    hub, files = preloaded.split()
+    assert hub == NAMES[PREFERRED].source and hub in found["models"]  # type: ignore[operator]
+    # All that `is_whole` and the loaders look for.
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files.split(","))
+
+
+def test_a_space_picks_what_suits_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPACE_ID", space.FLAGS):
+        monkeypatch.delenv(name, raising=False)
+    at_home = front_door.parse([])
+    assert (at_home.host, at_home.port, at_home.device) == (None, None, "cpu")
+    on_a_space(monkeypatch)
+    options = front_door.parse([])
+    front_door.check(options)
+    assert {name: getattr(options, name) for name in space.DEFAULTS} == space.DEFAULTS
+    assert options.races_per_minute < at_home.races_per_minute and options.race_tokens < at_home.race_tokens
+    assert front_door.parse(["--race-tokens", "99"]).race_tokens == 99
+
+
+def test_flags_come_from_the_environment_where_none_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(space.FLAGS, "--queue 3 --no-uploads --model 'a model'")
+    options = front_door.parse(space.with_environment(["--queue", "4"]))
+    assert (options.queue, options.uploads, options.model) == (4, False, "a model")
+    monkeypatch.setenv(space.FLAGS, "--model 'a model")
+    with pytest.raises(InputError, match="SPECRACE_FLAGS cannot be read"):
+        space.with_environment([])
+
+
+def test_app_py_reads_them() -> None:
+    env = os.environ | {space.FLAGS: "--queue 0"}
+    done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "--queue is 0" in done.stderr
+
+
+def test_hugging_face_frames_the_page_and_nobody_else_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_space(monkeypatch)
+    with serving() as served:
+        # The page in Hugging Face's frame: its address is followed from there, and asks only for itself.
+        framed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "iframe"}
+        answer = served.ask("GET", "/?__theme=light", Host=HOST, **framed)
+        assert answer.status == 200 and "x-frame-options" not in answer.headers
+        assert answer.headers["content-security-policy"].endswith(f"frame-ancestors {EMBEDDER}")
+        assert "huggingface.co" not in answer.headers["content-security-policy"].partition("frame-ancestors")[0]
+        join = {"data": [], "fn_index": 10**6, "session_hash": "a"}
+        own = {"Host": HOST, "Origin": f"https://{HOST}", "Sec_Fetch_Site": "same-origin"}
+        assert served.ask("POST", "/gradio_api/queue/join", join, **own).status not in (400, 403)
+        for origin in (EMBEDDER, "https://someone-else.hf.space", "https://evil.example"):
+            foreign = {"Host": HOST, "Origin": origin, "Sec_Fetch_Site": "cross-site"}
+            assert served.ask("POST", "/gradio_api/queue/join", join, **foreign).status == 403
+        for host in ("someone-else.hf.space", "huggingface.co"):
+            assert served.ask("GET", "/", Host=host).status == 400
+        # Nothing on it leads Gradio's scripts to ask Hugging Face for a header, fonts or news.
+        config = served.ask("GET", "/config", Host=HOST).json()
+        assert config["space_id"] is None
