@@ -25,7 +25,8 @@ def draw_dots(figure: Any, picture: Picture) -> None:
     names = picture.series[:MOST_ROWS]
     styles = line_styles(names, picture)
     panels = figure.subplots(1, len(picture.panels), sharey=True, squeeze=False)[0]
-    size = min(17.0, 37 * figure.get_figheight() / max(len(names), 1))
+    # A row takes a name and its note.
+    size = min(17.0, 37 * (figure.get_figheight() - 2.4) / max(len(names), 1))
     for axes, panel in zip(panels, picture.panels, strict=True):
         for row, name in enumerate(names):
             _row(axes, picture, picture.of(panel, name), len(names) - 1 - row, styles[name][0], size)

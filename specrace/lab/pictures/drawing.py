@@ -25,7 +25,7 @@ from specrace.lab.pictures.style import GREY, INK, MOST_ROWS, clean
 
 # Inches, and points an inch of the PNG: 1920 pixels wide.
 WIDTH, HEIGHT, DPI = 12.8, 7.2, 150
-ROW_HEIGHT = {Kind.DOTS: 0.36, Kind.HEAT: 0.42, Kind.RANKS: 0.33}
+ROW_HEIGHT = {Kind.DOTS: 0.42, Kind.HEAT: 0.42, Kind.RANKS: 0.33}
 STYLE = {
     "font.family": ["DejaVu Sans"],
     "font.size": 15,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specrace.lab.pictures.picture import Mark, Picture
-from specrace.lab.pictures.style import INK, MOST_PANELS, MOST_ROWS, clean, interval, number, subplots
+from specrace.lab.pictures.style import INK, MOST_COLUMNS, MOST_PANELS, MOST_ROWS, clean, interval, number, subplots
 
 # Axis titles of so few letters stand upright.
 SHORT = 3
@@ -22,12 +22,12 @@ def draw_heat(figure: Any, picture: Picture) -> None:
     for axes, panel in zip(grid, panels, strict=True):
         marks = picture.of(panel)
         rows, columns = (list(dict.fromkeys(found)) for found in zip(*((m.series, m.x) for m in marks), strict=True))
-        rows = rows[:MOST_ROWS]
+        rows, columns = rows[:MOST_ROWS], columns[:MOST_COLUMNS]
         down, across = len(rows) * math.ceil(len(grid) ** 0.5), len(columns) * math.ceil(len(grid) ** 0.5)
         # Two lines a cell, or one.
-        size = min(20.0, (22 if len(grid) == 1 else 29) * figure.get_figheight() / down, 250 / across)
+        size = min(20.0, (22 if len(grid) == 1 else 29) * figure.get_figheight() / down, 200 / across)
         for mark in marks:
-            if mark.series in rows:
+            if mark.series in rows and mark.x in columns:
                 place = columns.index(mark.x), rows.index(mark.series)
                 colour, ink = _shade(picture, mark.y, *limits)
                 axes.add_patch(_rectangle(*place, colour))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from specrace.lab.paper import PREFIX, N, Table
 from specrace.lab.pictures.picture import Kind, Mark, Picture
@@ -41,6 +41,11 @@ def _places(shown: Shown) -> dict[str, list[int]]:
     return every | shown.categories if len(shown.categories) > 1 else every
 
 
+def _drawn(groups: Collection[str]) -> str:
+    """Which categories are drawn, where there is no room for all."""
+    return f"the {MOST_PANELS} largest of {len(groups)} categories" if len(groups) > MOST_PANELS else ""
+
+
 def _grids(name: str, shown: Shown) -> Picture:
     """Speedup over n and L_p, over all or by category."""
     groups = {"": list(range(len(shown.found.counted)))} if name == "table2" else shown.categories
@@ -55,7 +60,7 @@ def _grids(name: str, shown: Shown) -> Picture:
                 number = numbers[n, prefix]
                 interval = own.intervals(number, shown.found.seed)["speedup"]
                 marks.append(Mark(group, str(n), prefix, float(own.speedup[number]), *interval))
-    more = f"the {MOST_PANELS} largest of {len(groups)} categories" if len(groups) > MOST_PANELS else ""
+    more = _drawn(groups)
     return Picture(
         name,
         Kind.HEAT,
@@ -117,7 +122,9 @@ def _lengths(shown: Shown) -> Picture:
         group: f"{shown.found.forecast.of_requests(places).tau[1]:.2f} a step"
         for group, places in _places(shown).items()
     }
-    return length_shares(shown, "figure4", "Figure 4: the trie's accepted lengths", groups, tau, "category")
+    return length_shares(
+        shown, "figure4", "Figure 4: the trie's accepted lengths", groups, tau, "category", _drawn(groups)
+    )
 
 
 def _times(shown: Shown, tables: Sequence[Table]) -> Picture:

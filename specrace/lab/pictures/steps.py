@@ -100,7 +100,7 @@ def _count(shown: Shown, number: int, transcripts: Sequence[Transcript]) -> _Cou
 
 
 def _words(shown: Shown, number: int) -> str:
-    return f"{shown.sweep.lanes[number].name} {shown.words(number)}"
+    return f"the lane {shown.sweep.lanes[number].name}, {shown.words(number)}"
 
 
 def _sources(shown: Shown, number: int, counts: _Counts) -> Picture:

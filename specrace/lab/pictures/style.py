@@ -15,7 +15,8 @@ OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#76
 DASHES = ("-", "--", ":", "-.")
 # Longer names are cut; they come from logs and documents.
 MOST_CHARACTERS = 34
-MOST_ROWS, MOST_PANELS = 40, 9
+# More are only in the CSV.
+MOST_ROWS, MOST_COLUMNS, MOST_PANELS = 40, 10, 9
 
 
 def clean(text: str, most: int = MOST_CHARACTERS) -> str:

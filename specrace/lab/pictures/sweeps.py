@@ -14,6 +14,7 @@ import numpy as np
 
 from specrace.lab.forecast import LEVEL, median_interval, ratio_interval, resamples
 from specrace.lab.pictures.picture import Kind, Mark, Picture
+from specrace.lab.pictures.style import MOST_COLUMNS, MOST_PANELS
 from specrace.lab.recommend import Recommender
 from specrace.lab.score import ScoredLane
 from specrace.lab.sweep import SIZES, Sweep
@@ -59,7 +60,12 @@ class Shown:
     def subtitle(self, *words: str, costs: bool = True) -> str:
         """`words`, the number of requests and, where a speedup is shown, the cost curve."""
         parts = [*words, f"{len(self.found.counted)} requests"]
-        return "; ".join(filter(None, parts)) + (f"\nCosts: {self.costs.partition(':')[0]}" if costs else "")
+        text = "; ".join(filter(None, parts))
+        return f"{text[:1].upper()}{text[1:]}" + (f"\nCosts: {self.costs.partition(':')[0]}" if costs else "")
+
+    def drawn(self, most: int) -> str:
+        """Which lanes a picture with room for `most` draws, where there are more."""
+        return f"the {most} fastest of {len(self.best)} lanes" if len(self.best) > most else ""
 
     def words(self, lane: int) -> str:
         """A lane's settings that differ among its own, the draft size once."""
@@ -134,7 +140,7 @@ def categories(
         name,
         Kind.HEAT,
         title,
-        shown.subtitle("In brackets: requests", f"with {INTERVALS}"),
+        shown.subtitle(shown.drawn(MOST_COLUMNS), "in brackets: requests", f"with {INTERVALS}"),
         "",
         "",
         ("", "category", "lane", "speedup", "low", "high"),
@@ -219,7 +225,7 @@ def _grid(shown: Shown, lane: ScoredLane, numbers: Sequence[int], varied: Sequen
         f"settings-{lane.name}",
         Kind.HEAT if heat else Kind.LINES,
         f"{lane.name}: speedup over {' and '.join(map(symbol, varied))}",
-        shown.subtitle(", ".join([*kept, f"{lane.num_draft} draft tokens"]), f"with {INTERVALS}"),
+        shown.subtitle(f"with {INTERVALS}", ", ".join([*kept, f"{lane.num_draft} draft tokens"])),
         symbol(varied[-1]),
         symbol(varied[0]) if heat else SPEEDUP,
         ("", varied[0] if heat else "lane", varied[-1], "speedup", "low", "high"),
@@ -266,7 +272,9 @@ def accepted_lengths(shown: Shown) -> Picture:
     """The share of steps by tokens emitted, of each lane's best settings."""
     groups = {shown.sweep.lanes[number].name: (number, None) for number in shown.best}
     tau = {shown.sweep.lanes[number].name: f"{shown.found.forecast.tau[number]:.2f} a step" for number in shown.best}
-    return length_shares(shown, "accepted-lengths", "How many tokens a step emits", groups, tau, "lane")
+    return length_shares(
+        shown, "accepted-lengths", "How many tokens a step emits", groups, tau, "lane", shown.drawn(MOST_PANELS)
+    )
 
 
 def length_shares(
@@ -276,8 +284,12 @@ def length_shares(
     groups: Mapping[str, tuple[int, Sequence[int] | None]],
     notes: Mapping[str, str],
     column: str,
+    drawn: str,
 ) -> Picture:
-    """The share of steps by tokens emitted: panel -> (lane, places of its requests, None for all)."""
+    """The share of steps by tokens emitted: panel -> (lane, places of its requests, None for all).
+
+    `drawn`: which panels there is room for, in words.
+    """
     labels, marks = [*map(str, range(1, LENGTHS)), f"{LENGTHS}+"], list[Mark]()
     for panel, (number, places) in groups.items():
         counts = shown.counts(number, lambda _, accepted: [min(accepted, LENGTHS - 1)], LENGTHS)
@@ -290,7 +302,7 @@ def length_shares(
         name,
         Kind.BARS,
         title,
-        shown.subtitle(f"With {INTERVALS}", costs=False),
+        shown.subtitle(drawn, f"with {INTERVALS}", costs=False),
         "Tokens emitted in a step: accepted ones and the bonus token",
         "Share of steps",
         (column, "", "tokens", "share", "low", "high"),
@@ -315,7 +327,9 @@ def acceptance(shown: Shown) -> Picture:
         "acceptance",
         Kind.MULTIPLES,
         "Acceptance by draft position",
-        shown.subtitle("Of all steps, also those without a draft", f"with {INTERVALS}", costs=False),
+        shown.subtitle(
+            shown.drawn(MOST_PANELS), "of all steps, also those without a draft", f"with {INTERVALS}", costs=False
+        ),
         "Position in the draft",
         "Accepted up to here",
         ("lane", "", "position", "share", "low", "high"),
