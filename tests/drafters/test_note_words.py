@@ -149,6 +149,7 @@ def test_the_options_that_are_listed() -> None:
             "corpus": (False,),
             "past": (True,),
             "recycling": (False,),
+            "chain": (False,),
             "copy": (False,),
         },
         "draft-model": {"sampled": (False,)},

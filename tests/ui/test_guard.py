@@ -74,7 +74,7 @@ def test_our_own_page_may(served: Served) -> None:
         {"Origin": f"http://127.0.0.1:{served.port}", "Sec_Fetch_Site": "same-origin"},
         {"Origin": "https://demo.example.com", "Sec_Fetch_Site": "same-origin"},
     ):
-        assert served.ask("POST", "/gradio_api/queue/join", join, **headers).status not in (400, 403)
+        assert "no endpoint of this name" in served.ask("POST", "/gradio_api/queue/join", join, **headers).text
 
 
 @pytest.mark.parametrize("path", ["/", "/config", "/nothing", "/gradio_api/info", "/theme.css", "/monitoring"])
