@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from specrace.model.kv import KVStore
+from specrace.model.products import PlainProduct, WidenedProduct
 from specrace.model.tree_inputs import TreeTensors
 
 # Models whose layers are these: pre-norm, rotary positions on all dimensions, grouped queries, a gated MLP with SiLU.
@@ -33,15 +34,19 @@ class FusedForward:
     """A model's forward over a tree, as a script of few operations; called as `traced.TracedForward` is.
 
     `make_linear` makes a layer from a weight [out, in] and a bias (`products`). With `reads` prompts run in it, too.
-    Raises ValueError for a model of another family.
+    `wide` says that all between the layers is float32, whatever the weights and the cache are. Raises ValueError for a
+    model of another family.
     """
 
-    def __init__(self, model: Any, make_linear: MakeLinear, name: str, *, reads: bool = True) -> None:
+    def __init__(
+        self, model: Any, make_linear: MakeLinear, name: str, *, reads: bool = True, wide: bool = False
+    ) -> None:
         check_family(model)
         self.name, self.reads = name, reads
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
+        self._dtype = torch.float32 if wide else self._embed.dtype
         self._turns = self._turn(_FIRST_POSITIONS)
-        decoder = _Decoder(model, make_linear)
+        decoder = _Decoder(model, make_linear, self._dtype)
         with warnings.catch_warnings():
             # TorchScript is deprecated; where it is gone, forwards run eagerly.
             warnings.simplefilter("ignore")
@@ -67,11 +72,12 @@ class FusedForward:
         if end > len(self._turns[0]):
             self._turns = self._turn(2 * end)
         cos, sin = self._turns
-        return self._embed.index_select(0, ids), cos.index_select(0, positions), sin.index_select(0, positions)
+        rows = self._embed.index_select(0, ids).to(self._dtype)
+        return rows, cos.index_select(0, positions), sin.index_select(0, positions)
 
     def _turn(self, count: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the first positions [count, 1, D], the sines' first half negated as it is added."""
-        cos, sin = self._rotary(self._embed, torch.arange(count)[None])
+        cos, sin = self._rotary(torch.empty(0, dtype=self._dtype), torch.arange(count)[None])
         first, second = sin[0, :, None].chunk(2, -1)
         return cos[0, :, None].contiguous(), torch.cat([-first, second], -1)
 
@@ -92,10 +98,11 @@ def check_family(model: Any) -> None:
 class _Decoder(nn.Module):
     """From the rows' embeddings [N, d] to logits [N, V]."""
 
-    def __init__(self, model: Any, make_linear: MakeLinear) -> None:
+    def __init__(self, model: Any, make_linear: MakeLinear, dtype: torch.dtype) -> None:
+        """`dtype` is that of the rows."""
         super().__init__()
-        self.layers = nn.ModuleList(_Layer(layer, model.config, make_linear) for layer in model.model.layers)
-        self.norm = _Norm(model.model.norm)
+        self.layers = nn.ModuleList(_Layer(layer, model.config, make_linear, dtype) for layer in model.model.layers)
+        self.norm = _Norm(model.model.norm, dtype)
         head = model.get_output_embeddings()
         self.head = make_linear(head.weight, head.bias)
         config, attention = model.config, model.model.layers[0].self_attn
@@ -107,67 +114,86 @@ class _Decoder(nn.Module):
         mask: Tensor | None = None
         if rows.size(0) > 1:
             # All committed columns are visible; the tree's own are the last.
-            mask = nn.functional.pad(masked.to(rows.dtype) * self.lowest, [data.size(4) - rows.size(0), 0])
+            mask = nn.functional.pad(masked.to(data.dtype) * self.lowest, [data.size(4) - rows.size(0), 0])
             mask = mask.repeat(self.groups, 1)
-        caches = data.select(2, 0)
+        own = data.narrow(4, data.size(4) - rows.size(0), rows.size(0)).select(2, 0).unbind(0)
+        keys, values = data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
         for number, layer in enumerate(self.layers):
-            rows = layer(rows, cos, sin, mask, caches.select(0, number), False)
+            rows = layer(rows, cos, sin, mask, keys[number], values[number], own[number], False)
         logits: Tensor = self.head(self.norm(rows))
         return logits
 
     @torch.jit.export
     def read(self, rows: Tensor, cos: Tensor, sin: Tensor, data: Tensor) -> None:
         """A prompt from position 0 on; no logits."""
-        caches = data.select(2, 0)
+        own, keys, values = data.select(2, 0).unbind(0), data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
         for number, layer in enumerate(self.layers):
-            rows = layer(rows, cos, sin, None, caches.select(0, number), True)
+            rows = layer(rows, cos, sin, None, keys[number], values[number], own[number], True)
 
 
 class _Layer(nn.Module):
-    """One decoder layer over rows [N, d], which writes its keys and values to the last N columns of `cache`."""
+    """One decoder layer over rows [N, d], which writes its keys and values to the last N columns of the cache."""
 
-    def __init__(self, layer: Any, config: Any, make_linear: MakeLinear) -> None:
+    def __init__(self, layer: Any, config: Any, make_linear: MakeLinear, dtype: torch.dtype) -> None:
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = config.num_key_value_heads
         self.size: int = attention.head_dim
-        self.before_attention = _Norm(layer.input_layernorm)
+        self.before_attention = _Norm(layer.input_layernorm, dtype)
         self.queries_keys_values = _joined(make_linear, attention.q_proj, attention.k_proj, attention.v_proj)
         self.normed = hasattr(attention, "q_norm")
-        self.query_norm = _Norm(attention.q_norm) if self.normed else nn.Identity()
-        self.key_norm = _Norm(attention.k_norm) if self.normed else nn.Identity()
+        self.query_norm = _Norm(attention.q_norm, dtype) if self.normed else nn.Identity()
+        self.key_norm = _Norm(attention.k_norm, dtype) if self.normed else nn.Identity()
         self.attended = make_linear(attention.o_proj.weight, attention.o_proj.bias)
-        self.before_mlp = _Norm(layer.post_attention_layernorm)
+        self.before_mlp = _Norm(layer.post_attention_layernorm, dtype)
         self.gate_up = _joined(make_linear, mlp.gate_proj, mlp.up_proj)
         self.hidden: int = mlp.gate_proj.out_features
         self.down = make_linear(mlp.down_proj.weight, mlp.down_proj.bias)
 
     def forward(
-        self, rows: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: Tensor, prompt: bool
+        self,
+        rows: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
+        own: Tensor,
+        prompt: bool,
     ) -> Tensor:
-        """`cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `cache` [2, H, T, D]; a `prompt` sees what is before it."""
-        rows = rows + self.attended(self.attention(self.before_attention(rows), cos, sin, mask, cache, prompt))
+        """`cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `keys` and `values` [1, H, T, D], of which `own` [2, H, N, D]
+        are the last columns; a `prompt` sees what is before it.
+        """
+        found = self.attention(self.before_attention(rows), cos, sin, mask, keys, values, own, prompt)
+        rows = rows + self.attended(found)
         both = self.gate_up(self.before_mlp(rows))
         gated = nn.functional.silu(both.narrow(1, 0, self.hidden)) * both.narrow(1, self.hidden, self.hidden)
         out: Tensor = rows + self.down(gated)
         return out
 
     def attention(
-        self, rows: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, cache: Tensor, prompt: bool
+        self,
+        rows: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
+        own: Tensor,
+        prompt: bool,
     ) -> Tensor:
         """[N, heads * D]: what the rows' queries gather from the cache."""
         count, turning = rows.size(0), self.heads + self.kv_heads
         parts = self.queries_keys_values(rows).view(count, turning + self.kv_heads, self.size)
         turned = parts.narrow(1, 0, turning)
         if self.normed:
-            queries, keys = turned.split([self.heads, self.kv_heads], 1)
-            turned = torch.cat([self.query_norm(queries), self.key_norm(keys)], 1)
+            own_queries, own_keys = turned.split([self.heads, self.kv_heads], 1)
+            turned = torch.cat([self.query_norm(own_queries), self.key_norm(own_keys)], 1)
         turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, 2), sin).transpose(0, 1)
-        own = cache.narrow(2, cache.size(2) - count, count)
         own.select(0, 0).copy_(turned.narrow(0, self.heads, self.kv_heads))
         own.select(0, 1).copy_(parts.narrow(1, turning, self.kv_heads).transpose(0, 1))
-        queries, keys, values = turned.narrow(0, 0, self.heads), cache.narrow(0, 0, 1), cache.narrow(0, 1, 1)
+        queries = turned.narrow(0, 0, self.heads).to(keys.dtype)
         if prompt:
             found = nn.functional.scaled_dot_product_attention(
                 queries[None], keys, values, is_causal=True, enable_gqa=True
@@ -176,15 +202,16 @@ class _Layer(nn.Module):
             # Queries that share a key head are rows of one product.
             grouped = queries.reshape(1, self.kv_heads, -1, self.size)
             found = nn.functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
-        return found.view(self.heads, count, self.size).transpose(0, 1).reshape(count, -1)
+        gathered: Tensor = found.view(self.heads, count, self.size).transpose(0, 1).reshape(count, -1)
+        return gathered.to(rows.dtype)
 
 
 class _Norm(nn.Module):
     """An RMS norm as a layer norm: the mean of x and -x is 0, and their variance is the mean square of x."""
 
-    def __init__(self, norm: Any) -> None:
+    def __init__(self, norm: Any, dtype: torch.dtype) -> None:
         super().__init__()
-        self.weight = torch.cat([norm.weight.detach()] * 2)
+        self.weight = torch.cat([norm.weight.detach()] * 2).to(dtype)
         self.epsilon: float = norm.variance_epsilon
         self.width: int = len(norm.weight)
 
@@ -196,6 +223,13 @@ class _Norm(nn.Module):
 
 
 def _joined(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:
-    """One layer for several on the same input."""
+    """One layer for several on the same input. Where it keeps the weight as it is, theirs become views of it."""
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-    return make_linear(torch.cat([layer.weight.detach() for layer in layers]), torch.cat(biases) if biases else None)
+    # Made in inference mode, the weights could not be trained later.
+    with torch.inference_mode(False), torch.no_grad():
+        weight = torch.cat([layer.weight for layer in layers])
+        product = make_linear(weight, torch.cat(biases) if biases else None)
+        if any(isinstance(each, (PlainProduct, WidenedProduct)) for each in product.modules()):
+            for layer, part in zip(layers, weight.split([len(layer.weight) for layer in layers]), strict=True):
+                layer.weight.data = part
+    return product

@@ -59,6 +59,38 @@ class WidenedProduct(nn.Module):
         return wide if bias is None else wide + bias
 
 
+class HalfProduct(nn.Module):
+    """FBGEMM's, for 16-bit models on processors without 16-bit arithmetic: weights in float16, sums in float32.
+
+    A sum's order does not depend on the number of rows, so a draft's rows round as vanilla's do. bfloat16 weights are
+    exact in float16 from 6e-5 on; smaller ones move by less than 3e-8. Raises ValueError where a weight is too large,
+    and RuntimeError where there is no kernel.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        wide = weight.detach().float()
+        if not wide.abs().max() <= torch.finfo(torch.float16).max:
+            raise ValueError("a weight does not fit into float16")
+        self.packed = torch.ops.quantized.linear_prepack_fp16(wide, None if bias is None else bias.detach().float())
+
+    def forward(self, rows: Tensor) -> Tensor:
+        found: Tensor = torch.ops.quantized.linear_dynamic_fp16(rows.float(), self.packed).to(rows.dtype)
+        return found
+
+
+class RowsProduct(nn.Module):
+    """One product for a single row, another for more."""
+
+    def __init__(self, one: nn.Module, more: nn.Module) -> None:
+        super().__init__()
+        self.one, self.more = one, more
+
+    def forward(self, rows: Tensor) -> Tensor:
+        found: Tensor = self.one(rows) if rows.size(0) == 1 else self.more(rows)
+        return found
+
+
 class Int8Product(nn.Module):
     """FBGEMM's, with weights of 8 bits and a scale for each output channel.
 

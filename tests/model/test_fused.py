@@ -20,9 +20,20 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
+from specrace.model import kernels, replays
 from specrace.model.fused import FusedForward
+from specrace.model.kernels import Kernels, fastest_products
 from specrace.model.loading import load_target
-from specrace.model.products import Int8Product, PackedProduct, PlainProduct, WidenedProduct, quantized, round_weights
+from specrace.model.products import (
+    HalfProduct,
+    Int8Product,
+    PackedProduct,
+    PlainProduct,
+    RowsProduct,
+    WidenedProduct,
+    quantized,
+    round_weights,
+)
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from tests.parts import VOCAB, random_prompt, random_tree, tiny_model, tiny_target
@@ -179,6 +190,133 @@ def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) 
         found, expected = WidenedProduct(layer.weight, layer.bias)(given), layer(given)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.fixture
+def half() -> Any:
+    """FBGEMM's product, on processors that it knows."""
+    try:
+        HalfProduct(torch.ones(8, 8), None)
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    return HalfProduct
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_float16_product_is_exact_but_for_the_last_rounding(half: Any, dtype: torch.dtype, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(600, 80, bias=bias).to(torch.bfloat16)
+    own = torch.jit.script(half(layer.weight, layer.bias))
+    layer.double()
+    with torch.inference_mode():
+        for rows in (1, 2, 16, 33):
+            given = torch.randn(rows, 600).to(dtype)
+            expected = nn.functional.linear(
+                given.double(), layer.weight.double(), layer.bias.double() if bias else None
+            )
+            found = own(given)
+            assert found.dtype == dtype
+            torch.testing.assert_close(found.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-5)
+
+
+def test_no_row_of_a_float16_product_depends_on_the_others(half: Any) -> None:
+    torch.manual_seed(0)
+    own, given = half(torch.randn(130, 1200), None), torch.randn(40, 1200)
+    with torch.inference_mode():
+        assert torch.equal(own(given), torch.cat([own(row[None]) for row in given]))
+
+
+def test_a_weight_beyond_float16_is_refused(half: Any) -> None:
+    for value in (1e5, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="does not fit into float16"):
+            half(torch.tensor([[1.0, value]]), None)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_wide_forward_of_a_16_bit_model_is_nearer_to_float32_than_its_modules(half: Any, name: str) -> None:
+    model = tiny_model(name).to(torch.bfloat16)
+    target, exact = Target(model, name=name), Target(tiny_model(name).to(torch.bfloat16).float(), name=name)
+    text = list(random_prompt(random.Random(name)))
+    tree = random_tree(random.Random(name), text[-1], 20)
+    expected = exact.logits(exact.prefill(text).store.clone(400), tree)
+    modules = target.logits(target.prefill(text).store.clone(400), tree)
+    target.traced = FusedForward(model, half, "", wide=True)
+    found = target.logits(target.prefill(text).store.clone(400), tree)
+    assert replays.gap(found, expected) < max(0.02, replays.gap(modules, expected))
+
+
+# The choice among products.
+
+
+@pytest.mark.usefixtures("half")
+@pytest.mark.parametrize(
+    ("dtype", "times", "one", "more"),
+    [
+        (torch.float32, {PlainProduct: 1.0, PackedProduct: 2.0}, PlainProduct, PackedProduct),
+        (torch.float32, {PlainProduct: 2.0, PackedProduct: 1.0}, PackedProduct, PackedProduct),
+        (torch.float32, {PlainProduct: 0.99, PackedProduct: 1.0}, PackedProduct, PackedProduct),
+        (torch.bfloat16, {PlainProduct: 1.0, PackedProduct: 3.0, HalfProduct: 2.0}, HalfProduct, HalfProduct),
+    ],
+)
+def test_the_fastest_products_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, times: dict[Any, float], one: Any, more: Any
+) -> None:
+    # On a processor without kernels for bfloat16 there is one candidate less, and the choice is the same.
+    monkeypatch.setattr(kernels, "_times", lambda made, *_: {kind: times[kind] for kind in made})
+    chosen = fastest_products(tiny_model("llama").to(dtype))
+    assert (chosen.one, chosen.more) == (one, more)
+    assert chosen.name == {PackedProduct: "packed weights", HalfProduct: "weights packed in float16"}[more] + (
+        " from two rows on" if one is not more else ""
+    )
+
+
+def test_times_are_measured_with_rows_of_the_weights_own_width() -> None:
+    weights = [torch.randn(8, 16), torch.randn(16, 8)]
+    seen: list[tuple[int, ...]] = []
+
+    class Watched(nn.Module):
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            seen.append(tuple(rows.shape))
+            return rows
+
+    times = kernels._times({PlainProduct: [Watched(), Watched()]}, weights, 3)
+    assert set(seen) == {(3, 16), (3, 8)} and 0.0 < times[PlainProduct] < float("inf")
+
+
+def test_one_row_has_its_own_product() -> None:
+    torch.manual_seed(0)
+    made = Kernels(PlainProduct, PackedProduct).make(torch.randn(8, 16), None)
+    assert isinstance(made, RowsProduct) and isinstance(
+        Kernels(PlainProduct, PlainProduct).make(made.one.weight, None), PlainProduct
+    )
+    made.one.weight = made.one.weight * 2.0
+    given = torch.randn(2, 16)
+    with torch.inference_mode():
+        torch.testing.assert_close(made(given[:1]), 2.0 * made(given)[:1])
+
+
+def test_plain_weights_are_kept_once_and_stay_the_models() -> None:
+    model = tiny_model("llama")
+    before = {name: each.detach().clone() for name, each in model.named_parameters()}
+    made = FusedForward(model, Kernels(PlainProduct, PackedProduct).make, "")
+    layer = model.model.layers[0]
+    assert len({each.weight.untyped_storage().data_ptr() for each in (layer.mlp.gate_proj, layer.mlp.up_proj)}) == 1
+    assert made._decoder is not None
+    assert all(torch.equal(before[name], each) for name, each in model.named_parameters())
+    model(input_ids=torch.tensor([[1, 2]]), labels=torch.tensor([[1, 2]])).loss.backward()
+    assert all(each.grad is not None for each in model.parameters())
+
+
+def test_a_cache_gap_is_relative_to_each_tokens_size() -> None:
+    expected = torch.randn(2, 2, 1, 3, 5, 8)
+    expected[..., 0, 0] = 500.0
+    found = expected.clone()
+    found[..., 0, 0] += 1.0
+    assert replays._cache_gap(found, expected) < 0.01
+    found[1, 0, :, :, 4] *= -1.0
+    assert replays._cache_gap(found, expected) == pytest.approx(2.0, rel=1e-3)
+    assert replays._cache_gap(expected * torch.nan, expected) != replays._cache_gap(expected, expected)
 
 
 def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
