@@ -27,6 +27,7 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import explained
 from specrace.core.sampling_params import SamplingParams
 from specrace.lab.bench import PeerRun
+from specrace.model.machine import release_threads
 from specrace.model.target import Target
 
 PREFIX = "llama-cpp"
@@ -61,6 +62,8 @@ class LlamaCppPeer:
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
         """Start a server, then generate once. Raises InputError for a prompt that it refuses."""
+        # llama.cpp may use torch's OpenMP, whose workers would halve its speed.
+        release_threads()
         server = self._serve(len(prompt) + max_new_tokens + _ROOM)
         request = {
             "prompt": list(prompt),

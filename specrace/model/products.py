@@ -110,22 +110,22 @@ class Int8Product(nn.Module):
             self.packed = torch.ops.quantized.linear_prepack(packable, None)
         self.bias = bias
         self.smallest = torch.tensor(1e-30)
-        self.powers = torch.tensor([1.0, _BASE, _BASE**2])[:, None, None]
+        # A number without digits goes before the first, from which nothing is to be taken.
+        self.powers = torch.tensor([0.0, 1.0, _BASE, _BASE**2])[:, None, None]
         self.base: float = _BASE
 
     def forward(self, rows: Tensor) -> Tensor:
         largest = torch.linalg.vector_norm(rows, float("inf"), [1], True)
         scale = torch.add(self.smallest, largest, alpha=2.0 / (self.base - 2.0))
-        rounded = (rows / scale * self.powers).round()
-        lower = torch.add(rounded.narrow(0, 1, 2), rounded.narrow(0, 0, 2), alpha=-self.base)
-        digits = torch.cat([rounded.narrow(0, 0, 1), lower])
+        rounded = (rows / scale * self.powers).round_()
+        digits = torch.add(rounded.narrow(0, 1, 3), rounded.narrow(0, 0, 3), alpha=-self.base)
         # The product makes bytes of the digits, from 0 to 128, by a scale of 1 and a zero point of 64.
         sums = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             digits.flatten(0, 1), 1.0, 64, self.packed
         )
-        parts = sums.view(3, rows.size(0), -1)
-        found = torch.add(parts.select(0, 0), parts.select(0, 1), alpha=1.0 / self.base)
-        found = found.add_(parts.select(0, 2), alpha=1.0 / self.base**2).mul_(scale)
+        first, second, third = sums.split(rows.size(0))
+        found = torch.add(first, second, alpha=1.0 / self.base)
+        found = found.add_(third, alpha=1.0 / self.base**2).mul_(scale)
         bias = self.bias
         return found if bias is None else found + bias
 

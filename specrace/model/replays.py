@@ -17,7 +17,7 @@ from specrace.model.fused import FusedForward, MakeLinear
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
 from specrace.model.kernels import Kernels, fastest_products
 from specrace.model.kv import KVStore
-from specrace.model.machine import return_memory
+from specrace.model.machine import release_threads, return_memory
 from specrace.model.packed import fits_twice
 from specrace.model.products import HalfProduct, Int8Product, PackedProduct, PlainProduct, WidenedProduct
 from specrace.model.target import Target
@@ -41,6 +41,7 @@ def record(target: Target) -> None:
     else:
         trace_forwards(target)
         return_memory()
+        release_threads()
 
 
 def record_graphs(target: Target, recorder: Recorder) -> None:
