@@ -236,6 +236,15 @@ def share_page(opener: Opener, request: pytest.FixtureRequest) -> Iterator[OpenP
 
 
 @pytest.fixture
+def log_page(loading_app: str, share_page: OpenPage) -> Page:
+    """A page whose model never gets ready, with no dialog open: no log needs a model."""
+    opened: Page = share_page(loading_app, ready=False)
+    if opened.locator("dialog[open]").count():
+        opened.keyboard.press("Escape")
+    return opened
+
+
+@pytest.fixture
 def still(app: App, share_page: OpenPage) -> OpenPage:
     """Opens a recording on a page that does not move by itself, and whose clock the test turns."""
 

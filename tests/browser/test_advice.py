@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -19,12 +18,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def page(loading_app: str, share_page: Any) -> Page:
-    """A page whose model never gets ready: no log needs it."""
-    opened: Page = share_page(loading_app, ready=False)
-    if opened.locator("dialog[open]").count():
-        opened.keyboard.press("Escape")
-    return opened
+def page(log_page: Page) -> Page:
+    """For all tests here."""
+    return log_page
 
 
 def test_drop_a_log_get_the_recommendation_copy_the_line(page: Page) -> None:

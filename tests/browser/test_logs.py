@@ -24,12 +24,9 @@ PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture
-def page(loading_app: str, share_page: Any) -> Page:
-    """A page whose model never gets ready: no log needs it."""
-    opened: Page = share_page(loading_app, ready=False)
-    if opened.locator("dialog[open]").count():
-        opened.keyboard.press("Escape")
-    return opened
+def page(log_page: Page) -> Page:
+    """For all tests here."""
+    return log_page
 
 
 def expected(capsys: pytest.CaptureFixture[str], path: Path) -> Any:
