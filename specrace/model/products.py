@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 # Rows for which oneDNN's layout of a weight is chosen; of 1 to 64 none was better.
 _LAYOUT_ROWS = 16
+# Rows for which MKL packs a weight: with fewer, products of more rows are slower, with more those of fewer.
+_MKL_ROWS = 256
 # Up to so many rows, a product of 16-bit weights beats one of their float32 copies, made for each product.
 _FEW_ROWS = 12
 # Of a digit: two products of 0 to 128 with a signed byte fit into the 16 bits in which AVX2 adds them.
@@ -40,6 +42,23 @@ class PackedProduct(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return found
+
+
+class MklProduct(nn.Module):
+    """MKL's, with a packed copy of a float32 weight. Raises RuntimeError where there is no kernel."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        if not torch.backends.mkl.is_available():
+            raise RuntimeError("torch was built without MKL")
+        self.packed = torch.ops.mkl._mkl_reorder_linear_weight(weight.detach().contiguous(), _MKL_ROWS)
+        # Only its shape is read.
+        self.shaped = weight.new_zeros(1, 1).expand(weight.shape)
+        self.bias = bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        found: Tensor = torch.ops.mkl._mkl_linear(rows, self.packed, self.shaped, self.bias, rows.size(0))
         return found
 
 
