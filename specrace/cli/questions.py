@@ -22,6 +22,8 @@ OWN_QUESTIONS, MOST_OWN_QUESTIONS = 30, 10_000
 FORMS = "auto[:N]: N drawn from the documents (30); a .txt file with one a line, a .csv file with a column question"
 
 _AUTO = re.compile(rf"{AUTO}(?::(\d{{1,9}}))?")
+# Of a question in a table.
+_MOST_CHARACTERS = 1 << 17
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -68,6 +70,8 @@ def _numbered(questions: Iterable[str]) -> list[dict[str, Any]]:
 
 def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
     """The column "question", else the first one; a first cell with a question mark, or of four words, is no head."""
+    # The library's limit is one for the process, and a log that was read before has set its own.
+    csv.field_size_limit(_MOST_CHARACTERS)
     try:
         rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=delimiter) if any(row)]
     except csv.Error as error:
