@@ -31,13 +31,6 @@ def free_memory() -> int | None:
     return 1024 * int(found[1]) if found else None
 
 
-def return_memory() -> None:
-    """Give the system the memory back that the C library keeps from what was freed: hundreds of MB after a load."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-    if trim is not None:
-        trim(0)
-
-
 def release_threads() -> None:
     """End the OpenMP workers of this thread; its next product starts new ones.
 

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import shorten
+from specrace.core.memory import return_memory
 from specrace.core.tree import TokenTree
 from specrace.model.fused import FusedForward, MakeLinear
 from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
 from specrace.model.kernels import Kernels, fastest_products
 from specrace.model.kv import KVStore
-from specrace.model.machine import release_threads, return_memory
+from specrace.model.machine import release_threads
 from specrace.model.packed import fits_twice
 from specrace.model.products import HalfProduct, Int8Product, PackedProduct, PlainProduct, WidenedProduct
 from specrace.model.target import Target

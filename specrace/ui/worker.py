@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from specrace.core.errors import InputError, lacks_memory
 from specrace.core.events import Event, Finished, Repeated, Started, Step
+from specrace.core.memory import return_memory
 from specrace.ui.fetcher import Fetcher
 from specrace.ui.file_reader import OUR_FAULT, FileReader
 from specrace.ui.telemetry import Telemetry
@@ -316,6 +317,7 @@ class Worker:
                 job.skip(self.failure, "failed")
             else:
                 job.work(self.bench, lambda: bool(self._line), self._other_work)
+                return_memory()
             with self._change:
                 self._current = None
                 if not job.done:

@@ -1,0 +1,42 @@
+"""Freed memory goes back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import pytest
+
+from specrace.core import memory
+
+STATUS = Path("/proc/self/status")
+
+
+def resident() -> int:
+    found = re.search(r"RssAnon:\s*(\d+) kB", STATUS.read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library keeps no freed memory")
+def test_what_was_freed_is_returned() -> None:
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    # Small pieces with one kept at the end: the library keeps what lies before it.
+    pieces = [library.malloc(65_536) for _ in range(1024)]
+    for piece in pieces:
+        ctypes.memset(piece, 1, 65_536)
+    for piece in pieces[:-1]:
+        library.free(piece)
+    before = resident()
+    memory.return_memory()
+    assert resident() < before - 32_000_000
+    library.free(pieces[-1])
+
+
+def test_a_library_without_the_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: asked.append(name) or object())
+    memory.return_memory()
+    assert asked == [None]
