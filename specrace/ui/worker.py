@@ -298,7 +298,8 @@ class Worker:
             return line.index(job) if job in line else 0
 
     def _all(self) -> list[Job]:
-        return [*([self._current] if self._current else []), *self._line]
+        current = self._current
+        return [*([current] if current and not current.done else []), *self._line]
 
     def _drop(self, chosen: Callable[[Job], bool], reason: str = "") -> None:
         for job in filter(chosen, self._all()):
@@ -317,11 +318,12 @@ class Worker:
                 job.skip(self.failure, "failed")
             else:
                 job.work(self.bench, lambda: bool(self._line), self._other_work)
-                return_memory()
             with self._change:
                 self._current = None
                 if not job.done:
                     self._line.append(job)
+            if job.done:
+                return_memory()
 
     def _next(self) -> Job | None:
         """The next race; None when the server closes."""
