@@ -16,9 +16,11 @@ from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
+from specrace.drafters.fusion_calibration import Calibration
+from specrace.drafters.fusion_copies import ENOUGH, Copies, EarlierAnswers
 from specrace.drafters.fusion_growth import NO_PREDICTION, Growth
 from specrace.drafters.fusion_note import Sources, note_draft, note_skipped
-from specrace.drafters.fusion_payoff import Calibration, CoolDown, step_costs
+from specrace.drafters.fusion_payoff import CoolDown, step_costs
 from specrace.drafters.fusion_sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.automaton import NO_MATCH
 from specrace.ngrams.backoff import BackoffModel, Estimate
@@ -27,8 +29,6 @@ from specrace.ngrams.suffix_index import END
 
 # (-path probability, parent, rank among the parent's candidates, token, probability given the parent)
 Candidate = tuple[float, int, int, int, float]
-# Below this escape mass shorter contexts are not looked up, which saves most of the time of a long copy.
-ENOUGH = 0.1
 
 
 class FusionDrafter:
@@ -51,7 +51,6 @@ class FusionDrafter:
     ) -> None:
         self.chain = chain
         self.own = BackoffModel(longest, material.prompt)
-        self.calibration = Calibration(longest)
         self.cool_down = CoolDown()
         self.curve = material.curve
         self.step_costs = step_costs(material.curve, 0)
@@ -59,10 +58,13 @@ class FusionDrafter:
         self.recycled = Recycled(copy=copy) if recycling or copy else None
         self.num_top = 0 if self.recycled is None else NUM_TOP
         self.past: BackoffModel | None = None
+        self.calibration = Calibration(longest)
         self._past_match = NO_MATCH
         if past and material.past:
-            self.past = BackoffModel(longest, automaton=PastOutputs.of(material.past).automaton(longest + 1))
+            earlier = PastOutputs.of(material.past).answers(EarlierAnswers, longest)
+            self.past, self.calibration = earlier.model, Calibration(longest, earlier.calibration)
             self._past_match = self.past.automaton.follow(NO_MATCH, material.prompt[-longest:])
+        self.copies = Copies(self.own, self.past)
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._count_frequent()
         self._frequent_factor = 1.0
@@ -136,13 +138,11 @@ class FusionDrafter:
         if self.past is None or growth.past_matches[node][1] <= match[1]:
             only = self.own.deterministic(match, ENOUGH)
         if only is None:
-            probs, escape = self._copy(growth, node)
+            probs, escape, length = self.copies.estimate(match, growth.past_matches[node] if self.past else NO_MATCH)
         else:
-            # Most of a copy: the same as `_copy` without its tables.
-            token, escape = only
-            share = (1.0 - escape) * self.calibration.factor(match[1], 1.0 - escape)
-            growth.predictions.append((match[1], token, 1.0 - escape))
-            probs, escape = {token: share}, 1.0 - share
+            # Most of a copy: the same without tables.
+            probs, escape, length = {only[0]: 1.0 - only[1]}, only[1], match[1]
+        escape = self._calibrated(growth, probs, escape, length)
         if escape >= floor:
             self._add_others(probs, escape, floor, previous, growth.tokens[node])
         if self.chain:
@@ -163,39 +163,24 @@ class FusionDrafter:
                 break
             probs.setdefault(token, mass * share)
 
-    def _copy(self, growth: Growth, node: int) -> Estimate:
-        """Calibrated back-off over text and earlier outputs after a node; adds the node's prediction.
-
-        Contexts of earlier outputs longer than the text's go before it, the others after it.
-        """
-        own, past, match = self.own, self.past, growth.matches[node]
-        probs: dict[int, float] = {}
-        mass, length = 1.0, match[1]
-        past_match, longest = NO_MATCH, length
-        if past is not None:
-            past_match = growth.past_matches[node]
-            if past_match[1] > length:
-                mass = past.blend(past_match, probs, mass, ENOUGH, length)
-                longest = own.longest + past_match[1]
-        mass = own.blend(match, probs, mass, ENOUGH)
-        if past is not None and mass >= ENOUGH:
-            mass = past.blend(past.automaton.shortened(past_match, length), probs, mass, ENOUGH)
+    def _calibrated(self, growth: Growth, probs: dict[int, float], escape: float, length: int) -> float:
+        """Calibrate a node's estimates by copying, in place; the escape mass left. Adds the node's prediction."""
         if not probs:
             growth.predictions.append(NO_PREDICTION)
-            return probs, mass
+            return escape
         likeliest = max(probs, key=probs.__getitem__) if len(probs) > 1 else next(iter(probs))
         top = probs[likeliest]
-        factor = self.calibration.factor(longest, top)
+        growth.predictions.append((length, likeliest, top))
+        factor = self.calibration.factor(length, top)
         for token in probs:
             probs[token] *= factor
-        growth.predictions.append((longest, likeliest, top))
-        return probs, 1.0 - factor * (1.0 - mass)
+        return self.calibration.revise(probs, 1.0 - factor * (1.0 - escape), likeliest)
 
     def note(self, tree: TokenTree) -> Note:
         """The source of each draft token, and why there are no more."""
         if self.growth is None:
             return note_skipped(self.cool_down.pause)
-        sources = Sources(self.own, self.past, self.corpus, self.recycled)
+        sources = Sources(self.own, self.past, self.calibration, self.corpus, self.recycled)
         return note_draft(self.growth, tree, self.step_costs.costs, sources)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
@@ -217,16 +202,16 @@ class FusionDrafter:
 
     def _calibrate(self, growth: Growth, path: Sequence[int], output: Sequence[int], previous: int) -> None:
         """Update by the likeliest token at each node of the path and, where that was wrong, by the other sources."""
-        update, predictions, current = self.calibration.update, growth.predictions, growth.tokens[0]
+        calibration, predictions, current = self.calibration, growth.predictions, growth.tokens[0]
         for node, token in zip(path, output, strict=True):
             # The last nodes to be added may have no prediction.
             if node >= len(predictions):
                 break
             length, likeliest, prob = predictions[node]
             if length:
-                update(length, prob, token == likeliest)
+                calibration.learn(length, likeliest, prob, token)
             if token != likeliest:
-                update(0, self._frequent_mass, token in self._frequent_probs)
+                calibration.update(0, self._frequent_mass, token in self._frequent_probs)
                 if self.recycled is not None:
                     self.recycled.calibrate(previous, current, token)
             previous, current = current, token

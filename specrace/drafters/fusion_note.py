@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specrace.core.note import Fact, Note, NoteRow
 from specrace.core.tree import TokenTree
+from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_growth import Growth
 from specrace.drafters.fusion_sources import CorpusRows, Recycled
 from specrace.ngrams.automaton import MatchState
@@ -17,10 +18,12 @@ GROUP = "Sources"
 
 @dataclass(frozen=True)
 class Sources:
-    """Fusion's sources: prompt and output, earlier outputs, the corpus, the target's likely tokens; None if unused."""
+    """Fusion's sources: prompt and output, earlier outputs, what came instead of copies, the corpus, and the target's
+    likely tokens; None if unused."""
 
     own: BackoffModel
     past: BackoffModel | None
+    calibration: Calibration
     corpus: CorpusRows | None
     recycled: Recycled | None
 
@@ -32,6 +35,8 @@ class Sources:
         if length := max(own, past):
             source = "prompt and output" if own == length else "earlier outputs"
             return f"{source}, {length} {'token' if length == 1 else 'tokens'} matched"
+        if token in self.calibration.instead(growth.predictions[parent][1]):
+            return "came instead of a copy before"
         text, current = self.own.automaton.tokens, tree.tokens[parent]
         previous = tree.tokens[tree.parents[parent]] if parent else text[-2] if len(text) > 1 else -1
         if self.corpus is not None and token in self.corpus.successors(previous, current)[0]:

@@ -1,4 +1,4 @@
-"""What drafting pays: the cost of a step by draft size, calibrated estimates, and a cool-down after losses."""
+"""What drafting pays: the cost of a step by draft size, and a cool-down after losses."""
 
 from __future__ import annotations
 
@@ -47,32 +47,6 @@ class StepCosts:
 def step_costs(curve: CostCurve, most: int) -> StepCosts:
     """`StepCosts`, computed once and shared by drafters."""
     return StepCosts(curve, most)
-
-
-class Calibration:
-    """Hits over expected hits of the likeliest token, by the number of tokens matched; a little below 1 at first.
-
-    Every output token updates the prediction made at its position, drafted or not, so what was drafted is no bias.
-    Lengths: 0 for no context, 1 to `longest` in prompt and output, and as many again for earlier outputs.
-    """
-
-    # The prior: this many expected hits, of which this share came.
-    PRIOR, PRIOR_RATE = 4.0, 0.9
-    # The most that any token is given.
-    MAX_PROB = 0.98
-
-    def __init__(self, longest: int) -> None:
-        self.hits = [self.PRIOR * self.PRIOR_RATE] * (2 * longest + 1)
-        self.expected = [self.PRIOR] * (2 * longest + 1)
-
-    def factor(self, length: int, top: float) -> float:
-        """The factor for estimates at `length`, of which the likeliest is `top`."""
-        return min(self.hits[length] / self.expected[length], self.MAX_PROB / top)
-
-    def update(self, length: int, prob: float, hit: bool) -> None:
-        """The likeliest token, estimated with `prob`, was the target's or not."""
-        self.hits[length] += hit
-        self.expected[length] += prob
 
 
 class CoolDown:

@@ -20,20 +20,30 @@ class Index(Protocol):
         """Append the tokens of one output."""
 
 
+class AnswerIndex(Protocol):
+    """What drafters learn from whole answers."""
+
+    def add(self, prompt: Sequence[int], output: Sequence[int], /) -> None:
+        """Append the prompt and the output of one answer."""
+
+
 I = TypeVar("I", bound=Index)  # noqa: E741
+A = TypeVar("A", bound=AnswerIndex)
+# How an index is made, its settings, and the length of the prompt's end that goes with an output; None: all, apart.
+_Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
 
 class PastOutputs:
     """The latest outputs, the oldest first; of more than `most` the older half is dropped.
 
-    An automaton of them is built when a drafter first asks for its kind, on that lane's clock, and then shared. Outputs
-    are added between requests, as on a server, never during a race.
+    An index of them is built when a drafter first asks for its kind, on that lane's clock, and then shared. Outputs are
+    added between requests, as on a server, never during a race; so are they to the indexes.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
         self.most = most
         self._answers: list[_Answer] = []
-        self._indexes: dict[tuple[Callable[..., Index], tuple[Any, ...], int], Index] = {}
+        self._indexes: dict[_Key, Any] = {}
         for output in outputs:
             self.add(output)
 
@@ -53,14 +63,15 @@ class PastOutputs:
         self._answers.append(_Answer(tuple(output), tuple(prompt), _normalise(question)))
         if len(self._answers) > self.most:
             self._answers = self._answers[self.most // 2 :]
-            self._indexes.clear()
+            self._indexes = {key: self._build(key) for key in self._indexes}
+            return
         for (_, _, prompt_tail), index in self._indexes.items():
-            index.extend(self._answers[-1].text(prompt_tail))
+            self._answers[-1].enter(index, prompt_tail)
 
     def of_others(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
         """The outputs of other prompts and, if given, other questions (case and spaces aside); `self` if all are.
 
-        One question has another prompt when other passages were retrieved. Automata that were built are built again.
+        One question has another prompt when other passages were retrieved. Indexes that were built are built again.
         """
         own, asked = tuple(prompt), _normalise(question)
         others = PastOutputs(most=self.most)
@@ -69,12 +80,11 @@ class PastOutputs:
         ]
         if len(others) == len(self):
             return self
-        for make, settings, prompt_tail in self._indexes:
-            others.index(make, *settings, prompt_tail=prompt_tail)
+        others._indexes = {key: others._build(key) for key in self._indexes}
         return others
 
     def copy(self) -> PastOutputs:
-        """The same outputs and automata; an automaton built for one is not there for the other."""
+        """The same outputs and indexes; an index built for one is not there for the other."""
         found = PastOutputs(most=self.most)
         found._answers, found._indexes = list(self._answers), dict(self._indexes)
         return found
@@ -85,12 +95,23 @@ class PastOutputs:
 
     def index(self, make: Callable[..., I], *settings: Any, prompt_tail: int = PROMPT_TAIL) -> I:
         """`make(*settings)` extended by each output, the prompt's end before it and an END after it. Read only."""
-        key = (make, settings, prompt_tail)
+        return cast(I, self._shared((make, settings, prompt_tail)))
+
+    def answers(self, make: Callable[..., A], *settings: Any) -> A:
+        """`make(*settings)`, to which the prompt and the output of each answer were added. Read only."""
+        return cast(A, self._shared((make, settings, None)))
+
+    def _shared(self, key: _Key) -> Any:
         if key not in self._indexes:
-            found = self._indexes[key] = make(*settings)
-            for answer in self._answers:
-                found.extend(answer.text(prompt_tail))
-        return cast(I, self._indexes[key])
+            self._indexes[key] = self._build(key)
+        return self._indexes[key]
+
+    def _build(self, key: _Key) -> Any:
+        make, settings, prompt_tail = key
+        found = make(*settings)
+        for answer in self._answers:
+            answer.enter(found, prompt_tail)
+        return found
 
     def latest(self, most: int) -> PastOutputs:
         """The latest `most` outputs; `self` if there are no more."""
@@ -112,6 +133,13 @@ class _Answer:
     def text(self, prompt_tail: int) -> tuple[int, ...]:
         """The tokens drafters match, the last `prompt_tail` of the prompt first."""
         return (*self.prompt[max(0, len(self.prompt) - prompt_tail) :], *self.output, END)
+
+    def enter(self, index: Any, prompt_tail: int | None) -> None:
+        """Add this answer to an index."""
+        if prompt_tail is None:
+            index.add(self.prompt, self.output)
+        else:
+            index.extend(self.text(prompt_tail))
 
 
 def _normalise(question: str) -> str:

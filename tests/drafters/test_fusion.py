@@ -16,7 +16,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
-from specrace.drafters.fusion_payoff import Calibration, CoolDown, StepCosts
+from specrace.drafters.fusion_calibration import Calibration
+from specrace.drafters.fusion_payoff import CoolDown, StepCosts
 from specrace.engine.race import generate, make_lane, race
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT

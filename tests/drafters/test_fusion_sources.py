@@ -7,7 +7,8 @@ import pytest
 from specrace.core.cost_curve import ContextCost, CostCurve
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
-from specrace.drafters.fusion_payoff import Calibration, CoolDown, StepCosts, step_costs
+from specrace.drafters.fusion_calibration import Calibration
+from specrace.drafters.fusion_payoff import CoolDown, StepCosts, step_costs
 from specrace.drafters.fusion_sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.counts import NGramCounts
 
