@@ -70,12 +70,15 @@ class FusionDrafter:
         self._frequent_factor = 1.0
         # The tree of this step; None where no candidate was looked up.
         self.growth: Growth | None = None
+        # Whether this step is one of a cool-down.
+        self._paused = False
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """As many draft tokens as pay, at most `budget`, none deeper than `depth`; the bare root in a cool-down."""
-        self.growth = None
-        if budget < 1 or self.cool_down.skip_step():
+        self.growth, self._paused = None, False
+        if budget < 1:
             return TokenTree.chain(context[-1])
+        self._paused = self.cool_down.skip_step()
         self._cover(budget)
         match = self.own.automaton.suffix()
         if self.own.frequent() is not self._frequent:
@@ -83,7 +86,12 @@ class FusionDrafter:
         if match == NO_MATCH and not self._has_others and self._frequent[0][1] < self.step_costs.floor:
             return TokenTree.chain(context[-1])
         growth = self.growth = Growth.of(context[-1], match, self._past_match, depth)
-        num_draft = self._grow(growth, context[-2] if len(context) > 1 else -1, budget)
+        previous = context[-2] if len(context) > 1 else -1
+        if self._paused:
+            # What would have been drafted first still tells when to draft again.
+            self._expand(growth, [], 0, 1.0, previous)
+            return TokenTree.chain(context[-1])
+        num_draft = self._grow(growth, previous, budget)
         return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
 
     def _count_frequent(self) -> None:
@@ -178,7 +186,7 @@ class FusionDrafter:
 
     def note(self, tree: TokenTree) -> Note:
         """The source of each draft token, and why there are no more."""
-        if self.growth is None:
+        if self.growth is None or self._paused:
             return note_skipped(self.cool_down.pause)
         sources = Sources(self.own, self.past, self.calibration, self.corpus, self.recycled)
         return note_draft(self.growth, tree, self.step_costs.costs, sources)
@@ -189,6 +197,8 @@ class FusionDrafter:
         previous = text[-2] if len(text) > 1 else -1
         if growth is not None:
             self._calibrate(growth, verdict.path, output, previous)
+            if self._paused:
+                self.cool_down.watch(growth.predictions[0][1] == output[0])
         if tree.num_draft:
             self._cover(tree.num_draft)
             self.cool_down.record(len(output), self.step_costs.measured[tree.num_draft])

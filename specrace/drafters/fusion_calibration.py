@@ -22,7 +22,9 @@ class Calibration:
     # The most that any token is given.
     MAX_PROB = 0.98
     # Of each length, earlier answers count as no more than this many expected hits.
-    MOST_EARLIER = 30.0
+    MOST_EARLIER = 8.0
+    # Matches of so many tokens are copies; what came instead of shorter ones tells little.
+    COPY = 3
 
     def __init__(self, longest: int, earlier: Calibration | None = None) -> None:
         self.hits = [self.PRIOR * self.PRIOR_RATE] * (2 * longest + 1)
@@ -51,7 +53,7 @@ class Calibration:
         found.expected += prob * self.factor(length, prob)
         if token == likeliest:
             found.hits += 1
-        else:
+        elif length >= self.COPY:
             found.instead[token] = found.instead.get(token, 0) + 1
         self.update(length, prob, token == likeliest)
 
