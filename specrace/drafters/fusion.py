@@ -44,7 +44,7 @@ class FusionDrafter:
         *,
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 8,
         corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
-        past: Annotated[bool, Flag("also copy from outputs of earlier requests")] = True,
+        past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
         recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
         chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
         copy: Annotated[bool, Flag("RACER's: those where the last tokens last stood, before others")] = False,

@@ -65,7 +65,9 @@ class Calibration:
         hits, expected = sum(each.hits for each in known), sum(each.expected for each in known)
         before = probs[likeliest]
         after = min(before * (hits + self.TOKEN_PRIOR) / (expected + self.TOKEN_PRIOR), self.MAX_PROB)
-        if after < 1.0 and before < 1.0:
+        if after < before:
+            escape += before - after
+        else:
             scale = (1.0 - after) / (1.0 - before)
             for token in probs:
                 probs[token] *= scale

@@ -161,18 +161,50 @@ def test_drafts_that_do_not_pay_are_suspended_for_longer_each_time() -> None:
         while cool_down.skip_step():
             rested += 1
         pauses += [rested] if rested else []
-        cool_down.record(1, 2.9)
+        cool_down.record(1, 2.4)
         drafts += 1
     assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
     assert drafts == 17
-    cool_down.record(20, 2.9)
+    cool_down.record(20, 2.4)
     assert cool_down.balance == CoolDown.MOST and cool_down.next_pause == CoolDown.SHORTEST
+
+
+def test_a_pause_ends_early_where_half_of_it_is_predictable() -> None:
+    """Each time more is asked, so that a text that is predictable only where nothing is drafted costs little, too."""
+    cool_down, skipped = CoolDown(), []
+    for _ in range(7):
+        cool_down.record(1, 3.0)
+        steps = 0
+        while cool_down.skip_step():
+            cool_down.watch(steps > 0)
+            steps += 1
+        skipped.append(steps)
+    assert skipped == [3, 5, 9, 17, 33, 65, 97]
+    cool_down.record(1, 3.0)
+    while cool_down.skip_step():
+        cool_down.watch(False)
+        steps += 1
+    assert steps == 97 + 192
+
+
+def test_fusion_drafts_again_once_the_text_copies_again() -> None:
+    passage = list(range(2, 60))
+    drafter = fusion([*passage, 61], ASSUMED_CPU)
+    drafter.cool_down.pause, drafter.cool_down._wake = 100, 4
+    context, drafted = [*passage, 61], list[int]()
+    for token in passage[10:20]:
+        tree = drafter.propose(context, 16)
+        drafted.append(tree.num_draft)
+        drafter.observe(tree, verify(tree, Scores((token,) * len(tree))))
+        context.append(token)
+    # The first token is no copy yet, four more are looked at, and the next step drafts.
+    assert drafted[:5] == [0] * 5 and drafted[5] > 0
 
 
 def test_drafts_that_pay_are_never_suspended() -> None:
     cool_down = CoolDown()
     for tokens in [1, 1, 5] * 50:
-        cool_down.record(tokens, 1.8)
+        cool_down.record(tokens, 1.7)
         assert not cool_down.skip_step()
 
 

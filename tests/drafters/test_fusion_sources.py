@@ -128,8 +128,8 @@ def test_calibration_counts_expected_hits_and_hits() -> None:
 def test_the_cool_down_by_hand() -> None:
     cool_down = CoolDown()
     assert not cool_down.skip_step() and cool_down.balance == 0.0
-    cool_down.record(1, 3.0)
-    assert cool_down.balance == -2.0 and not cool_down.skip_step()
+    cool_down.record(1, 2.5)
+    assert cool_down.balance == -1.5 and not cool_down.skip_step()
     cool_down.record(1, 1.5)
     assert (cool_down.pause, cool_down.balance, cool_down.next_pause) == (4, 0.0, 8)
     assert [cool_down.skip_step() for _ in range(5)] == [True] * 4 + [False]

@@ -1,0 +1,116 @@
+"""What becomes of copies: estimates follow the token that was to come, what came instead, and earlier answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from specrace.core.cost_curve import ASSUMED_CPU
+from specrace.drafters import Material
+from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.fusion_calibration import Calibration
+from specrace.drafters.fusion_copies import EarlierAnswers
+from specrace.lab.score import forced_steps
+from specrace.ngrams.past import PastOutputs
+
+STOP, CITE, ONE, CLOSE, END, START = 3, 4, 5, 6, 7, 12
+
+
+def answers(number: int) -> list[tuple[list[int], list[int]]]:
+    """Prompts of three sentences that end in STOP; outputs begin with START, copy the second up to it and cite it."""
+    found = []
+    for each in range(number):
+        words = iter(range(100 + 100 * each, 200 + 100 * each))
+        sentences = [[next(words) for _ in range(12)] + [STOP] for _ in range(3)]
+        prompt = [*sentences[0], *sentences[1], *sentences[2], 8, 9, 10, 11]
+        found.append((prompt, [START, *sentences[1][:-1], CITE, ONE, CLOSE, END]))
+    return found
+
+
+def emitted(prompt: Sequence[int], output: Sequence[int], past: PastOutputs) -> list[tuple[int, ...]]:
+    """The tokens of each of fusion's steps on an output."""
+    drafter = FusionDrafter(Material(tuple(prompt), 5000, curve=ASSUMED_CPU, past=past))
+    return [step.emitted for step in forced_steps(drafter, prompt, output, 32)]
+
+
+def test_a_token_at_which_copies_stop_is_no_longer_drafted_but_what_came_instead() -> None:
+    past, told = PastOutputs(), list[list[tuple[int, ...]]]()
+    for prompt, output in answers(6):
+        told.append(emitted(prompt, output, past))
+        past.add(output, prompt)
+    assert [(CITE in step, CLOSE in step) for step in told[0][-3:]] == [(False, False), (False, True), (False, False)]
+    # The end of the copy and all that follows come in one step.
+    assert told[-1][-1][-4:] == (CITE, ONE, CLOSE, END) and len(told[-1]) <= 3 < len(told[0])
+
+
+def test_estimates_are_revised_by_hits_and_misses_of_the_likeliest_token() -> None:
+    calibration = Calibration(8)
+    probs = {STOP: 0.8, 50: 0.1}
+    assert calibration.revise(probs, 0.1, STOP) == 0.1 and probs == {STOP: 0.8, 50: 0.1}
+    for _ in range(4):
+        calibration.learn(5, STOP, 0.9, CITE)
+    escape = calibration.revise(probs, 0.1, STOP)
+    assert probs[STOP] < 0.4 and probs[CITE] > probs[50] == 0.1
+    assert sum(probs.values()) + escape == pytest.approx(1.0)
+    assert calibration.instead(STOP) == {CITE}
+    for _ in range(40):
+        calibration.learn(1, 50, 0.3, 50)
+    probs = {50: 0.3, 51: 0.3}
+    escape = calibration.revise(probs, 0.4, 50)
+    assert 0.4 < probs[50] <= Calibration.MAX_PROB and sum(probs.values()) + escape == pytest.approx(1.0)
+
+
+def test_what_came_instead_of_short_matches_is_not_kept() -> None:
+    calibration = Calibration(8)
+    calibration.learn(Calibration.COPY - 1, 50, 0.9, 51)
+    assert not calibration.instead(50)
+    probs = {50: 0.9}
+    calibration.revise(probs, 0.1, 50)
+    assert set(probs) == {50} and probs[50] < 0.9
+
+
+def test_a_calibration_starts_from_the_earlier_one_and_leaves_it_as_it_was() -> None:
+    earlier = Calibration(2)
+    for _ in range(400):
+        earlier.learn(2, 50, 0.5, 51)
+    hits, expected = list(earlier.hits), list(earlier.expected)
+    own = Calibration(2, earlier)
+    assert own.factor(2, 0.5) == pytest.approx(hits[2] / expected[2]) and own.expected[2] == Calibration.MOST_EARLIER
+    assert own.factor(1, 0.5) == pytest.approx(0.9)
+    # A request of its own kind soon outweighs the others.
+    for _ in range(20):
+        own.learn(2, 52, 0.5, 52)
+    assert own.factor(2, 0.5) > 0.9
+    assert (earlier.hits, earlier.expected) == (hits, expected) and 52 not in earlier.tokens
+
+
+def test_earlier_answers_are_what_a_drafter_sees_token_by_token() -> None:
+    """In an answer predictions come from its prompt and from the answers before; without its prompt there are none."""
+    (_, output), (other, said) = answers(2)
+    found = EarlierAnswers(8)
+    found.add((), output)
+    assert not found.calibration.tokens and found.model.automaton.tokens[: len(output)] == output
+    found.add(other, said)
+    assert found.calibration.instead(STOP) == {CITE}
+    outcomes = found.calibration.tokens[CLOSE]
+    assert outcomes.hits == 1 and outcomes.expected > 0
+
+
+def test_an_index_of_answers_gets_prompts_and_outputs_and_is_rebuilt_between_requests() -> None:
+    class Pairs:
+        def __init__(self) -> None:
+            self.found = list[tuple[tuple[int, ...], tuple[int, ...]]]()
+
+        def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
+            self.found.append((tuple(prompt), tuple(output)))
+
+    past = PastOutputs(most=2)
+    past.add([1], [10, 11])
+    pairs = past.answers(Pairs)
+    past.add([2], [12])
+    assert pairs.found == [((10, 11), (1,)), ((12,), (2,))] and past.answers(Pairs) is pairs
+    assert past.of_others([12]).answers(Pairs).found == [((10, 11), (1,))]
+    past.add([3], [13])
+    rebuilt = past._indexes.copy()
+    assert past.answers(Pairs).found == [((12,), (2,)), ((13,), (3,))] and past._indexes == rebuilt
