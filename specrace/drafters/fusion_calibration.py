@@ -10,7 +10,7 @@ from specrace.ngrams.backoff import ESCAPE, Estimate
 
 
 class Calibration:
-    """Hits over expected hits of the likeliest token of copies; a little below 1 at first.
+    """Hits over expected hits of the likeliest token of copies; below 1 at first.
 
     Every output token updates the prediction made at its position, drafted or not, so what was drafted is no bias.
     Lengths: 0 for no context, 1 to `longest` in prompt and output, and as many again for earlier outputs. `earlier`: a
@@ -19,6 +19,8 @@ class Calibration:
 
     # The prior of a length: this many expected hits, of which this share came; and of a token, which came.
     PRIOR, PRIOR_RATE, TOKEN_PRIOR = 4.0, 0.9, 2.0
+    # Of matches in earlier outputs, which begin alike without going on alike, fewer came.
+    PAST_RATE = 0.5
     # The most that any token is given.
     MAX_PROB = 0.98
     # Of each length, earlier answers count as no more than this many expected hits.
@@ -27,7 +29,7 @@ class Calibration:
     COPY = 3
 
     def __init__(self, longest: int, earlier: Calibration | None = None) -> None:
-        self.hits = [self.PRIOR * self.PRIOR_RATE] * (2 * longest + 1)
+        self.hits = [self.PRIOR * self.PRIOR_RATE] * (longest + 1) + [self.PRIOR * self.PAST_RATE] * longest
         self.expected = [self.PRIOR] * (2 * longest + 1)
         self.tokens: dict[int, _Outcomes] = {}
         self._earlier = {} if earlier is None else earlier.tokens

@@ -262,7 +262,7 @@ def test_the_corpus_gets_the_escape_mass_of_the_text() -> None:
 def test_earlier_outputs_are_copied_and_their_ends_are_not_drafted() -> None:
     past = ((7, 8, 9), (7, 8, 9), (7, 8))
     tree = fusion([1, 7], past_outputs=past).propose([1, 7], 20)
-    assert tree.tokens[1:3] == (8, 9) and min(tree.tokens) >= 0
+    assert tree.tokens[1] == 8 and 9 in tree.tokens and min(tree.tokens) >= 0
     drafter = fusion([1, 2], past_outputs=past)
     bare = drafter.propose([1, 2], 0)
     drafter.observe(bare, step_verdict(bare, [7]))
@@ -278,7 +278,8 @@ def test_of_prompt_and_earlier_outputs_the_longer_match_goes_first() -> None:
 def test_how_outputs_begin_is_remembered_after_how_their_prompts_end() -> None:
     past = PastOutputs()
     past.add((8, 9), prompt=(1, 2, 3, 6))
-    assert fusion([4, 5, 6], past_outputs=past).propose([4, 5, 6], 4).tokens[:3] == (6, 8, 9)
+    tree = fusion([4, 5, 6], past_outputs=past).propose([4, 5, 6], 20)
+    assert tree.tokens[:2] == (6, 8) and 9 in tree.children[1]
     assert list(past) == [(8, 9)], "a prompt is no output"
 
 
@@ -455,17 +456,17 @@ def test_estimates_are_judged_by_what_came() -> None:
     assert tree.tokens == (2, 3)
     drafter.observe(tree, step_verdict(tree, [3, 2]))
     # Of the last node of a draft that ends there nothing was asked.
-    assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 3.6])
+    assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 2.0])
     assert drafter.calibration.expected == pytest.approx([4.0, 4.5, 4.0])
     other = fusion(prompt, longest=1)
     tree = other.propose(prompt, 1)
     other.observe(tree, step_verdict(tree, [9, 0]))
-    assert other.calibration.hits == pytest.approx([4.6, 3.6, 3.6])
+    assert other.calibration.hits == pytest.approx([4.6, 3.6, 2.0])
     assert other.calibration.expected == pytest.approx([4.5, 4.5, 4.0])
     unknown = fusion(prompt, longest=1)
     tree = unknown.propose(prompt, 1)
     unknown.observe(tree, step_verdict(tree, [30, 0]))
-    assert unknown.calibration.hits == pytest.approx([3.6] * 3)
+    assert unknown.calibration.hits == pytest.approx([3.6, 3.6, 2.0])
 
 
 def first_level(tree: TokenTree) -> dict[int, float]:
@@ -490,13 +491,13 @@ def test_text_and_earlier_outputs_by_hand() -> None:
     prompt, past = [2, 3, 1, 2], ((1, 2, 9), (5, 2, 8), (5, 2, 8))
     drafter = fusion(prompt, past_outputs=past)
     tree = drafter.propose(prompt, 1)
-    assert tree.tokens == (2, 9) and tree.probs == pytest.approx((1.0, 0.9 * (1 / 3 + 4 / 9 / 7)))
+    assert tree.tokens == (2, 9) and tree.probs == pytest.approx((1.0, 0.5 * (1 / 3 + 4 / 9 / 7)))
     wide = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    assert wide[3] == pytest.approx(0.9 * 2 / 9) and wide[8] == pytest.approx(0.9 * 4 / 9 * 2 / 7)
+    assert wide[3] == pytest.approx(0.5 * 2 / 9) and wide[8] == pytest.approx(0.5 * 4 / 9 * 2 / 7)
     drafter.observe(tree, step_verdict(tree, [9, 0]))
     assert (
         drafter.calibration.expected[8 + 2] == pytest.approx(4 + 1 / 3 + 4 / 63)
-        and drafter.calibration.hits[8 + 2] == 4.6
+        and drafter.calibration.hits[8 + 2] == 3.0
     )
     assert drafter.calibration.expected[6] == 4.0
 
@@ -506,7 +507,7 @@ def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
     tree = drafter.propose([1, 2, 1], 40)
     assert tree.tokens[1] == 2
     drafter.observe(tree.cut(0), step_verdict(tree.cut(0), [2]))
-    assert drafter.calibration.hits[1] == 4.6 and drafter.calibration.hits[9] == 3.6
+    assert drafter.calibration.hits[1] == 4.6 and drafter.calibration.hits[9] == 2.0
 
 
 def test_where_the_longer_contexts_leave_little_the_shorter_are_not_asked() -> None:
@@ -585,7 +586,7 @@ def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> No
     found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
     # Of what both leave 3, the text's own, takes a third, and of the rest each of them a sixth again.
     each = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
-    assert found[8] == pytest.approx(0.9 * each) and found[9] == pytest.approx(0.9 * (1 / 3 + each))
+    assert found[8] == pytest.approx(0.5 * each) and found[9] == pytest.approx(0.5 * (1 / 3 + each))
 
 
 @settings(deadline=None)

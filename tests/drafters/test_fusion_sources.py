@@ -115,14 +115,14 @@ def test_a_draft_takes_time_and_each_node_a_little_more() -> None:
 
 def test_calibration_counts_expected_hits_and_hits() -> None:
     calibration = Calibration(2)
-    assert (calibration.hits, calibration.expected) == ([3.6] * 5, [4.0] * 5)
+    assert (calibration.hits, calibration.expected) == ([3.6, 3.6, 3.6, 2.0, 2.0], [4.0] * 5)
     calibration.update(1, 0.5, True)
     calibration.update(1, 0.25, False)
     assert (calibration.hits[1], calibration.expected[1]) == (4.6, 4.75)
     assert calibration.factor(1, 0.5) == pytest.approx(4.6 / 4.75)
     assert calibration.factor(0, 1.0) == pytest.approx(0.9)
-    calibration.update(4, 0.5, True)
-    assert calibration.factor(4, 1.0) == pytest.approx(0.98)
+    calibration.update(2, 0.5, True)
+    assert calibration.factor(2, 1.0) == pytest.approx(0.98) and calibration.factor(4, 1.0) == 0.5
 
 
 def test_the_cool_down_by_hand() -> None:
