@@ -70,6 +70,9 @@ class BenchTarget(RaceTarget, Protocol):
     def peak_memory(self) -> int | None:
         """Peak bytes since the reset; None where unknown."""
 
+    def measure_bandwidth(self) -> None:
+        """Measure the bandwidth by which `step_limit_ms` counts."""
+
     def step_limit_ms(self, columns: float, rows: float) -> float:
         """The roofline of a step of `rows` over `columns` of KV cache: time to move its bytes at full bandwidth."""
 
@@ -200,6 +203,8 @@ class Bench:
             self._pace.choose_threads()
             self._warm_up(prompt, report)
             self._pace.start()
+            # Lanes' times are corrected to the machine's pace at this moment, so the limit is of this moment, too.
+            self.target.measure_bandwidth()
             for turn in range(number, number + self.repetitions):
                 for each in _rotate(decoders, turn):
                     report(f"{prompt.id}: {each if isinstance(each, str) else each.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -123,6 +124,11 @@ class Target(Scorer):
         kv = token_bytes(self.config, self.dtype.itemsize)
         weights = weight_bytes(self.model) // (self.dtype.itemsize if self.int8 else 1)
         return Roofline(weights, kv, copy_bandwidth(self.device))
+
+    def measure_bandwidth(self) -> None:
+        """Measure the bandwidth again on a CPU, which shares it with other machines' work; a GPU's does not change."""
+        if self.device.type == "cpu":
+            vars(self)["roofline"] = replace(self.roofline, bandwidth=copy_bandwidth(self.device))
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
         """Time in which the device copies the bytes that a step of `rows` rows after `columns` cached tokens moves."""

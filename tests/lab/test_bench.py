@@ -60,6 +60,14 @@ def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
     assert found["lanes"][0]["tau"] == 1.0 and found["lanes"][0]["speedup"] == pytest.approx(1.0)
 
 
+def test_the_limit_of_a_step_is_measured_anew_at_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    bandwidths = iter((1e9, 1e9, 4e9))
+    monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
+    same = [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts(1) * 2)]
+    first, second = Bench(tiny_target("llama"), RaceSpec((), max_new_tokens=4), repetitions=1).run(same)
+    assert second.runs["vanilla"][0].limit_ms == pytest.approx(first.runs["vanilla"][0].limit_ms / 4)
+
+
 def test_contestants_take_turns_and_another_begins_each_time() -> None:
     target = tiny_target("llama")
     told: list[str] = []

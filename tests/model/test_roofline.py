@@ -57,3 +57,16 @@ def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:
     while len(blocks) < 16 and (target.peak_memory() or 0) - before < 0.8 * 4 * (1 << 24):
         blocks.append(torch.ones(1 << 24))
     assert blocks and (target.peak_memory() or 0) - before >= 0.8 * 4 * (1 << 24)
+
+
+def test_the_bandwidth_of_a_cpu_is_measured_again_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a shared machine it changes by a factor of two within minutes."""
+    bandwidths = iter((1e9, 2e9, 4e9))
+    monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
+    target = tiny_target("llama")
+    first = target.step_limit_ms(100, 1)
+    assert target.step_limit_ms(100, 1) == first
+    target.measure_bandwidth()
+    assert target.step_limit_ms(100, 1) == pytest.approx(first / 2)
+    target.measure_bandwidth()
+    assert target.step_limit_ms(100, 1) == pytest.approx(first / 4)
