@@ -225,8 +225,8 @@ def test_a_model_too_slow_to_warm_every_size_still_warms_the_largest(machine: Ma
 
 @pytest.mark.parametrize("factor", [0.5, 1.6, 2.4])
 def test_a_machine_that_changes_its_pace_changes_no_speedup(machine: Machine, factor: float) -> None:
-    _, quiet = run_race(machine, max_new_tokens=200)
-    steps, changed = run_race(machine, midway=lambda: setattr(machine, "slow", lambda _: factor), max_new_tokens=200)
+    _, quiet = run_race(machine, max_new_tokens=600)
+    steps, changed = run_race(machine, midway=lambda: setattr(machine, "slow", lambda _: factor), max_new_tokens=600)
     assert changed.pace is not None and not changed.pace.disturbed
     assert changed.pace.low == pytest.approx(min(1, factor), rel=0.01)
     assert changed.pace.high == pytest.approx(max(1, factor), rel=0.01)
@@ -236,9 +236,9 @@ def test_a_machine_that_changes_its_pace_changes_no_speedup(machine: Machine, fa
 
 
 def test_a_machine_that_drifts_all_the_time_changes_no_speedup(machine: Machine) -> None:
-    _, quiet = run_race(machine, max_new_tokens=200)
+    _, quiet = run_race(machine, max_new_tokens=600)
     machine.slow = lambda now: 1.5 if int(now / 0.2) % 2 else 1.0
-    _, drifting = run_race(machine, max_new_tokens=200)
+    _, drifting = run_race(machine, max_new_tokens=600)
     assert drifting.pace is not None and not drifting.pace.disturbed
     for name, speedup in speedups(quiet).items():
         assert speedups(drifting)[name] == pytest.approx(speedup, rel=0.1)
