@@ -69,7 +69,7 @@ class Workbench:
 
     `curve` is the cached cost curve of this machine, if any; it sets the lanes' draft sizes. With `keep_outputs`
     drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs the races in
-    another process than this one, on its copy of the target.
+    another process than this one, on its copy of the target. Models are loaded as `lean` says (`load_target`).
     """
 
     target: Target
@@ -82,6 +82,7 @@ class Workbench:
     # As requested: "auto" may place another model differently.
     device: str = "cpu"
     adapter: str | Path = AUTO
+    lean: bool = False
     runner: Runner | None = None
     tables: CorpusTables = field(init=False)
 
@@ -103,12 +104,13 @@ class Workbench:
         keep_outputs: bool = False,
         cache_dir: Path | None = None,
         ready: bool = True,
+        lean: bool = False,
         followers: Followers | None = None,
         report: Callable[[str], object] = str,
         skip: Callable[[str], object] = str,
     ) -> Workbench:
         """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model,
-        and `ready` is as in `load_target`.
+        and `ready` and `lean` are as in `load_target`.
 
         `index`, a folder that `build_index` made, takes the place of the documents: those of its first 20 million
         characters stay in memory. `reranker` is as in `load_reranker`.
@@ -131,13 +133,14 @@ class Workbench:
             ready=ready,
             followers=followers,
             adapter=adapter,
+            lean=lean,
         )
         cross_encoder = load_reranker(reranker, device=target.device_type)
         report("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
         passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
         retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
-        return cls(target, texts, retriever, encoder, curve, keep_outputs, device=device, adapter=adapter)
+        return cls(target, texts, retriever, encoder, curve, keep_outputs, device=device, adapter=adapter, lean=lean)
 
     def on(self, documents: list[Document], index: SearchIndex) -> Workbench:
         """A workbench with the same models and embedder on other documents, without earlier answers."""
@@ -146,7 +149,9 @@ class Workbench:
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
         """A workbench on the same documents with another model, on the same device. Raises InputError."""
-        return self.with_target(load_target(model, device=self.device, dtype=dtype, adapter=self.adapter))
+        return self.with_target(
+            load_target(model, device=self.device, dtype=dtype, adapter=self.adapter, lean=self.lean)
+        )
 
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, possibly of another tokenizer."""

@@ -47,6 +47,8 @@ class FusedForward:
         self._dtype = torch.float32 if wide else self._embed.dtype
         self._turns = self._turn(_FIRST_POSITIONS)
         decoder = _Decoder(model, make_linear, self._dtype)
+        # Whether all its linear layers have weights of their own.
+        self.copied = not any(isinstance(each, (PlainProduct, WidenedProduct)) for each in decoder.modules())
         with warnings.catch_warnings():
             # TorchScript is deprecated; where it is gone, forwards run eagerly.
             warnings.simplefilter("ignore")

@@ -23,7 +23,7 @@ from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.machine import free_memory
 from specrace.model.names import resolve
 from specrace.model.products import round_weights
-from specrace.model.replays import TOLERANCE, gap, record
+from specrace.model.replays import TOLERANCE, drop_layers, gap, record
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
@@ -41,6 +41,7 @@ def load_target(
     followers: Followers | None = None,
     adapter: str | Path = AUTO,
     ready: bool = True,
+    lean: bool = False,
 ) -> Target:
     """A Hugging Face model by short name, path or hub id, checked to score trees exactly as it decodes.
 
@@ -53,6 +54,8 @@ def load_target(
     `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
     `adapter` is the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, where it fits.
     Where the device is not there yet, `ready` is false: nothing is computed, and `make_ready` is called later.
+    `lean`: for whoever races alone, without peers, who run the library's modules: weights that a recorded forward has
+    copied are held once.
     Raises InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with
     another vocabulary, and when it cannot be spread or split as was asked for.
     """
@@ -71,11 +74,13 @@ def load_target(
     if ready:
         check_trees(target)
     if draft_model is not None:
-        target.drafting = load_draft_model(draft_model, target, ready=ready)
+        target.drafting = load_draft_model(draft_model, target, ready=ready, lean=lean)
     elif Path(name).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
     if ready and graphs and followers is None:
         record(target)
+        if lean:
+            drop_layers(target)
     if target.int8 and graphs and target.traced is None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
     return target
@@ -128,13 +133,13 @@ def _load(
     return Target(model, tokenizer, label, style, int8=dtype == INT8)
 
 
-def load_draft_model(name: str | Path, target: Target, *, ready: bool = True) -> DraftModel:
+def load_draft_model(name: str | Path, target: Target, *, ready: bool = True, lean: bool = False) -> DraftModel:
     """A Hugging Face model by path or hub id that drafts for `target`, on its (first) device and in its dtype.
 
     Raises InputError when it cannot be loaded or has another vocabulary.
     """
     dtype = str(target.dtype).removeprefix("torch.")
-    model = load_target(name, device=str(target.device), dtype=dtype, adapter=NONE, ready=ready)
+    model = load_target(name, device=str(target.device), dtype=dtype, adapter=NONE, ready=ready, lean=lean)
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)
 

@@ -81,9 +81,9 @@ class WidenedProduct(nn.Module):
 class HalfProduct(nn.Module):
     """FBGEMM's, for 16-bit models on processors without 16-bit arithmetic: weights in float16, sums in float32.
 
-    A draft's rows differ from vanilla's by float32 rounding at most, and not at all with AVX-512: with AVX2 alone, FBGEMM
-    adds one or two rows up in another order. bfloat16 weights are exact in float16 from 6e-5 on; smaller ones move by
-    less than 3e-8. Raises ValueError where a weight is too large, and RuntimeError where there is no kernel.
+    A draft's rows differ from vanilla's by float32 rounding at most, and not at all with AVX-512: with AVX2 alone,
+    FBGEMM adds one or two rows up in another order. bfloat16 weights are exact in float16 from 6e-5 on; smaller ones
+    move by less than 3e-8. Raises ValueError where a weight is too large, and RuntimeError where there is no kernel.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:

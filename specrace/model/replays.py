@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import shorten
@@ -83,6 +83,31 @@ def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = 
             if isinstance(replayed, FusedForward):
                 target.least_rows = 1
             return
+
+
+def drop_layers(target: Target) -> None:
+    """Free the weights of the model's own linear layers where the recorded forward has copies and reads prompts, too.
+
+    bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError.
+    """
+    if not (isinstance(target.traced, FusedForward) and target.traced.copied and target.traced.reads):
+        return
+    embedding = target.model.get_input_embeddings().weight
+    for layer in target.model.modules():
+        if type(layer) is nn.Linear and layer.weight is not embedding:
+            # Of the same size, which `describe` and the roofline tell.
+            layer.weight = nn.Parameter(torch.empty_like(layer.weight, device="meta"), requires_grad=False)
+    for kept in target.model.parameters():
+        if not kept.is_meta:
+            # A part of a mapped file would keep the whole.
+            kept.data = kept.data.clone()
+    # A product with weights that are not there would read what happens to lie in memory.
+    target.model.forward = _refuse_to_run
+    return_memory()
+
+
+def _refuse_to_run(*_: object, **__: object) -> None:
+    raise RuntimeError("the model's layers were dropped once its forward was recorded: load it without `lean`")
 
 
 def _ways(target: Target, store: KVStore, packed: bool | None, fused: bool) -> Iterator[tuple[str, Callable[[], Any]]]:

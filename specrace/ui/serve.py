@@ -165,6 +165,7 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             "draft_model": options.draft_model,
             "keep_outputs": options.keep_outputs,
             "ready": not zero_gpu.is_here(),
+            "lean": True,
             "report": report,
         }
         try:

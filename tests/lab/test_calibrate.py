@@ -261,6 +261,15 @@ def test_another_engine_has_another_file_but_not_another_reason() -> None:
     assert files[0] == files[1] != files[2]
 
 
+def test_a_curve_is_found_whichever_library_multiplies_packed_weights() -> None:
+    """It is chosen at each load by measuring, and noise may decide."""
+    engines = ("packed weights", "weights packed by MKL", "weights packed by MKL from two rows on")
+    about = small_target(100).describe()
+    files = {cache_file(about | {"engine": f"fused TorchScript, {each}"}) for each in engines}
+    assert len(files) == 1
+    assert files.isdisjoint({cache_file(about | {"engine": each}) for each in ("fused TorchScript", "eager")})
+
+
 def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The bundled model, end to end: JSON alone on standard output, a file for `score`, and the cache for a race."""
     out = tmp_path / "out.json"

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
-from specrace.core.events import Finished
+from specrace.core.events import Finished, Step
 from specrace.core.tree import TokenTree
 from specrace.drafters import own_methods
 from specrace.engine.race import race
@@ -35,7 +35,8 @@ from specrace.model.products import (
     quantized,
     round_weights,
 )
-from specrace.model.replays import trace_forwards
+from specrace.model.replays import drop_layers, trace_forwards
+from specrace.model.roofline import weight_bytes
 from specrace.model.target import Target
 from tests.parts import VOCAB, random_prompt, random_tree, tiny_model, tiny_target
 
@@ -144,6 +145,46 @@ def test_a_dropped_target_frees_its_weights() -> None:
     del target
     gc.collect()
     assert all(each.expired() for each in weights)
+
+
+def printed(target: Target, prompt: tuple[int, ...], spec: RaceSpec) -> dict[str, list[int]]:
+    """The tokens of each lane."""
+    found: dict[str, list[int]] = {name: [] for name in spec.lanes}
+    for event in race(target, prompt, spec):
+        if isinstance(event, Step):
+            found[event.lane] += event.emitted
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_target_races_on_without_its_modules_weights(name: str) -> None:
+    """Those of linear layers are freed, though in one storage with others as in a mapped file."""
+    target = tiny_target(name)
+    with torch.no_grad():
+        embedding, layer = target.model.get_input_embeddings(), target.model.model.layers[0].mlp.up_proj
+        both = torch.cat([embedding.weight, layer.weight])
+        embedding.weight.data, layer.weight.data = both.split([len(embedding.weight), len(layer.weight)])
+    freed = StorageWeakRef(both.untyped_storage())
+    del both, embedding, layer
+    trace_forwards(target, packed=True)
+    prompt, spec = random_prompt(random.Random(3)), RaceSpec(("vanilla", "trie"), max_new_tokens=24)
+    before, about, moved = printed(target, prompt, spec), target.describe(), weight_bytes(target.model)
+    drop_layers(target)
+    gc.collect()
+    assert freed.expired()
+    assert printed(target, prompt, spec) == before
+    assert target.describe() == about and weight_bytes(target.model) == moved
+    with pytest.raises(RuntimeError, match="layers were dropped"):
+        target.plain_logits(prompt)
+
+
+@pytest.mark.parametrize("kind", ["plain", "int8"])
+def test_a_forward_that_reads_with_the_modules_keeps_their_weights(kind: str) -> None:
+    target = Target(tiny_model("llama"), int8=kind == "int8")
+    trace_forwards(target, packed=False)
+    weights = [each.data_ptr() for each in target.model.parameters()]
+    drop_layers(target)
+    assert [each.data_ptr() for each in target.model.parameters()] == weights
 
 
 # Products.
