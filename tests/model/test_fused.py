@@ -238,11 +238,9 @@ def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) 
 
 @pytest.fixture
 def half() -> Any:
-    """FBGEMM's product, on processors that it knows."""
-    try:
-        HalfProduct(torch.ones(8, 8), None)
-    except RuntimeError as error:
-        pytest.skip(str(error))
+    """FBGEMM's product, on processors that torch says it knows: where it fails there, tests fail."""
+    if "fbgemm" not in torch.backends.quantized.supported_engines:
+        pytest.skip("FBGEMM has no kernels for this processor")
     return HalfProduct
 
 
