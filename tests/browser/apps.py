@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from specrace.cli import app as front_door
-from specrace.core.events import Event
+from specrace.core.events import Event, Started, Step
 from specrace.ui.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +54,7 @@ class Hold:
         self.repeats = False
         self.events: list[Event] = []
         self._each = self._left = math.inf
+        self._midway = False
         self._change = threading.Condition()
 
     def around(self, ask: Ask) -> Ask:
@@ -73,6 +74,8 @@ class Hold:
                     if event is None:
                         return
                     self.events.append(event)
+                    if self._midway and all_wrote(self.events):
+                        self._midway, self._left = False, 0
                     yield event
             finally:
                 self.running -= 1
@@ -96,11 +99,29 @@ class Hold:
             self._each = math.inf
             self.let(math.inf)
 
+    @contextmanager
+    def midway(self) -> Iterator[None]:
+        """The next race stops once every lane has written something, and runs on after the block."""
+        self._midway = True
+        try:
+            with self.after(math.inf):
+                yield
+        finally:
+            self._midway = False
+
     def let(self, events: float) -> None:
         """So many events more for the race that runs."""
         with self._change:
             self._left += events
             self._change.notify_all()
+
+
+def all_wrote(events: list[Event]) -> bool:
+    """Whether every lane has written something. A lane may be held up while others take many steps."""
+    lanes = {info.lane for event in events if isinstance(event, Started) for info in event.lanes}
+    return bool(lanes) and lanes == {
+        event.lane for event in events if isinstance(event, Step) and "".join(event.texts).strip()
+    }
 
 
 @dataclass(frozen=True)

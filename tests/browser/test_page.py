@@ -31,8 +31,6 @@ from tests.browser.parts import (
 
 pytestmark = pytest.mark.browser
 
-# Events of a race after which every lane has written something.
-UNDER_WAY = 24
 # Ranges come with six decimals.
 ROUNDED = 1e-6
 # Where the parts of the page are, in every picture until it is told to stop. A race must move none of them.
@@ -70,7 +68,7 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
     page = open_page(app.url, calm=False)
     page.evaluate(PLACES)
     number = reels(page)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.midway():
         ask(page)
         # Words come while the race still runs.
         page.wait_for_function(
@@ -167,7 +165,7 @@ def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, page: Page) 
 
 def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:
     number = reels(page)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.midway():
         ask(page)
         wait_for_words(page)
         page.locator("#stop").click()
@@ -188,7 +186,7 @@ def test_keys_stop_and_race_but_not_while_typing(app: Any, page: Page) -> None:
     assert modes(page) == seen
     question_field(page).fill(QUESTION)
     page.locator("h1").click()
-    with app.hold.after(UNDER_WAY):
+    with app.hold.midway():
         page.keyboard.press("r")
         wait_for(page, phase="running")
         page.keyboard.press("Escape")

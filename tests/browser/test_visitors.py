@@ -13,7 +13,6 @@ from tests.browser.parts import ask, begin, reels, stage, texts, turn, until, wa
 
 pytestmark = pytest.mark.browser
 
-UNDER_WAY = 24
 PICTURE_MS = 95
 MOST_NODES = 32
 
@@ -37,7 +36,7 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
     app: Any, open_page: Any, share_page: Any
 ) -> None:
     first, second = open_page(app.short), share_page(app.short)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.after(1):
         racing_and_in_line(app, first, second)
         first.close()
         wait_for(second, phase="running")
@@ -48,7 +47,7 @@ def test_closing_the_tab_stops_the_race_and_lets_the_next_visitor_race(
 
 def test_a_tab_that_is_closed_in_line_never_races(app: Any, open_page: Any, share_page: Any) -> None:
     first, second = share_page(app.short), open_page(app.short)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.after(1):
         racing_and_in_line(app, first, second)
         begun, job = app.hold.begun, app.worker.find(stage(second)["key"])
         second.close()
@@ -61,7 +60,7 @@ def test_a_tab_that_is_closed_in_line_never_races(app: Any, open_page: Any, shar
 
 def test_a_second_visitor_waits_in_line_and_then_races(app: Any, open_page: Any, share_page: Any) -> None:
     first, second = share_page(app.short), open_page(app.short)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.after(1):
         racing_and_in_line(app, first, second)
         stop(first)
         wait_for(second, phase="running")
@@ -75,7 +74,7 @@ def test_a_lost_connection_is_told(app: Any, share_page: Any) -> None:
     wait_for(page, phase="failed")
     expect(page.locator(".announcer")).to_contain_text("connection was lost")
     page.unroute("**/gradio_api/race/*")
-    with app.hold.after(UNDER_WAY):
+    with app.hold.after(1):
         ask(page)
         wait_for(page, phase="running")
         stop(page)
@@ -84,7 +83,7 @@ def test_a_lost_connection_is_told(app: Any, share_page: Any) -> None:
 def test_no_step_is_lost_in_a_hidden_tab(app: Any, share_page: Any) -> None:
     page = share_page(app.short)
     number = reels(page)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.midway():
         ask(page)
         wait_for_words(page)
         page.evaluate("Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true})")
@@ -121,7 +120,7 @@ def test_steps_that_come_fast_are_drawn_together(app: Any, share_page: Any) -> N
 
 def test_the_draft_tree_follows_a_live_race(app: Any, open_page: Any) -> None:
     page = open_page(app.url, 1920, 1080)
-    with app.hold.after(UNDER_WAY):
+    with app.hold.midway():
         ask(page)
         wait_for_words(page)
         for lane in ("trie", "vanilla"):
@@ -138,11 +137,11 @@ def step(page: Page) -> int:
 
 
 def go_on(app: Any, page: Page, times: int, events: int = 1) -> None:
-    """Let the race go on, so many times until its page has heard of it."""
+    """Let the race go on, so many times until its page has heard of it, or to its end."""
     for _ in range(times):
         before = stage(page)["steps"]
         app.hold.let(events)
-        until(page, lambda before=before: stage(page)["steps"] != before)
+        until(page, lambda before=before: stage(page)["steps"] != before or not app.hold.running)
 
 
 def go_on_until(app: Any, page: Page, condition: Callable[[], bool]) -> None:
