@@ -3,8 +3,9 @@
 A fast lane finishes early and leaves vanilla alone with whatever the machine does next. If another program starts then,
 vanilla's last tokens are slower than its first, and every speedup grows. So a race runs a probe between steps: always
 the same forward over one row, on no lane's clock. The slowdown is the probe's latency now over its latency before the
-first step; each step's time is divided by it. Time in which a thread was ready but not scheduled is subtracted from
-steps and probes alike (`specrace.core.clock`).
+first step; each step's time is divided by it. A step of an unusual length is followed by a probe before it is
+corrected, so that a lane of few long steps is not measured at a former pace. Time in which a thread was ready but not
+scheduled is subtracted from steps and probes alike (`specrace.core.clock`).
 
 With several threads that wait for each other, another program costs far more than its share of the processors, and
 unevenly. So the number of threads is measured and chosen before the clock starts, and once more if a program starts
@@ -14,7 +15,7 @@ mid-race. If probes still vary too much, no correction holds, and the race repor
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -30,6 +31,10 @@ from specrace.core.tree import TokenTree
 PROBE_EVERY = 8
 # The pace is the median of the last WINDOW probes: one of them may be disturbed.
 WINDOW = 5
+# A step or a probe off its usual time by this factor may be the first after a change: it is looked into at once.
+UNUSUAL = 1.25
+# Of so many latest forwards with as many rows.
+USUAL = 9
 # Probes for each number of threads: at least TRIALS, for at least TRIAL_MS, because a program that shares a processor
 # holds it for milliseconds at a time. The first probe after a change does not count.
 TRIALS, TRIAL_MS = 4, 40.0
@@ -75,6 +80,7 @@ class PaceKeeper:
         self._probes: list[float] = []
         self._since_probe = 0.0
         self._steps: dict[str, list[tuple[int, float]]] = {}
+        self._usual = UsualTimes()
         self._waited_before = 0.0
 
     @classmethod
@@ -98,9 +104,10 @@ class PaceKeeper:
     def start(self) -> None:
         """Measure the reference. Call right before the first step of each run, on a warm machine."""
         self.threads_changed, self.slowdown, self.reference_ms = False, 1.0, 0.0
-        self._probes, self._steps = [], {}
+        self._probes, self._steps, self._usual = [], {}, UsualTimes()
         self.refresh()
         self.reference_ms = median(self._probes)
+        self._usual.add(1, self.reference_ms)
         self._waited_before = waited_ms()
 
     def refresh(self) -> None:
@@ -110,21 +117,20 @@ class PaceKeeper:
 
     def probe_if_due(self) -> None:
         """Run the probe if the lanes have worked long enough since the last one."""
-        if self._since_probe < PROBE_EVERY * self.reference_ms:
-            return
-        wall_ms = self._probe()
-        contended = wall_ms > CONTENDED * self.reference_ms and self._probes[-2] > CONTENDED * self.reference_ms
-        if contended and self.threads > 1 and not self.threads_changed:
-            before = self.threads
-            self._choose()
-            self.threads_changed = self.threads != before
-            self.refresh()
+        if self._since_probe >= PROBE_EVERY * self.reference_ms:
+            self._look()
 
     def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
-        """The times of a step with a tree of `rows` nodes, as they would have been at the pace of the start."""
+        """The times of a step with a tree of `rows` nodes, as they would have been at the pace of the start.
+
+        An unusual time may mean that the pace has changed: then the probe runs first.
+        """
         self._since_probe += timing.total_ms
+        if self._usual.differs(rows, timing.target_ms / self.slowdown):
+            self._look()
         parts = (timing.draft_ms, timing.target_ms, timing.keep_ms)
         corrected = Timing(*(part / self.slowdown for part in parts))
+        self._usual.add(rows, corrected.target_ms)
         self._steps.setdefault(lane, []).append((rows, corrected.target_ms))
         return corrected
 
@@ -157,6 +163,20 @@ class PaceKeeper:
         )
         return disturb(found, why) if why else found
 
+    def _look(self) -> None:
+        """Run the probe; where it is unusual, so often that the median follows if the pace has changed."""
+        before = self.slowdown * self.reference_ms
+        wall_ms = self._probe()
+        if not before / UNUSUAL <= self._probes[-1] <= before * UNUSUAL:
+            for _ in range(WINDOW // 2):
+                wall_ms = self._probe()
+        contended = wall_ms > CONTENDED * self.reference_ms and self._probes[-2] > CONTENDED * self.reference_ms
+        if contended and self.threads > 1 and not self.threads_changed:
+            count = self.threads
+            self._choose()
+            self.threads_changed = self.threads != count
+            self.refresh()
+
     def _probe(self) -> float:
         """Run the probe once, update the slowdown, and return the probe's wall time."""
         wall_ms, own = timed(self._run)
@@ -184,6 +204,24 @@ class PaceKeeper:
     def _mean_ms(self, threads: int) -> float:
         self._target.use_threads(threads)
         return fmean(wall_ms for wall_ms, _ in self._trials())
+
+
+class UsualTimes:
+    """What forwards take by their number of rows: the median of the latest, in ms at the pace of the start."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, deque[float]] = {}
+
+    def add(self, rows: int, ms: float) -> None:
+        """One more forward."""
+        self._latest.setdefault(rows, deque(maxlen=USUAL)).append(ms)
+
+    def differs(self, rows: int, ms: float) -> bool:
+        """Whether this is shorter than forwards over as many rows or fewer, or longer than those over more."""
+        fewer = max((count for count in self._latest if count <= rows), default=None)
+        more = min((count for count in self._latest if count >= rows), default=None)
+        too_short = fewer is not None and ms < median(self._latest[fewer]) / UNUSUAL
+        return too_short or (more is not None and ms > median(self._latest[more]) * UNUSUAL)
 
 
 def disturb(pace: Pace, why: str) -> Pace:

@@ -11,7 +11,7 @@ import pytest
 
 from specrace.core import clock
 from specrace.core.clock import waited_ms
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step, Timing
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
@@ -102,13 +102,14 @@ def run_race(
     lanes: Sequence[str] = LANES,
     target: WorkingTarget | None = None,
     midway: Callable[[], object] = lambda: None,
+    moment: int = 40,
     **settings: Any,
 ) -> tuple[list[Step], Finished]:
-    """A race's steps and its end; `midway` is called after forty steps."""
+    """A race's steps and its end; `midway` is called after `moment` steps."""
     events: list[Event] = []
     for event in race(target or WorkingTarget(machine), PROMPT, RaceSpec(tuple(lanes), **settings)):
         events.append(event)
-        if len(events) == 41:
+        if len(events) == moment + 1:
             midway()
     assert isinstance(events[-1], Finished)
     return [event for event in events if isinstance(event, Step)], events[-1]
@@ -223,16 +224,33 @@ def test_a_model_too_slow_to_warm_every_size_still_warms_the_largest(machine: Ma
 # The pace.
 
 
+@pytest.mark.parametrize("moment", [10, 40, 150])
 @pytest.mark.parametrize("factor", [0.5, 1.6, 2.4])
-def test_a_machine_that_changes_its_pace_changes_no_speedup(machine: Machine, factor: float) -> None:
-    _, quiet = run_race(machine, max_new_tokens=600)
-    steps, changed = run_race(machine, midway=lambda: setattr(machine, "slow", lambda _: factor), max_new_tokens=600)
+def test_a_machine_that_changes_its_pace_changes_no_speedup(machine: Machine, factor: float, moment: int) -> None:
+    """Not even of lanes that take a dozen long steps, and whenever it happens."""
+    _, quiet = run_race(machine, max_new_tokens=80)
+
+    def change() -> None:
+        machine.slow = lambda _: factor
+
+    steps, changed = run_race(machine, midway=change, moment=moment, max_new_tokens=80)
     assert changed.pace is not None and not changed.pace.disturbed
     assert changed.pace.low == pytest.approx(min(1, factor), rel=0.01)
     assert changed.pace.high == pytest.approx(max(1, factor), rel=0.01)
     for name, speedup in speedups(quiet).items():
-        assert speedups(changed)[name] == pytest.approx(speedup, rel=0.1)
+        assert speedups(changed)[name] == pytest.approx(speedup, rel=0.01)
     assert [step.at_ms for step in steps] == sorted(step.at_ms for step in steps)
+
+
+def test_a_step_that_is_slow_by_itself_is_not_taken_for_the_machine(machine: Machine) -> None:
+    """A probe after it finds the pace unchanged, so its time stays as it was measured."""
+    keeper = PaceKeeper(lambda: machine.work(10), WorkingTarget(machine))
+    keeper.start()
+    probes = keeper.summary().probes
+    slow = keeper.correct("lane", 1, Timing(1, 20, 1))
+    assert (slow.total_ms, keeper.summary().probes) == (pytest.approx(22), probes + 1)
+    assert keeper.correct("lane", 9, Timing(1, 20, 1)).target_ms == pytest.approx(20), "more rows may take longer"
+    assert keeper.summary().probes == probes + 1
 
 
 def test_a_machine_that_drifts_all_the_time_changes_no_speedup(machine: Machine) -> None:
@@ -246,7 +264,8 @@ def test_a_machine_that_drifts_all_the_time_changes_no_speedup(machine: Machine)
 
 def test_without_its_pace_the_same_race_is_told_wrong(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the probe is good for: vanilla's last tokens are slower, and every speedup grows."""
-    monkeypatch.setattr(PaceKeeper, "probe_if_due", lambda _: None)
+    for never in ("PROBE_EVERY", "UNUSUAL"):
+        monkeypatch.setattr(pace, never, float("inf"))
     _, quiet = run_race(machine, ("trie",), max_new_tokens=200)
     _, changed = run_race(
         machine, ("trie",), midway=lambda: setattr(machine, "slow", lambda _: 2.4), max_new_tokens=200
