@@ -1,7 +1,8 @@
 """Which library's product is the fastest here, for one row and for several: measured at load, on the model's weights.
 
 Processors differ. On an Intel Xeon with AVX-512 but no 16-bit arithmetic MKL took 0.8 of oneDNN's time for one row of
-float32 and 0.95 for eight, each on its own packed weights; in bfloat16 FBGEMM took 0.95 and 0.4 of oneDNN's.
+float32 and 0.95 for eight, each on its own packed weights; in bfloat16 FBGEMM took 0.95 and 0.4 of oneDNN's. On an AMD
+EPYC with AVX2 torch's batched product took 0.86 of oneDNN's time for one row of float32, and MKL twice it for eight.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specrace.model.products import HalfProduct, MklProduct, PackedProduct, PlainProduct, RowsProduct
+from specrace.model.products import BlocksProduct, HalfProduct, MklProduct, PackedProduct, PlainProduct, RowsProduct
 
 MakeProduct = Callable[[Tensor, Tensor | None], nn.Module]
 
@@ -25,11 +26,15 @@ _COPIES: dict[MakeProduct, str] = {
     HalfProduct: "weights packed in float16",
 }
 _FLOAT32, _16_BITS = (PackedProduct, MklProduct), (PackedProduct, HalfProduct)
+# What one row may run on beside a copy for more, and what the name then adds.
+_ONE_ROW: dict[MakeProduct, str] = {PlainProduct: " from two rows on", BlocksProduct: ", transposed for one row"}
 # More than a processor's own caches: a forward's weights come from memory.
 _SAMPLE_BYTES = 1 << 26
 # Rows of a usual draft.
 _SEVERAL = 8
-_ROUNDS = 4
+# Another program may hold a processor for the whole of a few rounds, and the wrong choice costs a factor of two: at
+# least so many rounds, and more while the times still fall, by at least a twentieth in so many.
+_ROUNDS, _LATEST, _MOST_ROUNDS = 8, 4, 40
 # One row keeps the copy's kernel unless another is faster by more than noise.
 _GAIN = 0.95
 
@@ -49,7 +54,7 @@ class Kernels:
     @property
     def name(self) -> str:
         """What the weights are, as `engine` shows it."""
-        return _COPIES[self.more] + ("" if self.one is self.more else " from two rows on")
+        return _COPIES[self.more] + ("" if self.one is self.more else _ONE_ROW[self.one])
 
 
 @torch.inference_mode()
@@ -71,8 +76,10 @@ def fastest_products(model: Any) -> Kernels:
     if more is HalfProduct:
         # Also for one row: all rows then round alike, and it is no slower than another.
         return Kernels(more, more)
-    times = _times({more: made[more], PlainProduct: [PlainProduct(weight, None) for weight in weights]}, weights, 1)
-    return Kernels(PlainProduct if times[PlainProduct] < _GAIN * times[more] else more, more)
+    alone = [kind for kind in _ONE_ROW if kind is PlainProduct or model.dtype == torch.float32]
+    times = _times({more: made[more]} | {kind: [kind(each, None) for each in weights] for kind in alone}, weights, 1)
+    one = min(alone, key=lambda kind: times[kind])
+    return Kernels(one if times[one] < _GAIN * times[more] else more, more)
 
 
 def _sample(model: Any) -> list[Tensor]:
@@ -86,13 +93,15 @@ def _sample(model: Any) -> list[Tensor]:
 
 
 def _times(made: dict[MakeProduct, list[nn.Module]], weights: Sequence[Tensor], rows: int) -> dict[MakeProduct, float]:
-    """Seconds for each kind's products of `rows` rows, the least of several rounds in turn."""
+    """Seconds for each kind's products of `rows` rows, the least of rounds in turn, until none falls."""
     inputs = {weight.shape[1]: torch.ones(rows, weight.shape[1], dtype=weight.dtype) for weight in weights}
-    times = dict.fromkeys(made, float("inf"))
-    for _ in range(_ROUNDS):
+    found: dict[MakeProduct, list[float]] = {kind: [] for kind in made}
+    for count in range(1, _MOST_ROUNDS + 1):
         for kind, products in made.items():
             began = time.perf_counter()
             for weight, product in zip(weights, products, strict=True):
                 product(inputs[weight.shape[1]])
-            times[kind] = min(times[kind], time.perf_counter() - began)
-    return times
+            found[kind].append(time.perf_counter() - began)
+        if count >= _ROUNDS and all(min(each) > _GAIN * min(each[:-_LATEST]) for each in found.values()):
+            break
+    return {kind: min(each) for kind, each in found.items()}

@@ -62,6 +62,25 @@ class MklProduct(nn.Module):
         return found
 
 
+class BlocksProduct(nn.Module):
+    """torch's batched product with a transposed copy of the weight, in as many blocks of outputs as threads.
+
+    For one row: each thread then reads a block of its own from end to end.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.parts: int = max(n for n in range(1, torch.get_num_threads() + 1) if len(weight) % n == 0)
+        self.weight = weight.detach().unflatten(0, (self.parts, -1)).transpose(1, 2).contiguous()
+        self.bias = bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        blocks = torch.bmm(rows.expand(self.parts, -1, -1), self.weight)
+        found = blocks.transpose(0, 1).flatten(1)
+        bias = self.bias
+        return found if bias is None else found + bias
+
+
 class WidenedProduct(nn.Module):
     """For processors without 16-bit arithmetic: more than a few rows are multiplied in float32."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -70,18 +71,21 @@ def token_bytes(config: Any, itemsize: int) -> int:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes a second, read and written, of a large copy on the device: the best of several."""
+    """Bytes a second, read and written, of a large copy on the device: the median of several.
+
+    Not the best: on a shared machine that would compare a lane's usual step with the memory's luckiest moment.
+    """
     size = _COPY_BYTES[device.type]
     source = torch.ones(size, dtype=torch.uint8, device=device)
-    copy = torch.empty_like(source)
-    best = float("inf")
+    copy = source.clone()  # its memory is there before the first round
+    times = []
     for _ in range(_ROUNDS):
         _synchronize(device)
         began = time.perf_counter()
         copy.copy_(source)
         _synchronize(device)
-        best = min(best, time.perf_counter() - began)
-    return 2 * size / best
+        times.append(time.perf_counter() - began)
+    return 2 * size / median(times)
 
 
 def _synchronize(device: torch.device) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import random
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from specrace.model.fused import FusedForward
 from specrace.model.kernels import Kernels, fastest_products
 from specrace.model.loading import load_target
 from specrace.model.products import (
+    BlocksProduct,
     HalfProduct,
     Int8Product,
     MklProduct,
@@ -191,7 +194,7 @@ def test_a_forward_that_reads_with_the_modules_keeps_their_weights(kind: str) ->
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("kind", [PlainProduct, PackedProduct, MklProduct, Int8Product])
+@pytest.mark.parametrize("kind", [PlainProduct, PackedProduct, MklProduct, BlocksProduct, Int8Product])
 def test_a_product_is_the_linear_layer(kind: Any, bias: bool) -> None:
     torch.manual_seed(0)
     layer = nn.Linear(48, 80, bias=bias)
@@ -296,23 +299,27 @@ def test_a_wide_forward_of_a_16_bit_model_is_nearer_to_float32_than_its_modules(
 @pytest.mark.usefixtures("half")
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch was built without MKL")
 @pytest.mark.parametrize(
-    ("dtype", "times", "one", "more"),
+    ("dtype", "seconds", "one", "more"),
     [
-        (torch.float32, {PlainProduct: 1.0, PackedProduct: 2.0, MklProduct: 3.0}, PlainProduct, PackedProduct),
-        (torch.float32, {PlainProduct: 2.0, PackedProduct: 1.0, MklProduct: 3.0}, PackedProduct, PackedProduct),
-        (torch.float32, {PlainProduct: 0.99, PackedProduct: 1.0, MklProduct: 3.0}, PackedProduct, PackedProduct),
-        (torch.float32, {PlainProduct: 2.0, PackedProduct: 3.0, MklProduct: 1.0}, MklProduct, MklProduct),
-        (torch.bfloat16, {PlainProduct: 1.0, PackedProduct: 3.0, HalfProduct: 2.0}, HalfProduct, HalfProduct),
+        (torch.float32, (1.0, 2.0, 3.0, 1.5), PlainProduct, PackedProduct),
+        (torch.float32, (2.0, 1.0, 3.0, 2.0), PackedProduct, PackedProduct),
+        (torch.float32, (0.99, 1.0, 3.0, 0.98), PackedProduct, PackedProduct),
+        (torch.float32, (2.0, 3.0, 1.0, 2.0), MklProduct, MklProduct),
+        (torch.float32, (2.0, 3.0, 4.0, 1.0), BlocksProduct, PackedProduct),
+        (torch.bfloat16, (1.0, 3.0, 2.0, 0.5), HalfProduct, HalfProduct),
     ],
 )
 def test_the_fastest_products_are_chosen(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, times: dict[Any, float], one: Any, more: Any
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, seconds: tuple[float, ...], one: Any, more: Any
 ) -> None:
+    """Seconds of the plain product, the packed one, MKL's or FBGEMM's, and that of blocks."""
+    other = MklProduct if dtype == torch.float32 else HalfProduct
+    times = dict(zip((PlainProduct, PackedProduct, other, BlocksProduct), seconds, strict=True))
     # On a processor without kernels for bfloat16 there is one candidate less, and the choice is the same.
     monkeypatch.setattr(kernels, "_times", lambda made, *_: {kind: times[kind] for kind in made})
     chosen = fastest_products(tiny_model("llama").to(dtype))
     assert (chosen.one, chosen.more) == (one, more)
-    assert chosen.name.endswith(" from two rows on") == (one is not more)
+    assert chosen.name.endswith((" from two rows on", " for one row")) == (one is not more)
 
 
 def test_times_are_measured_with_rows_of_the_weights_own_width() -> None:
@@ -326,6 +333,29 @@ def test_times_are_measured_with_rows_of_the_weights_own_width() -> None:
 
     times = kernels._times({PlainProduct: [Watched(), Watched()]}, weights, 3)
     assert set(seen) == {(3, 16), (3, 8)} and 0.0 < times[PlainProduct] < float("inf")
+
+
+def test_a_disturbance_of_many_rounds_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product that is faster takes three times as long at first, for ten rounds."""
+    now = 0.0
+    monkeypatch.setattr(kernels, "time", SimpleNamespace(perf_counter=lambda: now))
+    calls = {"fast": 0, "slow": 0}
+
+    def work(kind: str, seconds: Callable[[int], float]) -> Callable[[torch.Tensor], torch.Tensor]:
+        def run(rows: torch.Tensor) -> torch.Tensor:
+            nonlocal now
+            now += seconds(calls[kind])
+            calls[kind] += 1
+            return rows
+
+        return run
+
+    # It becomes less, as another program ends.
+    fast = work("fast", lambda count: 1.0 + 2.0 * max(0.0, 1.0 - count / 10))
+    made: dict[Any, Any] = {PackedProduct: [fast], MklProduct: [work("slow", lambda _: 2.0)]}
+    times = kernels._times(made, [torch.zeros(8, 16)], 1)
+    assert times == {PackedProduct: pytest.approx(1.0), MklProduct: pytest.approx(2.0)}
+    assert 10 < calls["fast"] < 20
 
 
 def test_one_row_has_its_own_product() -> None:
