@@ -35,7 +35,7 @@ FLAGS = [
     "--disable-dev-shm-usage",
 ]
 # For machines that have much else to do; nothing waits that long otherwise.
-PATIENCE_S = 30
+PATIENCE_S = 90
 LOOK_S = 0.02
 # Behind an address: answers of this length, where a race only has to be run.
 SHORT = "?tokens=40"
