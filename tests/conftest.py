@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,17 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         patch.setenv("HF_HOME", HF_HOME)
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_long_warm_up() -> Iterator[None]:
+    """Races of this process run each lane's largest tree once before their clocks, not every size: their texts do not
+    depend on it, and it took as long as the races. `tests/engine/test_pace.py` has the usual warm-up.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        # The package's own `race` is the function.
+        patch.setattr(import_module("specrace.engine.race"), "WARM_UP_S", 0.0)
+        yield
 
 
 @pytest.fixture(scope="session")

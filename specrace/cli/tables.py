@@ -99,7 +99,8 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"{lane['lane']}, a step: draft {split['draft']:.3f} ms, target {split['target']:.3f} ms, verify and keep "
             f"{split['keep']:.3f} ms (host {lane['host_share']:.1%}); interleaved over solo "
-            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {found['counted_prompts']}."
+            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {found['counted_prompts']}, "
+            f"at most 3 % slower than the fastest on {lane['near_fastest_on']}."
         )
     for each in found["loops"]:
         yield f"Left out, because its output loops: prompt {each['id']} ({each['loop_tokens']} tokens)."

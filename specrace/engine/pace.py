@@ -116,8 +116,8 @@ class PaceKeeper:
             self._probe()
 
     def probe_if_due(self) -> None:
-        """Run the probe if the lanes have worked long enough since the last one."""
-        if self._since_probe >= PROBE_EVERY * self.reference_ms:
+        """Run the probe if the lanes have worked long enough since the last one; never before `start`."""
+        if self.reference_ms and self._since_probe >= PROBE_EVERY * self.reference_ms:
             self._look()
 
     def correct(self, lane: str, rows: int, timing: Timing) -> Timing:
@@ -126,7 +126,7 @@ class PaceKeeper:
         An unusual time may mean that the pace has changed: then the probe runs first.
         """
         self._since_probe += timing.total_ms
-        if self._usual.differs(rows, timing.target_ms / self.slowdown):
+        if self.reference_ms and self._usual.differs(rows, timing.target_ms / self.slowdown):
             self._look()
         parts = (timing.draft_ms, timing.target_ms, timing.keep_ms)
         corrected = Timing(*(part / self.slowdown for part in parts))

@@ -30,8 +30,8 @@ def sentences(found: Recommender, curve_words: str, sample: Recommender | None =
     if found.chosen == 0:
         best = found.recommendation(found.best)
         yield (
-            f"{evidence} no lane pays for certain: the best, {_words(found.lane(found.best))}, yields "
-            f"{best['tau']:.2f} tokens a step and a speedup of {_range(best, 'speedup')}. Do not draft."
+            f"{evidence} no lane is reliably faster than no drafting: the best, {_words(found.lane(found.best))}, "
+            f"yields {best['tau']:.2f} tokens a step and a speedup of {_range(best, 'speedup')}. Do not draft."
         )
     else:
         yield (
@@ -68,9 +68,11 @@ def _batches(found: Recommender) -> Iterator[str]:
     if found.chosen == 0:
         return
     stop = stops_at(found)
+    own = next(row["speedup"] for row in found.batches if row["batch"] == found.batch)
     others = [row for row in found.batches if row["batch"] != found.batch]
     speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in others)
-    head = "At other batch sizes" if found.batch > 1 else "In batches it pays less"
+    less = found.batch == 1 and all(row["speedup"] < own for row in others)
+    head = "In batches it pays less" if less else "At other batch sizes"
     end = f"; from a batch of {stop} on it no longer pays" if stop else ""
     yield f"{head}: {speedups}{end}."
 
@@ -186,13 +188,17 @@ def profile_file(found: Recommender, source: str) -> dict[str, Any]:
     number = found.chosen or found.best
     lane = found.lane(number)
     per_category = {
-        group["category"]: {"mean_accept_length": round(group["tau"], 6), "num_requests": group["requests"]}
-        for group in found.groups
+        category: {
+            "mean_accept_length": round(float(found.forecast.of_requests(places).tau[number]), 6),
+            "num_requests": len(places),
+        }
+        for category, places in found.places.items()
     }
+    left_out = "; requests whose output loops are left out" if len(found.counted) < len(found.sweep.requests) else ""
     conditions = {
         "dataset": source,
         "num_samples": len(found.counted),
-        "validation": "forced decoding of logged outputs; requests whose output loops are left out",
+        "validation": "forced decoding of logged outputs" + left_out,
         "options": dict(lane.options),
     }
     return speculation_profile(lane.name, lane.num_draft, found.profile(number), per_category, conditions)

@@ -11,6 +11,9 @@ from typing import Any
 from specrace.core.metrics import LaneMetrics
 from specrace.lab.bench import COUNTERPARTS, TOLERANCE, LaneRun, PeerRun, PromptResult
 
+# Lanes within 3 % of each other on one prompt are as fast: clocks say no more.
+NEAR = 1.03
+
 
 def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]], str]) -> dict[str, Any]:
     """Figures over all prompts, and for each prompt. Prompts whose output loops are listed and not counted."""
@@ -68,6 +71,7 @@ def _lane_figures(
         "host_ms_per_step": host,
         "host_share": host / (host + split["target"]),
         "fastest_on": sum(_fastest(each) == name for each in counted),
+        "near_fastest_on": sum(NEAR * _rate(each, name) >= _rate(each, _fastest(each)) for each in counted),
         "peak_memory_bytes": max((run.peak_memory or 0 for each in runs for run in each), default=0) or None,
         "roofline": _roofline([each[0] for each in runs], split["target"]),
     }
@@ -118,7 +122,12 @@ def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
 
 def _fastest(found: PromptResult) -> str:
     """The lane with the most tokens a second on a prompt."""
-    return max(found.runs, key=lambda name: found.runs[name][0].metrics.tokens / found.decode_ms(name))
+    return max(found.runs, key=lambda name: _rate(found, name))
+
+
+def _rate(found: PromptResult, name: str) -> float:
+    """A lane's tokens a millisecond on a prompt."""
+    return found.runs[name][0].metrics.tokens / found.decode_ms(name)
 
 
 def _roofline(firsts: Sequence[LaneRun], target_ms: float) -> dict[str, float]:

@@ -104,17 +104,22 @@ class Recommender:
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
         """For each category the recommended lane's figures, the `best` lane there, and whether to draft at all."""
-        by_category: dict[str, list[int]] = {}
-        for place, number in enumerate(self.counted):
-            by_category.setdefault(self.sweep.requests[number].category, []).append(place)
         found = []
-        for category, places in by_category.items():
+        for category, places in self.places.items():
             own = self.forecast.of_requests(places)
             best, here = choose(own, self.lanes), self.recommendation(over=own)
             pays = here["speedup"] > 1.0 and self.chosen != 0
             advice = "draft" if pays else "use another lane" if best else "switch drafting off"
             row = {"category": category, "requests": len(places), "advice": advice, **here}
             found.append(row | {"best": self.recommendation(best, own)})
+        return found
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """For each category its requests, as places in `counted`."""
+        found: dict[str, list[int]] = {}
+        for place, number in enumerate(self.counted):
+            found.setdefault(self.sweep.requests[number].category, []).append(place)
         return found
 
     @cached_property
@@ -236,5 +241,10 @@ def losers(found: Recommender) -> list[str]:
 
 
 def stops_at(found: Recommender) -> int | None:
-    """The smallest batch at which the recommended lane no longer pays; None if it pays at all."""
-    return next((row["batch"] for row in found.batches if row["speedup"] <= 1.0), None)
+    """The batch, above the one asked for, from which on the recommended lane no longer pays; None if it always does."""
+    stop = None
+    for row in reversed(found.batches):
+        if row["speedup"] > 1.0 or row["batch"] <= found.batch:
+            break
+        stop = row["batch"]
+    return stop

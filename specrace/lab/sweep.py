@@ -129,9 +129,8 @@ class Sweep:
 
     def scores(self, lane: int) -> Iterator[tuple[int, RequestScore]]:
         """(number of the request, score) of a lane, as far as its cells are finished."""
-        for (number, shard), scores in sorted(self.cells.items()):
-            if number == lane:
-                yield from enumerate(scores, shard * SHARD)
+        for shard in sorted(shard for number, shard in self.cells if number == lane):
+            yield from enumerate(self.cells[lane, shard], shard * SHARD)
 
     def words(self, lane: int) -> str:
         """A lane's options that differ among the lanes of its name, and its draft size."""

@@ -38,6 +38,8 @@ from specrace.retrieval.store import (
     StoredIndex,
     StoredPassages,
     checksum,
+    damaged,
+    read_head,
     stored_vectors,
 )
 
@@ -112,15 +114,16 @@ def _append(
                 report(f"Indexed {files.passages:,} passages of {files.documents:,} documents")
                 last = time.monotonic()
         found = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
-    if not found.passages:
-        raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
-    if found.passages > head.passages:
-        found = replace(found, date=datetime.now(UTC).isoformat(timespec="seconds"))
-        if found.passages >= EXACT_BELOW:
-            found = _approximate(folder, head, found, embedder, report)
-        found.write(folder)
-        if head.kind == IVF_PQ:
-            (folder / head.faiss_file).unlink(missing_ok=True)
+        if not found.passages:
+            raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
+        # Until the head is written another addition would cut off what was added here.
+        if found.passages > head.passages:
+            found = replace(found, date=datetime.now(UTC).isoformat(timespec="seconds"))
+            if found.passages >= EXACT_BELOW:
+                found = _approximate(folder, head, found, embedder, report)
+            found.write(folder)
+            if head.kind == IVF_PQ:
+                (folder / head.faiss_file).unlink(missing_ok=True)
     return found
 
 
@@ -132,42 +135,63 @@ def _passages_of(documents: Iterable[Document], split: Split, files: _Files) -> 
 
 
 class _Files:
-    """The growing files, cut to what counts of them first."""
+    """The growing files, cut to what counts of them first. Only one process has them at a time.
+
+    Raises InputError where another adds or has added to them, or where they are damaged.
+    """
 
     def __init__(self, folder: Path, head: Head) -> None:
         self._folder, self._head, self._stack = folder, head, ExitStack()
         self.documents, self.passages = head.documents, head.passages
         self._end = head.sizes.get(PASSAGES, 0)
-        self._known: dict[str, bytes] = {}
+        self._known = set[tuple[str, bytes]]()
 
     def __enter__(self) -> _Files:
         names = (DOCUMENTS, PASSAGES, ENDS, VECTORS)
         self._streams = {name: self._stack.enter_context((self._folder / name).open("a+b")) for name in names}
-        with suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(self._streams[DOCUMENTS], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name, stream in self._streams.items():
-            stream.truncate(self._head.sizes.get(name, 0))
-            stream.seek(0)
-        for line in self._streams[DOCUMENTS]:
-            name, title, text = json.loads(line)
-            self._known[name] = _digest(Document(name, title, text))
+        try:
+            self._lock()
+            for name, stream in self._streams.items():
+                stream.truncate(self._head.sizes.get(name, 0))
+                stream.seek(0)
+            self._read_documents()
+        except BaseException:
+            self._stack.close()
+            raise
         for stream in self._streams.values():
             stream.seek(0, os.SEEK_END)
         if not self.passages:
             self._streams[ENDS].write(bytes(8))
         return self
 
+    def _lock(self) -> None:
+        with suppress(ImportError):
+            import fcntl
+
+            try:
+                fcntl.flock(self._streams[DOCUMENTS], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise InputError(f"Another process adds to {self._folder}: wait until it has ended.") from error
+        if self._head.passages and read_head(self._folder) != self._head:
+            raise InputError(f"Another process has just added to {self._folder}: run this again.")
+
+    def _read_documents(self) -> None:
+        try:
+            for line in self._streams[DOCUMENTS]:
+                name, title, text = json.loads(line)
+                self._known.add((name, _digest(Document(name, title, text))))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self._folder, f"{DOCUMENTS}: {error}") from error
+
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def is_new(self, document: Document) -> bool:
         """Whether no document of the same name has the same text."""
-        return self._known.get(document.name) != _digest(document)
+        return (document.name, _digest(document)) not in self._known
 
     def add_document(self, document: Document) -> None:
-        self._known[document.name] = _digest(document)
+        self._known.add((document.name, _digest(document)))
         self._streams[DOCUMENTS].write(_line([document.name, document.title, document.text]))
         self.documents += 1
 

@@ -70,6 +70,8 @@ class Head:
         """Make what was appended count."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         write_whole(folder / HEAD, json.dumps(content, indent=1, ensure_ascii=False).encode())
+        # Another user may serve the index.
+        (folder / HEAD).chmod(0o644)
 
     def words(self) -> str:
         """How the index searches, and how well."""
@@ -130,6 +132,8 @@ class StoredIndex:
 
     def open(self, embedder: Embedder, rescore: bool = True) -> SearchIndex:
         """Memory-mapped; an approximate index re-scores what it finds unless told otherwise. Raises InputError."""
+        # An addition since the head was read has replaced the file of an approximate index.
+        self.head = read_head(self.folder)
         passages, vectors = StoredPassages(self.folder, self.head), stored_vectors(self.folder, self.head)
         # Weights may change under the same name.
         if embedder.dim != self.head.dim or not _same_text(embedder, passages[0], vectors[0]):
@@ -145,10 +149,11 @@ class StoredIndex:
         try:
             with (self.folder / DOCUMENTS).open("rb") as lines:
                 for line in lines:
-                    name, title, text = json.loads(line)
+                    # What an addition has written so far may end inside a line.
                     size -= len(line)
                     if size < 0 or left <= 0:
                         break
+                    name, title, text = json.loads(line)
                     found.append(Document(name, title, text[:left]))
                     left -= len(text)
         except (ValueError, TypeError, OSError) as error:

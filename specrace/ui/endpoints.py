@@ -50,7 +50,7 @@ HELP = {
     "lanes": f"Names, up to {asking.MAX_LANES}.",
     "options": 'Lanes\' options, as {"trie": {"n": 5}}; what is left out is at its default.',
     "model": "Of those that this server offers; empty: its own.",
-    "dtype": "Precision of the weights, of those that this server offers; empty: as it was started.",
+    "dtype": "Precision of the weights, of those that this server offers; empty: the server's default.",
     "files": f"Your documents, in place of the server's: up to {uploads.MAX_FILES} files, 2 MB in all; {SENT}.",
     "log": f"A file of logged requests and outputs, up to {LOG_MB} MB, in a format that `score` reads; {SENT}.",
     "text": 'The log as text in place of a file, say lines of {"prompt": ..., "output": ...}; up to 250 kB.',

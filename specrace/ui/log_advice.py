@@ -80,8 +80,10 @@ def advise_log(_: str, asked: bytes) -> Generator[bytes, None, bytes]:
 
 
 def _advise(path: Path, given: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
-    until = time.monotonic() + ADVICE_SECONDS
-    transcripts, left_out = yield from _read(path, given, until)
+    began = time.monotonic()
+    until = began + ADVICE_SECONDS
+    # Reading may take half of it: the other half is for trying.
+    transcripts, left_out = yield from _read(path, given, began + ADVICE_SECONDS / 2)
     lanes = candidates(name for engine in TITLES for name in engine_lanes(engine))
     sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(given["curve"]))
     halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=given["batch"])
@@ -96,7 +98,8 @@ def _advise(path: Path, given: Mapping[str, Any]) -> Generator[bytes, None, byte
         "engines": [_engine(halving, engine, path.name) for engine in TITLES],
         "requests": len(transcripts),
         "scored": len(halving.all_finalists().requests),
-        "looping": sum(each.looping for each in sweep.requests),
+        # Where all loop, all count.
+        "looping": len(transcripts) - len(halving.sweep.requests),
         "left_out": left_out,
         "tried": [_tried(each) for each in halving.tried.values()],
     }

@@ -140,7 +140,7 @@ def _lanes() -> gr.CheckboxGroup:
         [(method.title, name) for name, method in own_methods().items()],
         value=DEFAULTS["lanes"],
         label="Lanes",
-        info="Six fit. Vanilla always runs: it is the reference.",
+        info="Choose up to six. Vanilla always runs: it is the reference.",
         elem_id="lanes",
     )
 
@@ -177,14 +177,14 @@ def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, g
         label="Model",
         info="Those that this server offers. The first race with one loads it.",
     )
-    precisions = [("as started", ""), *((name, name) for name in dtypes)]
+    precisions = [("server default", ""), *((name, name) for name in dtypes)]
     info = "Exact in float32 and int8: same text as vanilla; in 16-bit, near-ties may flip."
     return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
 
 
 def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
     """The names that may be chosen, and the server's own model."""
-    return [("as started", ""), *((name, name) for name in models)]
+    return [("server default", ""), *((name, name) for name in models)]
 
 
 def _files(shown: bool) -> gr.File:

@@ -89,14 +89,14 @@ def test_another_model_and_dtype(page: Page) -> None:
     expect(page.locator(".machine")).to_contain_text("characters")
     page.locator("#settings-button").click()
     page.get_by_role("combobox", name="Model").click()
-    page.get_by_role("option", name="as started").click()
+    page.get_by_role("option", name="server default").click()
     page.get_by_role("combobox", name="Dtype").click()
     page.get_by_role("option", name="bfloat16").click()
     head = race(page)["head"]
     assert (head["model"], head["dtype"]) == ("tiny", "bfloat16")
     page.locator("#settings-button").click()
     page.get_by_role("combobox", name="Dtype").click()
-    page.get_by_role("option", name="as started").click()
+    page.get_by_role("option", name="server default").click()
 
 
 def test_the_sampling_rule_is_chosen_by_hand(page: Page) -> None:

@@ -57,6 +57,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(module, "time", clocks)
     for module in (clock, pace):
         monkeypatch.setattr(module, "waited_ms", lambda: made.waited)
+    monkeypatch.setattr(racing, "WARM_UP_S", 2.0)
     return made
 
 
@@ -185,6 +186,17 @@ def test_a_lane_runs_at_the_pace_of_the_start(machine: Machine) -> None:
     assert keeper.reference_ms == pytest.approx(10) and keeper.slowdown == pytest.approx(2.5)
     timing = slow_lane(machine, keeper).step().timing
     assert (timing.draft_ms, timing.target_ms, timing.keep_ms) == pytest.approx((5, 20, 5))
+
+
+def test_nothing_is_probed_or_chosen_before_the_start(machine: Machine) -> None:
+    """As in the bench's warm-up, where every first step is unusual."""
+    target = WorkingTarget(machine, threads=2)
+    keeper = PaceKeeper(lambda: machine.work(10), target)
+    lane = slow_lane(machine, keeper)
+    while not lane.end:
+        keeper.probe_if_due()
+        lane.step()
+    assert keeper.summary().probes == 0 and target.changes == [2]
 
 
 def test_the_system_tells_what_a_thread_waited() -> None:

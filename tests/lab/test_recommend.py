@@ -10,7 +10,7 @@ from specrace.core.errors import InputError
 from specrace.lab import advice
 from specrace.lab.forecast import Forecast, forecast, step_costs
 from specrace.lab.presets import GPUS, describe_curve, find_curve, roofline_curve
-from specrace.lab.recommend import Recommender, acceptance_profile, choose, closest
+from specrace.lab.recommend import Recommender, acceptance_profile, choose, closest, stops_at
 from specrace.lab.score import ScoredLane
 from specrace.lab.sweep import Request, RequestScore, Sweep, grid_lanes, run_sweep
 from tests.lab.parts import copying, transcript
@@ -167,6 +167,26 @@ def test_where_drafts_are_dear_the_advice_is_not_to(sweep: Sweep) -> None:
     assert found.recommendation()["lane"] == "vanilla" and found.recommendation()["speedup"] == 1.0
     text = " ".join(advice.sentences(found, "a test's curve"))
     assert "Do not draft" in text and "Slower than no drafts with every setting" in text
+
+
+def test_a_profile_is_of_one_lane_also_by_category(sweep: Sweep) -> None:
+    """Where the advice is not to draft, of the lane that drafts best."""
+    found = Recommender(sweep, DEAR)
+    profile = advice.profile_file(found, "a test")
+    groups, tau = profile["per_category"], float(found.forecast.tau[found.best])
+    assert found.chosen == 0 and groups["copy"]["mean_accept_length"] > 1.5
+    assert groups["fresh"]["mean_accept_length"] < tau < groups["copy"]["mean_accept_length"]
+
+
+def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
+    """Two rows are much dearer than one on this curve, and those after them are cheap."""
+    found = Recommender(sweep, CostCurve((1, 2, 64), (1.0, 1.5, 1.7)), batch=16)
+    text = " ".join(advice.sentences(found, "a test's curve"))
+    assert found.chosen and "At other batch sizes" in text
+    stop = stops_at(found)
+    assert stop is None or stop > 16
+    alone = Recommender(sweep, found.curve)
+    assert alone.chosen == 0 or "In batches it pays less" not in " ".join(advice.sentences(alone, "a test's curve"))
 
 
 def test_a_lane_that_drafts_nothing_is_named_with_its_least_lengths() -> None:

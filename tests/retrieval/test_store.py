@@ -154,6 +154,57 @@ def test_an_interruption_leaves_nothing_half_made(tmp_path: Path, small: Path, m
     assert search(small, text)[0][0] == text
 
 
+def test_an_addition_under_way_hides_no_document(small: Path) -> None:
+    """What it has written so far may end in the midst of a line."""
+    stored = StoredIndex(small)
+    whole = stored.documents(10**9)
+    with (small / "documents.jsonl").open("ab") as stream:
+        stream.write(b'["half", "a li')
+    assert stored.documents(10**9) == whole and len(whole) == 5
+
+
+def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is refused while the first writes or trains, and where the first ended after the second had begun."""
+    pytest.importorskip("fcntl")
+
+    def add(seed: int, embedder: Any = EMBEDDER) -> Head:
+        return add_to_index(generate_documents(2, 4, seed=seed), embedder, small, split)
+
+    class Meanwhile(WordEmbedder):
+        """Another process adds, too."""
+
+        def embed(self, texts: Sequence[str]) -> Vectors:
+            if len(texts) > 1:
+                with pytest.raises(InputError, match="Another process adds to"):
+                    add(2)
+            return super().embed(texts)
+
+    assert add(1, Meanwhile(8)).documents == 7
+    opened = StoredIndex.open
+
+    def late(stored: StoredIndex, embedder: Any) -> Any:
+        found = opened(stored, embedder)
+        monkeypatch.setattr(StoredIndex, "open", opened)
+        add(2)
+        return found
+
+    monkeypatch.setattr(StoredIndex, "open", late)
+    with pytest.raises(InputError, match="has just added"):
+        add(3)
+    assert add(3).documents == 11 and len(StoredIndex(small).documents(10**9)) == 11
+
+
+def test_a_document_that_was_indexed_before_is_passed_over_in_every_version(small: Path) -> None:
+    versions = [Document("README.md", "", f"Version {number} of the words.") for number in (1, 2)]
+    for version in versions * 2:
+        add_to_index([version], EMBEDDER, small, split)
+    assert StoredIndex(small).head.documents == 7
+
+
+def test_another_user_may_read_an_index(small: Path) -> None:
+    assert all(file.stat().st_mode & 0o044 == 0o044 for file in [small, *small.iterdir()])
+
+
 def test_documents_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 16)
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -225,6 +276,8 @@ def test_documents_that_are_damaged_are_refused(small: Path) -> None:
     damage(small, "documents.jsonl", lambda content: b"x" * len(content))
     with pytest.raises(InputError, match=r"documents\.jsonl"):
         StoredIndex(small).documents(10**9)
+    with pytest.raises(InputError, match=r"damaged or foreign \(documents\.jsonl"):
+        add_to_index(generate_documents(1, 1), EMBEDDER, small, split)
 
 
 def test_another_embedder_is_refused(small: Path) -> None:

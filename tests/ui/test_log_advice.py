@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
+from specrace.lab import halving
 from specrace.lab.exports import ENGINES
 from specrace.lab.presets import find_curve
 from specrace.lab.recommend import BATCHES
@@ -113,6 +115,13 @@ def test_a_bad_or_endless_log_is_one_sentence(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(log_advice, "MAX_REQUESTS", 2)
     found = advise(write(tmp_path / "t.jsonl", *[COPYING] * 3))
     assert (found["requests"], found["left_out"]) == (2, "the page takes 2 of them")
+    reading = iter([0.0, 0.0, 61.0])
+    with monkeypatch.context() as patch:
+        # Reading takes its half of the time with the first request, and there is time left to try settings on that one.
+        patch.setattr(log_advice, "time", SimpleNamespace(monotonic=lambda: next(reading, 61.0)))
+        patch.setattr(halving, "time", SimpleNamespace(monotonic=lambda: 61.0))
+        found = advise(tmp_path / "t.jsonl")
+    assert (found["requests"], found["left_out"]) == (1, "the page takes 1 of them")
     monkeypatch.setattr(log_advice, "ADVICE_SECONDS", -1.0)
     with pytest.raises(InputError, match="begins with a request too long"):
         advise(tmp_path / "t.jsonl")

@@ -28,7 +28,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         found = json.loads(read_text(path, _MAX_BYTES, _HINT))
         name, options = str(found["method"]), dict(found["options"])
         number = int(found["num_draft"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise InputError(
             f'{shorten(path)} needs {{"method": NAME, "num_draft": N, "options": {{}}}}; {_HINT}.'
         ) from error

@@ -41,8 +41,12 @@ def _method(choice: Choice) -> dict[str, Any]:
         least = {"min_token_prob": options["min_percent"] / 100}
         return {"method": "suffix"} | {_SUFFIX + name: value for name, value in (own | least).items()}
     method = choice.lane.removeprefix(ENGINE.prefix)
-    # 0 is our word for "not given".
-    own = {name: value for name, value in options.items() if value and name != "num_speculative_tokens"}
+    # 0 is our word for "not given", except that for the suffix options it is a value.
+    own = {
+        name: value
+        for name, value in options.items()
+        if name != "num_speculative_tokens" and (value or name.startswith(_SUFFIX))
+    }
     return {"method": method} | own
 
 

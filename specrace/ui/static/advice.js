@@ -24,7 +24,7 @@ const titleOf = (lane) => describeLane({ lane }).title ?? lane;
 
 // [what to do, why] of an engine's advice.
 export function tellVerdict({ title, recommendation: found }) {
-  if (found.lane === "vanilla") return ["Do not draft", `On this log no setting of ${title} pays for certain.`];
+  if (found.lane === "vanilla") return ["Do not draft", `On this log no setting of ${title} is reliably faster than no drafting.`];
   return [`Use ${titleOf(found.lane)}, up to ${countOf(found.num_draft, "draft token")}`, `Forecast: ${range(found)}`];
 }
 
@@ -186,7 +186,7 @@ export class Advice {
 
   paste(own) {
     const { settings, synthetic, notes } = own.export;
-    const off = own.recommendation.lane === "vanilla" ? ` The best there is, where you draft all the same:` : "";
+    const off = own.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
     const files = make("p", "advice-files", "Save: ");
     for (const [name, text] of Object.entries(listFiles(own)))
       files.append(button(name, `Save ${name}`, () => this.save(name, text)));

@@ -59,7 +59,7 @@ export const cases = {
     [tellVerdict(engine("vllm")), tellVerdict({ title: "vLLM", recommendation: none })],
     [
       ["Use some-lane, up to 8 draft tokens", "Forecast: 1.90× as fast (1.80 to 2.04)"],
-      ["Do not draft", "On this log no setting of vLLM pays for certain."],
+      ["Do not draft", "On this log no setting of vLLM is reliably faster than no drafting."],
     ],
   ],
   "advice by category": () => [
@@ -116,7 +116,7 @@ export const cases = {
         ],
         ["false", "true"],
         "Do not draft",
-        "Paste into OTHER: The best there is, where you draft all the same:",
+        "Paste into OTHER: The best setting, if you still want to draft:",
         0,
       ],
     ];

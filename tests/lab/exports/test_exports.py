@@ -77,6 +77,12 @@ def test_vllm(given: Choice, method: str) -> None:
     assert config["synthetic_acceptance_rates"] == [*RATES, 0, 0, 0, 0, 0]
 
 
+def test_a_zero_that_means_something_reaches_vllm() -> None:
+    given = choice("vllm-suffix", suffix_decoding_min_token_prob=0.0, suffix_decoding_max_cached_requests=0)
+    config = json.loads(shlex.split(ENGINES["vllm"].export(given).settings)[1])
+    assert (config["suffix_decoding_min_token_prob"], config["suffix_decoding_max_cached_requests"]) == (0.0, 0)
+
+
 def test_fusion_goes_into_vllm_as_a_class() -> None:
     """With what differs from its defaults; the class takes what the flags hand it."""
     given = choice("fusion", longest=5, chain=True, recycling=True)
@@ -249,7 +255,15 @@ def test_our_settings_file_is_what_generate_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", '{"method": "trie"}', '{"method": "trie", "num_draft": "x", "options": {}}']
+    "content",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"method": "trie"}',
+        '{"method": "trie", "num_draft": "x", "options": {}}',
+        '{"method": "trie", "num_draft": 1e999, "options": {}}',
+    ],
 )
 def test_other_settings_files_are_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "s.json"
