@@ -24,7 +24,8 @@ const titleOf = (lane) => describeLane({ lane }).title ?? lane;
 
 // [what to do, why] of an engine's advice.
 export function tellVerdict({ title, recommendation: found }) {
-  if (found.lane === "vanilla") return ["Do not draft", `On this log no setting of ${title} is reliably faster than no drafting.`];
+  if (found.lane === "vanilla")
+    return ["Do not draft", `On this log no setting of ${title} is reliably faster than no drafting.`];
   return [`Use ${titleOf(found.lane)}, up to ${countOf(found.num_draft, "draft token")}`, `Forecast: ${range(found)}`];
 }
 
