@@ -53,8 +53,8 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
 @pytest.fixture(autouse=True, scope="session")
 def no_long_warm_up() -> Iterator[None]:
-    """Races of this process run each lane's largest tree once before their clocks, not every size: their texts do not
-    depend on it, and it took as long as the races. `tests/engine/test_pace.py` has the usual warm-up.
+    """Races of this process warm up each lane's largest tree and not every size, which takes a seventh off tests that
+    race; their texts do not depend on it. `tests/engine/test_pace.py` has the usual warm-up.
     """
     with pytest.MonkeyPatch.context() as patch:
         # The package's own `race` is the function.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import weakref
 from collections.abc import Iterator, Sequence
@@ -201,7 +202,13 @@ def test_a_document_that_was_indexed_before_is_passed_over_in_every_version(smal
     assert StoredIndex(small).head.documents == 7
 
 
-def test_another_user_may_read_an_index(small: Path) -> None:
+def test_another_user_may_read_an_index(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        build(tmp_path / "small", generate_documents(5, 10))
+    finally:
+        os.umask(before)
+    small = tmp_path / "small"
     assert all(file.stat().st_mode & 0o044 == 0o044 for file in [small, *small.iterdir()])
 
 
