@@ -20,7 +20,9 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lane
 from specrace.lab.calibrate import load_cached
 from specrace.model.adapter import AUTO
+from specrace.model.adapter import NONE as NO_ADAPTER
 from specrace.model.loading import load_target
+from specrace.model.names import resolve
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.past import PastOutputs
@@ -79,15 +81,19 @@ class Workbench:
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
-    # As requested: "auto" may place another model differently.
+    # As requested: "auto" may place another model differently, and None is the device's own dtype.
+    model: str | Path = BUNDLED_MODEL
     device: str = "cpu"
+    dtype: str | None = None
+    draft_model: str | Path | None = None
     adapter: str | Path = AUTO
     lean: bool = False
     runner: Runner | None = None
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tables = CorpusTables(self._tokenize_documents)
+        # Not a method of this workbench: that would be a circle, and the collector skips those that are frozen.
+        self.tables = CorpusTables(partial(_tokenize, self.target, self.documents))
 
     @classmethod
     def open(
@@ -140,7 +146,8 @@ class Workbench:
         passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
         retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
-        return cls(target, texts, retriever, encoder, curve, keep_outputs, device=device, adapter=adapter, lean=lean)
+        asked: dict[str, Any] = {"model": model, "device": device, "dtype": dtype, "draft_model": draft_model}
+        return cls(target, texts, retriever, encoder, curve, keep_outputs, **asked, adapter=adapter, lean=lean)
 
     def on(self, documents: list[Document], index: SearchIndex) -> Workbench:
         """A workbench with the same models and embedder on other documents, without earlier answers."""
@@ -148,16 +155,30 @@ class Workbench:
         return replace(self, documents=documents, retriever=retriever, outputs=PastOutputs())
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
-        """A workbench on the same documents with another model, on the same device. Raises InputError."""
-        return self.with_target(
-            load_target(model, device=self.device, dtype=dtype, adapter=self.adapter, lean=self.lean)
+        """A workbench on the same documents with another model, or with its own in another dtype, on the same device.
+
+        The dtype is this workbench's unless given; its draft model and an adapter in a folder are for its own model
+        only. Raises InputError.
+        """
+        own = self.has_model(model)
+        target = load_target(
+            model,
+            device=self.device,
+            dtype=dtype or self.dtype,
+            draft_model=self.draft_model if own else None,
+            adapter=self.adapter if own or self.adapter == NO_ADAPTER else AUTO,
+            lean=self.lean,
         )
+        _freeze_garbage()
+        return self.with_target(target)
 
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, possibly of another tokenizer."""
-        curve = load_cached(target.describe())
-        _freeze_garbage()
-        return replace(self, target=target, curve=curve, outputs=PastOutputs())
+        return replace(self, target=target, curve=load_cached(target.describe()), outputs=PastOutputs())
+
+    def has_model(self, model: str | Path) -> bool:
+        """Whether this folder, hub id or short name is the model that it was opened with."""
+        return Path(resolve(model)).resolve() == Path(resolve(self.model)).resolve()
 
     @property
     def num_passages(self) -> int:
@@ -255,11 +276,12 @@ class Workbench:
         largest = largest_draft(spec, self.target.device_type, curve)
         return size + spec.max_new_tokens + largest <= self.target.max_context
 
-    def _tokenize_documents(self) -> list[list[int]]:
-        found = [tokenize_document(self.target.tokenizer, each.text) for each in self.documents]
-        for tokens in found:
-            self.target.check_tokens(tokens, "The documents have")
-        return found
+
+def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:
+    found = [tokenize_document(target.tokenizer, each.text) for each in documents]
+    for tokens in found:
+        target.check_tokens(tokens, "The documents have")
+    return found
 
 
 def _freeze_garbage() -> None:

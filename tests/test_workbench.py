@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from specrace import workbench
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.engine.spec import RaceSpec
+from specrace.model.target import Target
 from specrace.retrieval.documents import Document
 from specrace.views.audit import check
 from specrace.workbench import Workbench
@@ -36,6 +38,38 @@ def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypat
     bench = bench.with_model("third")
     bench = bench.with_model("fourth")
     assert second() is None
+
+
+def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[Any] = []
+
+    def load(model: Any, *, dtype: Any, draft_model: Any, adapter: Any, **_: Any) -> Target:
+        loaded.append((str(model), dtype, draft_model, adapter))
+        return tiny_target("llama")
+
+    monkeypatch.setattr(workbench, "load_target", load)
+    for part in ("read_documents", "require_faiss", "load_embedder", "load_reranker", "open_index"):
+        monkeypatch.setattr(workbench, part, lambda *_, **__: None)
+    bench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
+    bench.with_model("other")
+    bench.with_model("other", "float32")
+    bench.with_model("./own/model", "float32")
+    assert loaded == [
+        ("own/model", "bfloat16", "draft", "low-rank"),
+        ("other", "bfloat16", None, "auto"),
+        ("other", "float32", None, "auto"),
+        ("./own/model", "float32", "draft", "low-rank"),
+    ]
+
+
+def test_a_workbench_goes_with_its_last_user() -> None:
+    """Not with the collector's next look, which passes over a visitor's documents that are frozen."""
+    bench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
+    known = weakref.ref(bench)
+    del bench
+    assert known() is None
 
 
 def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:

@@ -22,7 +22,7 @@ from specrace.cli.arguments import (
     add_search_arguments,
     under_torchrun,
 )
-from specrace.cli.terminal import complain
+from specrace.cli.terminal import complain, exit_code, open_closed_streams
 from specrace.core.bundled import CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
@@ -56,14 +56,12 @@ def add_parser(commands: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python app.py`. Exit code 2 and one sentence for bad input."""
+    """`python app.py`. One sentence for what went wrong, and exit code 2 for bad input."""
+    open_closed_streams()
     try:
         return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
-    except InputError as error:
-        complain(error)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    except (Exception, KeyboardInterrupt) as error:
+        return exit_code(error, how="python -m specrace --traceback app")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from specrace.cli import (
@@ -23,11 +24,11 @@ from specrace.cli import (
     recommend,
     replay,
     score,
+    space,
     sweep,
 )
 from specrace.cli.arguments import Parser, under_torchrun
-from specrace.cli.terminal import complain, open_closed_streams, quiet_model_library
-from specrace.core.errors import InputError
+from specrace.cli.terminal import exit_code, open_closed_streams, quiet_model_library
 
 if TYPE_CHECKING:
     from specrace.model.tensor_parallel import Followers
@@ -86,20 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_command(arguments: Sequence[str] | None, followers: Followers | None = None) -> int:
     """Run one command in this process, on a model that is split among it and the `followers`, if there are any."""
     open_closed_streams()
-    options = build_parser().parse_args(arguments)
-    options.followers = followers
+    traceback = False
     try:
+        options = build_parser().parse_args(with_flags(sys.argv[1:] if arguments is None else arguments))
+        options.followers, traceback = followers, options.traceback
         return COMMANDS[options.command](options)
-    except InputError as error:
-        complain(error)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except Exception as error:
-        if options.traceback:
-            raise
-        complain(f"specrace failed: {error or type(error).__name__} (--traceback shows where).")
-        return 1
+    except (Exception, KeyboardInterrupt) as error:
+        return exit_code(error, traceback=traceback)
+
+
+def with_flags(arguments: Sequence[str]) -> list[str]:
+    """The arguments; `app` has those in the environment too, as `python app.py` has. Raises InputError."""
+    # Options before a command take no value.
+    options = list(takewhile(lambda word: word.startswith("-"), arguments))
+    command, own = list(arguments[len(options) :][:1]), list(arguments[len(options) + 1 :])
+    return [*options, *command, *(space.with_environment(own) if command == ["app"] else own)]

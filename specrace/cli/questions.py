@@ -50,7 +50,9 @@ def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
     """The questions of a .txt, .csv or .tsv file, or the objects of a JSONL file. Raises InputError with the line."""
     kind = path.suffix.lower()
     text = read_text(path, MAX_PROMPT_BYTES, "give a file with a question or prompt a line")
-    lines = ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+    # JSON may hold a line separator of Unicode's, at which `splitlines` splits.
+    split = text.splitlines() if kind == ".txt" else text.split("\n")
+    lines = ((number, line) for number, line in enumerate(split, 1) if line.strip())
     found: Iterator[dict[str, Any]]
     if kind == ".txt":
         found = ({"id": str(number), "question": line.strip()} for number, line in lines)

@@ -199,7 +199,7 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
     for each in result["not_scored"]:
         yield f"{each['lane']} cannot be scored without its model: {each['reason']}."
     if settings["earlier_outputs"] == "kept":
-        yield "Earlier outputs are kept: fusion and suffix also drafted from those of the lines before."
+        yield "Earlier outputs are kept: fusion, suffix and others that can draft from them do."
     if result["looping"]["outputs"]:
         yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and apart under 'looping'."
     if result["skipped"]:

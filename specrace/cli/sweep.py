@@ -28,7 +28,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.forecast import forecast
 from specrace.lab.logs import Transcript
 from specrace.lab.presets import NAMES, find_curve
-from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, scorable_lanes
+from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
 from specrace.lab.sweep import SHARD, Cell, Sweep, SweepFolder, grid_lanes, run_sweep
 
 ANSWERS = "answers.jsonl"
@@ -239,7 +239,7 @@ def report(sweep: Sweep, *, by_category: bool) -> dict[str, Any]:
     chosen: dict[str, Sequence[int]] = {ALL: range(len(sweep.requests))}
     if by_category:
         for number, each in enumerate(sweep.requests):
-            name = f"{each.category} (category)" if each.category in (ALL, LOOPING) else each.category
+            name = group_name(each.category)
             chosen[name] = [*chosen.get(name, ()), number]
     if looping:
         chosen[LOOPING] = looping

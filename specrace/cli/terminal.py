@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from specrace.core.errors import MAX_MESSAGE, shorten
+from specrace.core.errors import MAX_MESSAGE, InputError, shorten
 from specrace.core.events import Event, Finished, Repeated, Started, ending
 from specrace.core.metrics import times_words
 from specrace.drafters import METHODS
@@ -52,6 +52,25 @@ def clean(text: str) -> str:
 def complain(message: object) -> None:
     """Print a message of any origin as one line on standard error."""
     print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
+
+
+def exit_code(error: BaseException, *, traceback: bool = False, how: str = "--traceback") -> int:
+    """The exit code of a command that raised `error`, which is told in one sentence where there is something to say.
+
+    With `traceback` an error that nobody foresaw is raised again; else the sentence names the option, `how`.
+    """
+    if isinstance(error, InputError):
+        complain(error)
+        return 2
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, BrokenPipeError):
+        sys.stderr.close()
+        return 1
+    if traceback:
+        raise error
+    complain(f"specrace failed: {str(error) or type(error).__name__} ({how} shows where).")
+    return 1
 
 
 def print_json(value: Any) -> None:

@@ -78,8 +78,9 @@ class Drafter(Protocol):
     """One is built for each generation, so there is no reset and nothing leaks between lanes.
 
     Optional class attributes: `num_top`, the k of `Scores.top` it learns from (an instance may have its own);
-    `needs_target_outputs`, why `score` needs the model for it; `scored_part`, what part of it is scored without, and
-    `scored_options`, the options fixed for that; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
+    `needs_target_outputs`, why `score` needs the model for it; `scored_part`, what part of it is scored without,
+    `scored_options`, the options fixed for that, and `unscored_rows`, from the options the draft tokens that each step
+    verifies beside that part; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:

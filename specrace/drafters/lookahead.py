@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
@@ -158,8 +158,13 @@ class LookaheadDrafter:
 class PoolDrafter(LookaheadDrafter):
     """Lookahead without its window, for transcripts, which do not have the target's tokens there."""
 
-    scored_part: ClassVar[str] = "pool from the prompt only"
+    scored_part: ClassVar[str] = "pool from the prompt only; of the window, the cost"
     scored_options: ClassVar[Mapping[str, int]] = {"pool_from_prompt": True}
+
+    @staticmethod
+    def unscored_rows(options: Mapping[str, Any]) -> int:
+        """The window's tokens."""
+        return int((options["n"] - 1) * options["window"] - 1)
 
     def _hang_window(self, builder: TreeBuilder) -> None:
         """No window."""

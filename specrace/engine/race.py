@@ -92,8 +92,8 @@ def race(
 
     Drafters draft from the prompt, the output and the `sources`. Where the spec has no `num_draft`, the machine's cost
     `curve` sets it. While `again`, given the figures so far, is true, all lanes run once more: without Steps, but with
-    a Repeated at the end. Raises InputError before the first event if the prompt does not fit the model or a lane lacks
-    its sources.
+    a Repeated at the end. A target takes one thread at a time: races in two would score each other's trees. Raises
+    InputError before the first event if the prompt does not fit the model or a lane lacks its sources.
     """
     prompt = tuple(prompt)
     near = None if curve is None else curve.near(len(prompt))

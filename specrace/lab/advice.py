@@ -11,7 +11,6 @@ from specrace.drafters import find_method
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.recommend import Recommender, closest, losers, silent, stops_at
-from specrace.lab.score import ScoredLane
 from specrace.lab.sweep import SIZES
 
 # Names of options below which no match or draft is made.
@@ -30,12 +29,12 @@ def sentences(found: Recommender, curve_words: str, sample: Recommender | None =
     if found.chosen == 0:
         best = found.recommendation(found.best)
         yield (
-            f"{evidence} no lane is reliably faster than no drafting: the best, {_words(found.lane(found.best))}, "
+            f"{evidence} no lane is reliably faster than no drafting: the best, {_words(best)}, "
             f"yields {best['tau']:.2f} tokens a step and a speedup of {_range(best, 'speedup')}. Do not draft."
         )
     else:
         yield (
-            f"{evidence} {_words(found.lane(found.chosen))} yields {row['tau']:.2f} tokens a step "
+            f"{evidence} {_words(row)} yields {row['tau']:.2f} tokens a step "
             f"({row['tau_low']:.2f} to {row['tau_high']:.2f}), a speedup of {_range(row, 'speedup')}."
         )
     yield f"Costs: {curve_words}."
@@ -85,16 +84,18 @@ def _groups(found: Recommender) -> Iterator[str]:
         best = group["best"]
         if group["advice"] == "switch drafting off" and found.chosen:
             yield f"{head} nothing pays ({group['speedup']:.2f}x): switch it off there."
-        elif group["advice"] == "use another lane":
-            yield f"{head} {best['lane']} pays ({_range(best, 'speedup')}): use it there."
+        elif group["advice"] == "not certain" and found.chosen:
+            yield f"{head} it does not pay ({group['speedup']:.2f}x), and no other lane is reliably faster."
+        elif group["advice"] in ("use another lane", "use other settings"):
+            yield f"{head} {_words(best)} pays ({_range(best, 'speedup')}): use it there."
 
 
-def _words(lane: ScoredLane) -> str:
-    """A lane with its options that are not its defaults, and its draft size."""
-    usual = find_method(lane.name).defaults("cuda")
-    shown = {name: value for name, value in lane.options.items() if name not in SIZES and value != usual[name]}
+def _words(row: Mapping[str, Any]) -> str:
+    """A row's lane with its options that are not its defaults, and its draft size."""
+    usual = find_method(row["lane"]).defaults("cuda")
+    shown = {name: value for name, value in row["options"].items() if name not in SIZES and value != usual[name]}
     options = " ".join(f"{name}={_short(value)}" for name, value in shown.items())
-    return f"{lane.name} ({options + ', ' if options else ''}up to {lane.num_draft} draft tokens)"
+    return f"{row['lane']} ({options + ', ' if options else ''}up to {row['num_draft']} draft tokens)"
 
 
 def _short(value: Any) -> str:
@@ -117,7 +118,7 @@ def report(found: Recommender, text: Sequence[str], engine: str | None) -> dict[
         "text": list(text),
         "batches": found.batches,
         "requests": len(found.counted),
-        "looping": len(found.sweep.requests) - len(found.counted),
+        "looping": found.looping,
         "settings": {
             "seed": found.seed,
             "batch": found.batch,
@@ -189,12 +190,12 @@ def profile_file(found: Recommender, source: str) -> dict[str, Any]:
     lane = found.lane(number)
     per_category = {
         category: {
-            "mean_accept_length": round(float(found.forecast.of_requests(places).tau[number]), 6),
+            "mean_accept_length": round(found.profile(number, places)["mean_accept_length"], 6),
             "num_requests": len(places),
         }
         for category, places in found.places.items()
     }
-    left_out = "; requests whose output loops are left out" if len(found.counted) < len(found.sweep.requests) else ""
+    left_out = "; requests whose output loops are left out" if found.looping else ""
     conditions = {
         "dataset": source,
         "num_samples": len(found.counted),

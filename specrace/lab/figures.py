@@ -90,17 +90,19 @@ def _total(found: Iterable[LaneMetrics]) -> LaneMetrics:
 
 
 def _speedup_range(name: str, counted: Sequence[PromptResult]) -> dict[str, float | None]:
-    """The lowest and the highest speedup of a repetition over all prompts; null without repetitions."""
-    found = []
+    """The lowest and the highest speedup over all prompts: a repetition's, or that of the medians. Null without
+    repetitions.
+    """
+    found = [_rates(name, counted)["speedup"]]
     for turn in range(len(counted[0].runs[name])):
         own, vanilla = (_total(each.runs[lane][turn].metrics for each in counted) for lane in (name, "vanilla"))
         found.append(own.speedup(vanilla))
-    low, high = (min(found), max(found)) if len(found) > 1 else (None, None)
+    low, high = (min(found), max(found)) if len(found) > 2 else (None, None)
     return {"speedup_low": low, "speedup_high": high}
 
 
 def summarise_pace(results: Sequence[PromptResult]) -> dict[str, Any]:
-    """How steady the machine was over all prompts, and the prompts whose figures do not count."""
+    """How steady the machine was over all prompts, and the prompts during which it was disturbed."""
     paces = [each.pace for each in results if each.pace is not None]
     disturbed = [each.prompt.id for each in results if each.pace is not None and each.pace.disturbed]
     low, high = min((each.low for each in paces), default=1.0), max((each.high for each in paces), default=1.0)

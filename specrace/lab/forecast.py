@@ -140,7 +140,8 @@ def is_twin(name: str) -> bool:
 def step_costs(curve: CostCurve, lane: ScoredLane, batch: int = 1) -> list[float]:
     """The cost of a step with 0 to `num_draft` draft tokens. Our own lanes pad a tree where more rows cost less."""
     one = curve.at(batch)
-    costs = [curve.at(batch * (1 + size)) / one for size in range(lane.num_draft + 1)]
+    least = 1 + lane.unscored_rows
+    costs = [curve.at(batch * (least + size)) / one for size in range(lane.num_draft + 1)]
     if not is_twin(lane.name):
         for size in range(lane.num_draft - 1, -1, -1):
             costs[size] = min(costs[size], costs[size + 1])

@@ -69,7 +69,8 @@ class Halving:
     ) -> None:
         order = sample_order(sweep.requests, seed)
         self._transcripts = [transcripts[number] for number in order]
-        self.sweep = replace(sweep, requests=tuple(sweep.requests[number] for number in order), cells={})
+        requests = tuple(sweep.requests[number] for number in order)
+        self.sweep = replace(sweep, requests=requests, cells={}, left_out=len(sweep.requests) - len(order))
         self.pools, self.batch, self.curve = pools, batch, sweep.curve or ASSUMED_GPU
         self.left = sorted({lane for pool in pools.values() for lane in pool})
         self.tried: dict[int, Tried] = {}

@@ -18,7 +18,7 @@ from specrace.core.verify import Verdict
 from specrace.drafters import Drafter, Material
 from specrace.lab.forecast import Forecast, forecast
 from specrace.lab.logs import Transcript
-from specrace.lab.score import ScoredLane, forced_steps
+from specrace.lab.score import ALL, ScoredLane, forced_steps, group_name
 from specrace.lab.sweep import Sweep, grid_lanes
 
 PAPER = {"n": 13, "prefix": 3, "static": True}
@@ -55,9 +55,9 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
     whole = forecast(sweep, curve)[0]
     every = range(len(sweep.requests))
     counted = [number for number in every if not sweep.requests[number].looping] or list(every)
-    groups = {"all": counted}
+    groups = {ALL: counted}
     for number in counted:
-        groups.setdefault(sweep.requests[number].category, []).append(number)
+        groups.setdefault(group_name(sweep.requests[number].category), []).append(number)
     parts = {group: whole.of_requests(numbers) for group, numbers in groups.items()}
     if name in ("table1", "table3", "table4"):
         return [_by_group(name, sweep, parts)]
@@ -69,7 +69,7 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
         build = [sum(score.build_ms for _, score in sweep.scores(lane)) for lane in range(len(sweep.lanes))]
         count = len(sweep.requests)
         return [_grid("Table 6: ms to build the trie of a request", sweep, lambda lane: build[lane] / count)]
-    chosen = {key: part for key, part in parts.items() if (key == "all") == (name == "table2")}
+    chosen = {key: part for key, part in parts.items() if (key == ALL) == (name == "table2")}
     return [
         _grid(f"Table {name[-1]}: speedup, {group}", sweep, lambda lane, part=part: float(part.speedup[lane]))  # type: ignore[misc]
         for group, part in chosen.items()

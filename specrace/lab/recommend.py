@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
-from specrace.core.cost_curve import CostCurve
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.lab.forecast import HALF_WIDTH, Forecast, forecast, is_twin
@@ -103,16 +103,23 @@ class Recommender:
 
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
-        """For each category the recommended lane's figures, the `best` lane there, and whether to draft at all."""
+        """For each category the recommended lane's figures, the `best` lane there, and what to do there."""
         found = []
         for category, places in self.places.items():
             own = self.forecast.of_requests(places)
             best, here = choose(own, self.lanes), self.recommendation(over=own)
-            pays = here["speedup"] > 1.0 and self.chosen != 0
-            advice = "draft" if pays else "use another lane" if best else "switch drafting off"
-            row = {"category": category, "requests": len(places), "advice": advice, **here}
+            row = {"category": category, "requests": len(places), "advice": self._advice(own, best), **here}
             found.append(row | {"best": self.recommendation(best, own)})
         return found
+
+    def _advice(self, own: Forecast, best: int) -> str:
+        """What to do where the forecast is `own` and the lane to use `best`."""
+        if self.chosen and own.speedup[self.chosen] > 1.0:
+            return "draft"
+        if best:
+            return "use other settings" if self.lane(best).name == self.lane(self.chosen).name else "use another lane"
+        # Few requests, or such as differ much, prove nothing either way.
+        return "not certain" if own.speedup[self.lanes[1:]].max() > 1.0 else "switch drafting off"
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
@@ -142,10 +149,19 @@ class Recommender:
         numbers = [number for number, lane in enumerate(self.sweep.lanes) if number and lane.name in names]
         return closest(self.forecast, numbers) if numbers else None
 
-    def profile(self, number: int | None = None) -> dict[str, Any]:
-        """`acceptance_profile` of a lane's steps on the requests that count, by default of the chosen one."""
+    @cached_property
+    def looping(self) -> int:
+        """How many requests are left out because their output loops."""
+        return len(self.sweep.requests) - len(self.counted) + self.sweep.left_out
+
+    def profile(self, number: int | None = None, places: Sequence[int] | None = None) -> dict[str, Any]:
+        """`acceptance_profile` of a lane's steps, by default the chosen one's on all requests that count.
+
+        `places`: on some of these, as places in `counted`.
+        """
         number = self.chosen if number is None else number
-        counted, steps = set(self.counted), Counter[int]()
+        counted = set(self.counted if places is None else (self.counted[place] for place in places))
+        steps = Counter[int]()
         for request, score in self.sweep.scores(number):
             if request in counted:
                 for _, accepted, count in score.steps:
@@ -180,7 +196,8 @@ def acceptance_profile(steps: Mapping[int, int]) -> dict[str, Any]:
 
     `marginal_accept_rates`: the first i + 1 draft tokens are all accepted; `conditional_accept_rates`: token i + 1 is,
     given the i before it. Lengths, as in the field, count the bonus token, so a step that accepts nothing has length 1.
-    Steps without a draft count, so the mean is that of all steps.
+    Steps without a draft count, so the mean is that of all steps. A last step that accepts the end of the output counts
+    a bonus token that was not emitted: its length is above the tokens per step.
     """
     most, total = max(steps), sum(steps.values())
     counts = [steps.get(accepted, 0) for accepted in range(most + 1)]
@@ -208,7 +225,7 @@ def _not_tested(found: Recommender) -> Iterator[str]:
             yield f"{name} was scored in part: {lane.part}."
         if is_twin(name):
             yield f"{name}: the time that the engine takes to draft, which is not in the forecast."
-    if "fusion" in swept and found.sweep.curve != found.curve:
+    if "fusion" in swept and (found.sweep.curve or ASSUMED_GPU) != found.curve:
         yield "fusion on this cost curve: in the sweep it cut its drafts by another."
     if "fusion" in swept and found.batch > 1:
         yield "fusion in batches: it cut its drafts as for a single request."
@@ -218,9 +235,8 @@ def _not_tested(found: Recommender) -> Iterator[str]:
         yield "Drafts from the outputs of earlier requests, which some engines keep; --keep-outputs tests them."
     yield "Settings that are not in the grid, and temperatures above 0 where the logs are greedy."
     yield "Batches: the cost of attention over their prompts is not in the curve."
-    looping = len(found.sweep.requests) - len(found.counted)
-    if looping:
-        yield f"{looping} requests whose output loops: they flatter drafters that copy."
+    if found.looping:
+        yield f"{found.looping} requests whose output loops: they flatter drafters that copy."
 
 
 def silent(found: Recommender) -> Iterator[tuple[int, float]]:

@@ -34,6 +34,11 @@ MAX_CATEGORIES = 1000
 Watch = Callable[[str, Step], None]
 
 
+def group_name(category: str) -> str:
+    """The name of a category's group, another where it has the name of one of our own groups."""
+    return f"{category} (category)" if category in (ALL, LOOPING) else category
+
+
 def needs_target(method: Method) -> str:
     """Why a method cannot be scored without its model, from its drafter's class; "" where it can."""
     reason: str = getattr(method.build, "needs_target_outputs", "")
@@ -81,6 +86,13 @@ class ScoredLane:
     def filled(self) -> int | None:
         """The draft size that its engine fills every draft up to; None where it verifies what was drafted."""
         return self.num_draft if find_method(self.name).padded else None
+
+    @property
+    def unscored_rows(self) -> int:
+        """Draft tokens that each step verifies beside those that are scored, where the budget has room for them."""
+        count = getattr(self.build, "unscored_rows", None)
+        rows = 0 if count is None else count(self.options)
+        return rows if rows <= self.num_draft else 0
 
     def describe(self) -> dict[str, Any]:
         """The lane and its settings as JSON."""
@@ -183,10 +195,11 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.steps.update(other.steps)
 
-    def row(self, curve: CostCurve | None = None, filled: int | None = None) -> dict[str, Any]:
+    def row(self, curve: CostCurve | None = None, filled: int | None = None, unscored: int = 0) -> dict[str, Any]:
         """The figures by name; times are the drafter's. A figure without data is null.
 
-        `filled`: the draft size that the engine fills up to in all steps but each output's first.
+        `filled`: the draft size that the engine fills up to in all steps but each output's first. `unscored`: draft
+        tokens that each step verifies beside those of the steps.
         """
         m = self.metrics
         calm = m.steps - self.loops.steps
@@ -203,7 +216,7 @@ class Tally:
             "build_ms_per_output": self.build_ms / self.outputs,
         }
         if curve is not None:
-            cost = sum(count * curve.at(1 + drafted) for (drafted, _), count in self.steps.items())
+            cost = sum(count * curve.at(1 + unscored + drafted) for (drafted, _), count in self.steps.items())
             if filled is not None:
                 cost = self.outputs + (m.steps - self.outputs) * curve.at(1 + filled)
             figures["expected_speedup"] = m.tokens / cost
@@ -295,7 +308,7 @@ class Scoreboard:
 
     def _category(self, name: str) -> str:
         """The group of a category, renamed where it has the name of one of our own groups."""
-        group = f"{name} (category)" if name in (ALL, LOOPING) else name
+        group = group_name(name)
         self._categories[group] = None
         if len(self._categories) > MAX_CATEGORIES:
             raise InputError(f"There are more than {MAX_CATEGORIES} categories; leave out --by category.")
@@ -307,7 +320,7 @@ class Scoreboard:
             {
                 "lane": lane.name,
                 "category": category,
-                **self._tallies[lane.name, category].row(curve, lane.filled),
+                **self._tallies[lane.name, category].row(curve, lane.filled, lane.unscored_rows),
                 "num_draft": lane.num_draft,
                 "scored": lane.part or "whole",
             }

@@ -89,7 +89,10 @@ class RequestScore:
 
 @dataclass
 class Sweep:
-    """Lanes with their settings, requests, and the scores of the cells that are finished."""
+    """Lanes with their settings, requests, and the scores of the cells that are finished.
+
+    `left_out`: how many more requests there were, whose output loops.
+    """
 
     lanes: tuple[ScoredLane, ...]
     requests: tuple[Request, ...]
@@ -97,6 +100,7 @@ class Sweep:
     keep_outputs: bool = False
     fingerprint: str = ""
     cells: dict[Cell, tuple[RequestScore, ...]] = field(default_factory=dict)
+    left_out: int = 0
 
     @classmethod
     def of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 AUTO, NONE = "auto", "none"
 # The sizes that identify the model which an adapter was trained for.
 SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+# PEFT's settings that change the sum and are not followed here.
+_FOREIGN = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out")
 _HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
 _MOST_CONFIG = 1_000_000
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -28,7 +31,7 @@ _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
 @dataclass(frozen=True)
 class Adapter:
-    """(alpha / rank) B A for some weights of a model, by module name: A is [rank, in], B is [out, rank].
+    """scale B A for some weights of a model, by module name: A is [rank, in], B is [out, rank].
 
     `style` names the prompt style that it was trained on; empty if it states none.
     """
@@ -65,9 +68,11 @@ def read_adapter(folder: Path) -> Adapter:
     """Raises InputError for files that are missing, damaged, or no plain LoRA adapter."""
     config = _read_config(folder)
     rank, alpha = config.get("r"), config.get("lora_alpha")
-    plain = config.get("peft_type") == "LORA" and not (config.get("use_dora") or config.get("rank_pattern"))
-    if not (plain and isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
+    is_lora = config.get("peft_type") == "LORA"
+    if not (is_lora and isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
         raise InputError(f"{shorten(folder)} is no plain LoRA adapter (peft_type, r, lora_alpha); {_HINT}.")
+    if foreign := [name for name in _FOREIGN if config.get(name)]:
+        raise InputError(f"{shorten(folder)} is no plain LoRA adapter (it sets {', '.join(foreign)}); {_HINT}.")
     try:
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
@@ -84,7 +89,9 @@ def read_adapter(folder: Path) -> Adapter:
             )
         if not (a.isfinite().all() and b.isfinite().all()):
             raise InputError(f"{shorten(folder)} has numbers for {shorten(module)} that are not finite; {_HINT}.")
-    return Adapter(str(config.get("label") or folder.name), str(config.get("style", "")), alpha / rank, matrices)
+    # Rank-stabilised LoRA (Kalajdzievski 2023) divides by the root.
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return Adapter(str(config.get("label") or folder.name), str(config.get("style", "")), scale, matrices)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

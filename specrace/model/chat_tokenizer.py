@@ -84,8 +84,8 @@ class ChatTokenizer:
 def load_tokenizer(name: str | Path) -> ChatTokenizer:
     """The tokenizer of a folder, a tokenizer.json or a hub id. Raises InputError."""
     path = Path(name)
-    file = path if path.is_file() else path / "tokenizer.json"
     try:
+        file = path if path.is_file() else path / "tokenizer.json"
         if file.is_file():
             config = _read_json(file.with_name("tokenizer_config.json"))
             template = _template(file.parent, config)

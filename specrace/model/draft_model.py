@@ -47,7 +47,7 @@ class PromptedDraftModel:
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
         """A session on a clone of the cache with `room` tokens.
 
-        With graphs, those for `rows` tokens at a time are recorded here.
+        With graphs, those for `rows` tokens at a time are captured here.
         """
         return DraftSession(self.drafting, self.prefix, params, room or GROWTH, rows)
 

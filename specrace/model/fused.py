@@ -61,12 +61,15 @@ class FusedForward:
         return logits
 
     def read(self, ids: Tensor, store: KVStore) -> None:
-        """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed."""
+        """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed.
+
+        Of an empty prompt the storage only: with it the first step can run here, too.
+        """
         count = ids.shape[1]
-        inputs = self._inputs(ids[0], torch.arange(count), count)
         layers, heads, size = self._decoder.shape
         data = torch.zeros(layers, 2, 1, heads, store.capacity, size, dtype=self._embed.dtype)
-        self._decoder.read(*inputs, data[..., :count, :])
+        if count:
+            self._decoder.read(*self._inputs(ids[0], torch.arange(count), count), data[..., :count, :])
         store.blocks = [data]
 
     def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""Forwards that are recorded once and replayed: CUDA graphs, in buckets of rows and of cache columns.
+"""Forwards that are captured once and replayed: CUDA graphs, in buckets of rows and of cache columns.
 
 Launching a small model's kernels takes the host longer than running them takes the GPU; a replay is one launch. Its
 shapes and addresses are fixed: a tree is padded to the next row count, attention reads the cache up to a multiple of
 `COLUMN_STEP`, and stores with their graphs are pooled: sessions use them one after another. A session names its row
-counts; graphs that its store lacks are recorded when it begins, outside every clock. The recorded function is the eager
+counts; graphs that its store lacks are captured when it begins, outside every clock. The captured function is the eager
 one.
 """
 
@@ -28,21 +28,21 @@ Forward = Callable[[KVStore, TreeInputs, int], Tensor]
 Bucket = tuple[int, int]
 
 
-class Recorder(Protocol):
+class Capturer(Protocol):
     """Turns a function of fixed tensors, without arguments, into its replay."""
 
-    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Run `work` and return its replay, which returns the output tensor."""
 
 
-class CudaRecorder:
-    """Records CUDA graphs in one memory pool: replays never overlap, and each output is read at once."""
+class CudaCapturer:
+    """Captures CUDA graphs in one memory pool: replays never overlap, and each output is read at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError where that fails."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -63,8 +63,8 @@ class CudaRecorder:
 class GraphPool:
     """Stores with their graphs, reused by session after session."""
 
-    def __init__(self, forward: Forward, recorder: Recorder, device: torch.device, dtype: torch.dtype) -> None:
-        self.forward, self.recorder = forward, recorder
+    def __init__(self, forward: Forward, capturer: Capturer, device: torch.device, dtype: torch.dtype) -> None:
+        self.forward, self.capturer = forward, capturer
         self._device, self._dtype = device, dtype
         self._inputs: dict[int, TreeInputs] = {}
         self._free: list[GraphedStore] = []
@@ -75,7 +75,8 @@ class GraphPool:
         """A store that holds `prefix` and has room for `room` more tokens, with every graph they may need.
 
         Of the free stores the one that lacks the fewest graphs is taken, of equals the smallest, so that each comes
-        to serve one lane and no graph is recorded in all of them.
+        to serve one lane and no graph is captured in all of them. Where all are too small they are dropped with their
+        graphs: longer races would never use them again, and the device's memory would fill with them.
         """
         rows = sorted(set(rows))
         longest = prefix.length + room
@@ -86,11 +87,12 @@ class GraphPool:
             pooled = min(fitting, key=lambda each: (len(each.missing(buckets)), each.store.capacity))
             self._free.remove(pooled)
         else:
+            too_small, self._free = self._free, []
             pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
-            self.num_stores += 1
+            self.num_stores += 1 - len(too_small)
         pooled.rows = rows
         pooled.store.restore(prefix)
-        pooled.record(buckets)
+        pooled.capture(buckets)
         return pooled
 
     def inputs(self, rows: int) -> TreeInputs:
@@ -105,7 +107,7 @@ class GraphPool:
 
 
 class GraphedStore:
-    """A store and its recorded forwards; `rows` are its session's row counts, in order."""
+    """A store and its captured forwards; `rows` are its session's row counts, in order."""
 
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
@@ -114,19 +116,19 @@ class GraphedStore:
 
     @property
     def buckets(self) -> Iterable[Bucket]:
-        """The recorded buckets."""
+        """The captured buckets."""
         return self._replays.keys()
 
     def missing(self, buckets: Iterable[Bucket]) -> list[Bucket]:
-        """Those of `buckets` that are not recorded."""
+        """Those of `buckets` that are not captured."""
         return [each for each in buckets if each not in self._replays]
 
-    def record(self, buckets: Iterable[Bucket]) -> None:
+    def capture(self, buckets: Iterable[Bucket]) -> None:
         """Record the missing ones of `buckets`, largest first: the others then share its memory."""
         for rows, end in sorted(self.missing(buckets), reverse=True):
             inputs = self.pool.inputs(rows)
             inputs.fill(TokenTree.chain(0), self.store.length)
-            self._replays[rows, end] = self.pool.recorder.record(self._work(inputs, end))
+            self._replays[rows, end] = self.pool.capturer.capture(self._work(inputs, end))
 
     def _work(self, inputs: TreeInputs, end: int) -> Callable[[], Tensor]:
         return lambda: self.pool.forward(self.store, inputs, end)

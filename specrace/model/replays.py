@@ -1,4 +1,4 @@
-"""Replays: a target's forward recorded once and run without Python, checked against the eager one."""
+"""Replays: a target's forward captured once and run without Python, checked against the eager one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specrace.core.errors import shorten
 from specrace.core.memory import return_memory
 from specrace.core.tree import TokenTree
 from specrace.model.fused import FusedForward, MakeLinear
-from specrace.model.graphs import CudaRecorder, GraphPool, Recorder
+from specrace.model.graphs import Capturer, CudaCapturer, GraphPool
 from specrace.model.kernels import Kernels, fastest_products
 from specrace.model.kv import KVStore
 from specrace.model.machine import release_threads
@@ -30,26 +30,26 @@ _LONGEST_REASON = 80
 _log = logging.getLogger(__name__)
 
 
-def record(target: Target) -> None:
-    """Let the target replay recorded forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU.
+def capture(target: Target) -> None:
+    """Let the target replay captured forwards, if it can: CUDA graphs on a GPU, TorchScript on a CPU.
 
     Neither follows a model from one device to the next, so on several it stays eager.
     """
     if target.layer_devices:
         return
     if target.device.type == "cuda":
-        record_graphs(target, CudaRecorder(target.device))
+        capture_graphs(target, CudaCapturer(target.device))
     else:
         trace_forwards(target)
         return_memory()
         release_threads()
 
 
-def record_graphs(target: Target, recorder: Recorder) -> None:
-    """Let the target's sessions replay recorded forwards; leave it eager, and say why, where the model cannot be
-    recorded, or where a replay does not score as the eager forward does.
+def capture_graphs(target: Target, capturer: Capturer) -> None:
+    """Let the target's sessions replay captured forwards; leave it eager, and say why, where the model cannot be
+    captured, or where a replay does not score as the eager forward does.
     """
-    pool = GraphPool(target.forward, recorder, target.device, target.dtype)
+    pool = GraphPool(target.forward, capturer, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
         pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
@@ -86,7 +86,7 @@ def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = 
 
 
 def drop_layers(target: Target) -> None:
-    """Free the weights of the model's own linear layers where the recorded forward has copies and reads prompts, too.
+    """Free the weights of the model's own linear layers where the captured forward has copies and reads prompts, too.
 
     bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError.
     """
@@ -107,7 +107,7 @@ def drop_layers(target: Target) -> None:
 
 
 def _refuse_to_run(*_: object, **__: object) -> None:
-    raise RuntimeError("the model's layers were dropped once its forward was recorded: load it without `lean`")
+    raise RuntimeError("the model's layers were dropped once its forward was captured: load it without `lean`")
 
 
 def _ways(target: Target, store: KVStore, packed: bool | None, fused: bool) -> Iterator[tuple[str, Callable[[], Any]]]:

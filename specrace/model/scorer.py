@@ -41,6 +41,8 @@ class Scorer:
     gives the reason in `eager_because` where they are not. A model may lie on several devices (`layer_devices`):
     tokens enter on the first, `device`, keys and values stay with their layer, logits are read on the device that
     computes them. Raises InputError for a model on several devices whose layers are not found.
+
+    For one thread at a time: forwards share their input buffers, and replayed ones their outputs, too.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
@@ -74,7 +76,7 @@ class Scorer:
         self.check_tokens(prompt, "The prompt has")
         began = own_ms()
         store = self.new_store(max(1, len(prompt) - 1))
-        if len(prompt) > 1:
+        if len(prompt) > 1 or self._reader is not None:
             self.read(store, prompt[:-1])
         self.synchronize()
         return Prefix(store, own_ms() - began)
@@ -93,15 +95,20 @@ class Scorer:
 
     def read(self, store: KVStore, tokens: Sequence[int]) -> None:
         """Fill an empty `store` with `tokens` in one forward and commit them; for callers in inference mode."""
-        ids = torch.tensor([tokens], device=self.device)
-        if isinstance(self.traced, FusedForward) and self.traced.reads:
-            self.traced.read(ids, store)
+        ids = torch.tensor([tokens], dtype=torch.int64, device=self.device)
+        if self._reader is not None:
+            self._reader.read(ids, store)
         else:
             positions = torch.arange(len(tokens), device=self.device)[None]
             self.model(
                 input_ids=ids, position_ids=positions, past_key_values=store.cache, use_cache=True, **self._keep_last
             )
         store.commit(len(tokens))
+
+    @property
+    def _reader(self) -> FusedForward | None:
+        """The captured forward, if prompts run in it."""
+        return self.traced if isinstance(self.traced, FusedForward) and self.traced.reads else None
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
@@ -120,7 +127,7 @@ class Scorer:
     ) -> Session:
         """A lane's own session: a clone of `prefix` with room for `room` tokens more.
 
-        With graphs, those for `rows` are recorded here, before any clock starts; a tree runs in the smallest that fits.
+        With graphs, those for `rows` are captured here, before any clock starts; a tree runs in the smallest that fits.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
@@ -202,7 +209,7 @@ class Session:
 
 
 class GraphedSession(Session):
-    """A session on a pooled store, which replays the forwards recorded there."""
+    """A session on a pooled store, which replays the forwards captured there."""
 
     def __init__(self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
         super().__init__(scorer, pooled.store, sampler, num_top)

@@ -21,7 +21,7 @@ from specrace.core.verify import Scores
 from specrace.model.device_map import one_device
 from specrace.model.kv import Prefix
 from specrace.model.loading import check_device
-from specrace.model.replays import record
+from specrace.model.replays import capture
 from specrace.model.scorer import DTYPES, Session
 from specrace.model.target import Target
 
@@ -147,5 +147,5 @@ def load_scripted(
             f"A model of shape {shape} does not fit into the memory of {device}; choose another."
         ) from error
     target = ScriptedTarget(model, scripts, SHAPES[shape][0])
-    record(target)
+    capture(target)
     return target

@@ -1,6 +1,6 @@
 """A tree as the model's inputs: token ids, positions, cache columns and mask, in buffers that are made once.
 
-All of it is computed from one small block of integers by tensor operations only, so a forward over it can be recorded
+All of it is computed from one small block of integers by tensor operations only, so a forward over it can be captured
 once (a CUDA graph) and replayed for any tree of at most so many rows after any prefix.
 """
 

@@ -63,7 +63,7 @@ class Fetcher:
         threading.Thread(target=self._listen, args=[self._connection], name="fetcher", daemon=True).start()
 
     def close(self) -> None:
-        """End the process, which leaves what the next fetch goes on with."""
+        """End the process. The next fetch goes on with the files that are not here yet, a wheel in its middle."""
         self._closed.set()
         if self._connection is not None:
             with contextlib.suppress(OSError):

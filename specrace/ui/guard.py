@@ -129,7 +129,9 @@ class Guard:
             raise HTTPException(414, "The address is too long.")
         if scope["path"].startswith(self._closed):
             raise HTTPException(404, "There is nothing here.")
-        if scope["path"].rstrip("/") in MAX_BODIES and not self._visitors.limits.uploads:
+        # What a log may be scored with can be read where none is taken.
+        reads = scope["method"] in ("GET", "HEAD")
+        if scope["path"].rstrip("/") in MAX_BODIES and not reads and not self._visitors.limits.uploads:
             raise HTTPException(403, NO_FILES)
         if self._is_foreign(scope["method"], headers):
             raise HTTPException(403, "Another site's page asked for this; open this server's own page.")

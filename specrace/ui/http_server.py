@@ -37,11 +37,15 @@ def open_sockets(host: str, port: int | None) -> list[socket.socket]:
     """Sockets on `port`, or the first port that is free. Raises InputError for an address that cannot be served on."""
     if port is not None and not 1 <= port <= 65535:
         raise InputError(f"The port is {port}; give one from 1 to 65535.")
+    refused: Exception
     for number in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
         try:
             return _bind(host, number)
         except OSError as error:
             reason, refused = error.strerror, error
+        except UnicodeError as error:
+            # Of a name with an empty part, or one that is too long.
+            reason, refused = "no name of a host", error
     where = f"{host}:{port}" if port is not None else host
     raise InputError(f"{where} cannot be served on ({reason}); give another --port or --host.") from refused
 

@@ -29,7 +29,7 @@ def racing(
         own = yield from benches.open(session, bench, upload)
         if asked.model:
             yield f"Loading {asked.model} …"
-        own = models.bench(own, asked.model, asked.dtype)
+        own = models.bench(bench, own, asked.model, asked.dtype)
         yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop, again=again)
 
     return run

@@ -98,8 +98,7 @@ def _advise(path: Path, given: Mapping[str, Any]) -> Generator[bytes, None, byte
         "engines": [_engine(halving, engine, path.name) for engine in TITLES],
         "requests": len(transcripts),
         "scored": len(halving.all_finalists().requests),
-        # Where all loop, all count.
-        "looping": len(transcripts) - len(halving.sweep.requests),
+        "looping": halving.sweep.left_out,
         "left_out": left_out,
         "tried": [_tried(each) for each in halving.tried.values()],
     }

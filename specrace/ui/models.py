@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 
 class Models:
-    """`known` maps names to folders or hub ids, `own` is the server's model; no other is ever loaded.
+    """`known` maps names to folders or hub ids; beside the server's own model no other is ever loaded.
 
-    One chosen model is kept beside the server's own; a new choice replaces it.
+    One chosen model is kept beside the server's own, on the server's documents; a new choice replaces it.
     """
 
-    def __init__(self, own: str | Path = "", known: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()):
-        self.own = own
+    def __init__(self, known: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()) -> None:
         self.known = dict(known or {})
         self.dtypes = tuple(dtypes)
         self._choice = ("", "")
@@ -38,7 +37,8 @@ class Models:
     def ready(self, bench: Workbench, model: str = "", dtype: str = "", own_passages: int | None = None) -> str:
         """What the next race runs on: the model of this choice, and `bench`'s passages or so many of one's own."""
         about = bench.target.describe()
-        if self._chosen is not None and self._choice == (model, dtype):
+        model, dtype = choice = self._settle(bench, model, dtype)
+        if self._chosen is not None and self._choice == choice:
             about = self._chosen.target.describe()
         elif model or dtype:
             about |= {"model": model or about["model"], "dtype": dtype or ("" if model else about["dtype"])}
@@ -46,17 +46,27 @@ class Models:
         count, whose = (bench.num_passages, "") if own_passages is None else (own_passages, " of your own documents")
         return f"Ready: {', '.join(facts)}, {count:,} passage{'s' * (count != 1)}{whose}"
 
-    def bench(self, bench: Workbench, model: str, dtype: str) -> Workbench:
-        """`bench` with the chosen model instead of its own. Raises InputError where that cannot be loaded."""
+    def bench(self, shared: Workbench, own: Workbench, model: str, dtype: str) -> Workbench:
+        """`own` with the chosen model: the `shared` workbench, or a visitor's on the same target.
+
+        Raises InputError where the model cannot be loaded.
+        """
         self.check(model, dtype)
-        if not model and (not dtype or dtype == bench.target.describe()["dtype"]):
-            return bench
-        if self._chosen is None or self._choice != (model, dtype):
+        model, dtype = choice = self._settle(shared, model, dtype)
+        if choice == ("", ""):
+            return own
+        if self._chosen is None or self._choice != choice:
             # Free the previous choice first: both may not fit in memory.
             self._chosen = None
-            self._chosen = bench.with_model(self.known[model] if model else self.own, dtype or None)
-            self._choice = (model, dtype)
-        if self._chosen.retriever is bench.retriever:
-            return self._chosen
-        # A visitor's own documents.
-        return bench.with_target(self._chosen.target)
+            self._chosen = shared.with_model(self.known[model] if model else shared.model, dtype or None)
+            self._choice = choice
+        # What is kept never has a visitor's documents.
+        return self._chosen if own is shared else own.with_target(self._chosen.target)
+
+    def _settle(self, shared: Workbench, model: str, dtype: str) -> tuple[str, str]:
+        """The choice, with "" for what the server has loaded anyway, and its --dtype for another model."""
+        if model in self.known and shared.has_model(self.known[model]):
+            model = ""
+        if model:
+            return model, dtype or shared.dtype or ""
+        return "", "" if dtype and dtype == shared.target.describe()["dtype"] else dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -45,8 +45,6 @@ DRAW_STAGE = "specrace.drawStage({ element, props, server, watch })"
 DRAW_STATUS = "specrace.drawStatus({ element, props, watch })"
 TOGGLE_SETTINGS = "() => specrace.toggleSettings()"
 FOLLOW_LINK = "(failed) => specrace.followLink(failed)"
-USUAL = {link: settings.DEFAULTS.get(name, "") for link, name in asking.LINK.items()}
-KEEP_ADDRESS = f"(...values) => specrace.keepAddress({json.dumps(USUAL)}, values)"
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 # The values are taken as they came: Gradio's own reading makes a temporary file of each upload.
 FREE: dict[str, Any] = {**QUIET, "concurrency_limit": None, "preprocess": False}
@@ -91,8 +89,8 @@ def build_page(
         buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
         linked = page.load(_read_link, None, [question, *panel.common, stage], queue=False, **QUIET)
         linked.success(None, stage, None, js=FOLLOW_LINK, **QUIET)
-        kept = [question, *panel.common]
-        gr.on([each.change for each in kept], None, kept, None, js=KEEP_ADDRESS, queue=False, **QUIET)  # type: ignore[attr-defined]
+        kept, keep = [question, *panel.common], _keep_address(settings.opening(first, visitors.limits.race_tokens))
+        gr.on([each.change for each in kept], None, kept, None, js=keep, queue=False, **QUIET)  # type: ignore[attr-defined]
         _show_status(page, worker, models, benches, status)
         about = [panel.files, panel.model, panel.dtype]
         describe = _describer(worker, models, benches, visitors, examples)
@@ -271,6 +269,12 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": worker.name})
 
     return start
+
+
+def _keep_address(opening: Mapping[str, Any]) -> str:
+    """What keeps the settings in the page's address, but for those with which it opens: a reload brings these back."""
+    usual = {link: opening.get(name, "") for link, name in asking.LINK.items()}
+    return f"(...values) => specrace.keepAddress({json.dumps(usual)}, values)"
 
 
 def _read_link(request: gr.Request) -> list[Any]:

@@ -109,7 +109,7 @@ def build_app(
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]), visitors)
     else:
-        models = Models(options.model, offered_models(options), () if zero_gpu.is_here() else DTYPES)
+        models = Models(offered_models(options), () if zero_gpu.is_here() else DTYPES)
         fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
         worker = Worker(loader(options), limits, fetcher, telemetry)
         first = None if options.settings is None else recommended(read_settings(options.settings))
@@ -206,10 +206,25 @@ def fetch(name: str, offline: str, report: Callable[[str], None]) -> None:
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
-    """What a visitor may choose: the model that was given, and those of --models or else those that ship."""
+    """What a visitor may choose: the model that was given, and those of --models or else those that ship.
+
+    A folder is called by its name, with as many of its parents' as it takes to tell it from the others.
+    """
     shipped = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
-    offered = [options.model, *(shipped if options.models is None else options.models)]
-    return {Path(name).name if Path(name).exists() else name: name for name in offered}
+    given = [options.model, *(shipped if options.models is None else options.models)]
+    offered: dict[Path, str] = {}
+    for name in given:
+        # Each folder once, however it was written.
+        offered.setdefault(Path(name).resolve(), name)
+    ways = [Path(name).absolute().parts if Path(name).exists() else (name,) for name in offered.values()]
+    return {_last_parts(way, ways): name for way, name in zip(ways, offered.values(), strict=True)}
+
+
+def _last_parts(way: tuple[str, ...], ways: Sequence[tuple[str, ...]]) -> str:
+    """The shortest end of a path that no other path has."""
+    ends = (way[-count:] for count in range(1, len(way)))
+    alone = (end for end in ends if sum(each[-len(end) :] == end for each in ways) == 1)
+    return str(Path(*next(alone, way)))
 
 
 def example_questions(options: argparse.Namespace) -> list[str]:

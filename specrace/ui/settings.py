@@ -50,6 +50,11 @@ PRESETS = (
 )
 
 
+def opening(first: Preset | None, longest: int) -> dict[str, Any]:
+    """What the common settings are when the page opens with the preset `first`, if any; by name."""
+    return dict(zip(COMMON, fill(first or Preset("", "", {}, {}), longest), strict=False))
+
+
 def recommended(found: Mapping[str, Any]) -> Preset:
     """The preset of a settings file (`exports.own.read_settings`)."""
     options = dict(found)

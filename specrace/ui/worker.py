@@ -74,7 +74,9 @@ class Job:
         self._coming: Iterator[Event | str] | None = None
         # The request's own: ZeroGPU finds in it whose quota the race takes.
         self._context = copy_context()
-        self._left_s, self._raced_from = RACE_LIMIT_S, 0.0
+        # The time that it has left, and until when in its present turn.
+        self._left_s, self._until = RACE_LIMIT_S, inf
+        self._raced_from = 0.0
         self._stop = threading.Event()
         self._done = threading.Event()
 
@@ -122,20 +124,20 @@ class Job:
         Raises nothing; `error` says what went wrong. `other_work` names what else this server did since a moment.
         """
         began, outcome = time.monotonic(), ""
-        until = began + self._left_s
+        self._until = began + self._left_s
         try:
-            self._coming = self._coming or self._run(bench, lambda: self._ends(until, others_wait))
+            self._coming = self._coming or self._run(bench, lambda: self._ends(others_wait))
             while (item := self._context.run(next, self._coming, None)) is not None:
                 if not isinstance(item, str):
                     self._take(item, other_work)
                     continue
                 self.message = item
-                if time.monotonic() > until:
+                if time.monotonic() > self._until:
                     raise InputError(f"It was not ready within {RACE_LIMIT_S:g} seconds; give fewer or smaller files.")
                 if self.stopped:
                     break
                 if time.monotonic() > began + TURN_S and others_wait():
-                    self._left_s = until - time.monotonic()
+                    self._left_s = self._until - time.monotonic()
                     return
         except InputError as error:
             self.error, outcome = str(error), "refused"
@@ -145,9 +147,9 @@ class Job:
         whole = self._result is not None and not self._result.stopped
         self._end(outcome or ("finished" if whole else "stopped"))
 
-    def _ends(self, until: float, others_wait: Callable[[], bool]) -> bool:
+    def _ends(self, others_wait: Callable[[], bool]) -> bool:
         """Whether it should end now. One that is only repeated gives way to others."""
-        return self.stopped or time.monotonic() > until or (self.finished and others_wait())
+        return self.stopped or time.monotonic() > self._until or (self.finished and others_wait())
 
     def _end(self, outcome: str) -> None:
         if self._is_race:
@@ -240,19 +242,35 @@ class Worker:
 
         A page has one race, and its earlier one is stopped; an API client may have `races_at_once`.
         """
+
+        def gives_way(job: Job) -> bool:
+            return job.stopped or (for_page and job.session == session)
+
         with self.telemetry.refusals() if is_race else nullcontext(), self._change:
             if self.closing:
                 raise InputError(CLOSING)
-            self._drop(lambda job: job.stopped or (for_page and job.session == session))
-            if sum(job.session == session for job in self._all()) >= self._limits.races_at_once:
-                races = self._limits.races_at_once
-                raise InputError(f"{races} races of yours are in line already; wait for one of them.")
-            if len(self._all()) >= self._limits.queue:
-                raise InputError(f"{self._limits.queue} races are waiting already; try again in a minute.")
+            others = [job for job in self._all() if not gives_way(job)]
+            if not for_page:
+                self._check_own([job for job in others if job.session == session])
+            # Once the model is there, the first of them runs, or is about to.
+            self._check_waiting(others[1:] if self.settled else others)
+            self._drop(gives_way)
             job = Job(next(self._numbers), session, run, self.telemetry, for_page=for_page, is_race=is_race)
             self._line.append(job)
             self._change.notify()
         return job
+
+    def _check_own(self, own: list[Job]) -> None:
+        """Raises InputError where a program has as many races as it may."""
+        if len(own) >= (most := self._limits.races_at_once):
+            many = f"{most} races of yours are in line already; wait for one of them."
+            raise InputError("1 race of yours is in line already; wait for it." if most == 1 else many)
+
+    def _check_waiting(self, waiting: list[Job]) -> None:
+        """Raises InputError where as many races wait as may."""
+        if len(waiting) >= (most := self._limits.queue):
+            races = "1 race is" if most == 1 else f"{most} races are"
+            raise InputError(f"{races} waiting already; try again in a minute.")
 
     def refuse(self, session: str, error: InputError) -> Job:
         """A job that ended before it began, with the error for its page."""
@@ -323,6 +341,8 @@ class Worker:
                 if not job.done:
                     self._line.append(job)
             if job.done:
+                # While no other comes, its visitor's documents would stay.
+                job = None
                 return_memory()
 
     def _next(self) -> Job | None:

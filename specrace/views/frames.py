@@ -377,7 +377,7 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
         "place": str(passage.get("place") or ""),
         "score": round(float(passage["score"]), 3),
         "text": passage["text"],
-        "evidence": [[each["start"], each["end"], each["evidence"]] for each in sentences if each["evidence"]],
+        "evidence": [[each["start"], each["end"], each["evidence"]] for each in sentences if each.get("evidence")],
     }
 
 

@@ -21,6 +21,7 @@ from specrace.retrieval.documents import Document
         ("q.csv", '"Why?"\r\nHow so?'),
         ("q.tsv", "question\tn\nWhy?\t1\nHow so?\t2\n"),
         ("q.jsonl", '{"question": "Why?"}\n\n{"question": "How so?"}\n'),
+        ("q.jsonl", '{"question": "Why?", "note": "a\u2028b\x85c"}\r\n\r\n{"question": "How so?"}\r\n'),
     ],
 )
 def test_questions_of_every_kind(tmp_path: Path, name: str, content: str) -> None:

@@ -14,8 +14,8 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
-from specrace.model.graphs import CudaRecorder
-from specrace.model.replays import record_graphs
+from specrace.model.graphs import CudaCapturer
+from specrace.model.replays import capture_graphs
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
 
@@ -63,7 +63,7 @@ def test_a_difference_in_bfloat16_is_a_near_tie() -> None:
 def test_graphed_equals_eager() -> None:
     """The same tokens in float32, lane by lane; and the logits of one tree of every bucket."""
     eager, graphed = make_target(torch.float32), make_target(torch.float32)
-    record_graphs(graphed, CudaRecorder(graphed.device))
+    capture_graphs(graphed, CudaCapturer(graphed.device))
     assert graphed.graphs is not None
     for prompt in prompts(4):
         for method in METHODS:

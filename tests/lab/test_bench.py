@@ -147,6 +147,16 @@ def test_figures_are_sums_of_medians_and_loops_are_left_out() -> None:
     assert [row["id"] for row in found["prompts"]] == ["one", "two"] and found["prompts"][0]["fastest"] == "trie"
 
 
+def test_a_speedup_lies_in_its_range() -> None:
+    """One late run of each prompt, in another repetition each: no repetition is as fast as the medians."""
+    late = ([100, 50, 50], [50, 100, 50], [50, 50, 100])
+    results = [result_of(str(name), list(range(40)), [100] * 3, each, 50.0) for name, each in enumerate(late)]
+    trie = summarise(results, words)["lanes"][1]
+    assert (trie["speedup"], trie["speedup_low"], trie["speedup_high"]) == (2.0, pytest.approx(1.5), 2.0)
+    once = summarise([result_of("one", list(range(40)), [100], [50], 50.0)], words)["lanes"][1]
+    assert once["speedup_low"] is None is once["speedup_high"]
+
+
 def test_clocks_that_disagree_are_named() -> None:
     tokens = list(range(40))
     fair = summarise([result_of("one", tokens, [100, 100, 100], [50, 50, 50], 51.0)], words)

@@ -63,6 +63,12 @@ def test_it_says_what_was_scored_on_how_many_requests(whole: Sweep) -> None:
     assert found.sample("vllm").finished and len(found.sample("vllm").requests) == 16
 
 
+def test_what_loops_is_left_out_and_told(whole: Sweep) -> None:
+    found = Recommender(halved(whole).all_finalists(), ASSUMED_GPU)
+    assert found.looping == Recommender(whole, ASSUMED_GPU).looping == 1
+    assert any("1 requests whose output loops" in each for each in found.not_tested)
+
+
 def test_forks_find_the_same(whole: Sweep) -> None:
     alone, forked = (halved(whole, processes=processes) for processes in (1, 2))
     counts = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specrace.core.cost_curve import ASSUMED_GPU
@@ -32,6 +34,14 @@ def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
     whole = forecast(sweep, ASSUMED_GPU)[0].of_requests(range(4))
     assert table.rows[0][-2:] == (pytest.approx(whole.speedup[-1]), pytest.approx(whole.tau[-1]))
     assert sweep.lanes[-1].options == {"n": 13, "prefix": 3, "static": True}
+
+
+def test_a_category_may_have_the_name_of_the_whole() -> None:
+    named = [replace(each, category="all") for each in TRANSCRIPTS]
+    sweep = Sweep.of(swept_lanes("table3"), named, ASSUMED_GPU)
+    run_sweep(sweep, named)
+    (table,) = make_tables("table3", sweep, named, ASSUMED_GPU)
+    assert [row[0] for row in table.rows] == ["all", "all (category)"] and table.rows[0][1:] == table.rows[1][1:]
 
 
 @pytest.mark.usefixtures("small")

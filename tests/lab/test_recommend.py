@@ -69,6 +69,18 @@ def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
     assert ScoredLane.of("vllm-ngram", {}, 4).filled is None is ScoredLane.of("fusion", {}).filled
 
 
+def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
+    """4 rows of 15 tokens: 59 beside the pool's, in every step."""
+    curve, lane = CostCurve((1, 60, 61), (1.0, 2.0, 3.0)), ScoredLane.of("lookahead", {})
+    assert lane.unscored_rows == 59 and ScoredLane.of("lookahead", {}, 58).unscored_rows == 0
+    assert step_costs(curve, lane)[:2] == [2.0, 3.0]
+    scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
+    sweep = forced([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])
+    assert forecast(sweep, curve)[0].cost.tolist() == [[9.0], [15.0]]
+    row = sweep.tally(1, {0}).row(curve, lane.filled, lane.unscored_rows)
+    assert row["expected_speedup"] == pytest.approx(9 / 15)
+
+
 def test_in_a_batch_drafting_pays_less() -> None:
     curve, lane = roofline_curve("h100", 8), ScoredLane.of("prompt-lookup", {}, 7)
     assert step_costs(curve, lane)[7] == 1.0
@@ -160,6 +172,25 @@ def test_where_nothing_pays_drafting_is_switched_off(sweep: Sweep) -> None:
     text = " ".join(advice.sentences(found, "a test's curve"))
     assert "On the 15 requests of 'fresh' nothing pays" in text and "switch it off there" in text
     assert "On these 60 requests (1,440 output tokens)" in text and "a test's curve" in text
+
+
+def test_what_is_not_certain_is_not_called_a_loss() -> None:
+    """One lane pays on most requests; on a category of one request another is faster, which is no evidence."""
+    lanes = [ScoredLane.of("vanilla", {}), *(ScoredLane.of("prompt-lookup", {}, size) for size in (4, 8))]
+    alone, one, seven = (RequestScore(((0, 0, count),), 0.0, 0.0) for count in (10, 11, 7))
+    half = RequestScore(((0, 0, 5),), 0.0, 0.0)
+    many = [(Request("many", 9, 10, False), [alone, half, seven])] * 9
+    single = [(Request("single", 9, 10, False), [alone, one, seven])]
+    found = Recommender(forced(lanes, many + single), FREE)
+    assert [group["advice"] for group in found.groups] == ["draft", "not certain"]
+    text = " ".join(advice.sentences(found, "a test's curve"))
+    assert (
+        "of 'single' it does not pay (0.91x), and no other lane is reliably faster." in text and "nothing" not in text
+    )
+    certain = Recommender(forced(lanes, many + 2 * single), FREE)
+    assert [group["advice"] for group in certain.groups] == ["draft", "use other settings"]
+    text = " ".join(advice.sentences(certain, "a test's curve"))
+    assert "On the 2 requests of 'single' prompt-lookup (up to 8 draft tokens) pays" in text
 
 
 def test_where_drafts_are_dear_the_advice_is_not_to(sweep: Sweep) -> None:

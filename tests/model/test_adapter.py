@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,6 +60,11 @@ def test_merging_adds_the_scaled_product_and_changes_nothing_else(tmp_path: Path
         torch.testing.assert_close(weight, before[name] + change)
 
 
+def test_a_rank_stabilised_adapter_is_scaled_by_the_root_of_its_rank(tmp_path: Path) -> None:
+    assert read_adapter(_write(tmp_path, _tensors(), use_rslora=False)).scale == ALPHA / RANK
+    assert read_adapter(_write(tmp_path, _tensors(), use_rslora=True)).scale == ALPHA / math.sqrt(RANK)
+
+
 def test_a_merged_models_lanes_print_vanillas_text(tmp_path: Path) -> None:
     model = _model()
     merge(model, read_adapter(_write(tmp_path, _tensors())), "the model")
@@ -95,6 +101,8 @@ def _not_finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         (dict, {"r": 3}, "not of rank 3"),
         (dict, {"peft_type": "IA3"}, "no plain LoRA"),
         (dict, {"use_dora": True}, "no plain LoRA"),
+        (dict, {"alpha_pattern": {"k_proj": 3}}, "it sets alpha_pattern"),
+        (dict, {"fan_in_fan_out": True, "rank_pattern": {"k_proj": 1}}, "it sets rank_pattern, fan_in_fan_out"),
     ],
 )
 def test_a_damaged_adapter_is_refused(tmp_path: Path, change: object, config: dict[str, object], words: str) -> None:

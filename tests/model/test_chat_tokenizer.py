@@ -85,6 +85,15 @@ def test_a_tokenizer_alone_has_no_template(tmp_path: Path) -> None:
         tokenizer.chat(ASKED, ANSWER, None)
 
 
+def test_a_tokenizer_that_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_tokenizer(tmp_path / "tokenizer.json")
+
+
 @pytest.mark.parametrize("content", ["{", '{"a": 1}', "[]"])
 def test_a_file_that_is_no_tokenizer_is_told(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)

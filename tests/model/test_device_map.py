@@ -22,7 +22,7 @@ from specrace.model import device_map, loading
 from specrace.model.draft_model import DraftModel
 from specrace.model.kv import KVStore
 from specrace.model.loading import load_target
-from specrace.model.replays import record
+from specrace.model.replays import capture
 from specrace.model.target import Target
 from tests.model.placed import FIRST, SECOND, TwoDevices, spread_model
 from tests.parts import ARCHITECTURES, CopyingModel, random_prompt, random_tree, tiny_model, tiny_target
@@ -100,10 +100,10 @@ def test_a_draft_model_of_several_devices_reads_and_guesses() -> None:
     assert found[0] == found[1]
 
 
-def test_nothing_is_recorded_and_the_description_says_why() -> None:
+def test_nothing_is_captured_and_the_description_says_why() -> None:
     target = spread_target("llama")
     with TwoDevices():
-        record(target)
+        capture(target)
     about = target.describe()
     assert target.traced is None and target.graphs is None and about["graphs"] is False
     assert about["engine"] == "eager (on several devices)" and about["device"] == "2 x cpu"

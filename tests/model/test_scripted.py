@@ -20,7 +20,7 @@ from specrace.lab.bench import Bench, BenchPrompt
 from specrace.lab.figures import summarise
 from specrace.lab.score import forced_steps
 from specrace.model.graphs import COLUMN_STEP
-from specrace.model.replays import record_graphs
+from specrace.model.replays import capture_graphs
 from specrace.model.scripted import SHAPES, ScriptedTarget, load_scripted, make_config
 from tests.model.test_graphs import Double
 
@@ -91,7 +91,7 @@ def test_beside_the_script_the_weights_speak() -> None:
 
 def test_on_graphs_it_says_the_same() -> None:
     target, double = small(), Double()
-    record_graphs(target, double)
+    capture_graphs(target, double)
     prompt, output = next(iter(scripts().items()))
     tokens = [t for step in generate(target, "trie", prompt, max_new_tokens=len(output)) for t in step.emitted]
     assert tuple(tokens) == output and double.replayed > 3

@@ -153,6 +153,11 @@ def test_each_process_needs_a_gpu_where_there_are_some(
     check_places("cuda", 2)
 
 
+def test_int8_is_for_one_process() -> None:
+    with pytest.raises(InputError, match=r"int8 weights are for one process; use --dtype float32"):
+        load_target(BUNDLED_MODEL, dtype="int8", followers=Followers(2))
+
+
 def save_model(folder: Path, name: str, **changes: Any) -> None:
     """A random model on disk with the bundled one's tokenizer."""
     tiny_model(name, vocab_size=VOCABULARY, **changes).save_pretrained(folder)

@@ -42,7 +42,7 @@ def traced(name: str, *, packed: bool = False, **changes: Any) -> Target:
     return target
 
 
-# For those who change nothing about it: a recording takes longer than what is done with it.
+# For those who change nothing about it: capturing takes longer than what is done with it.
 shared = cache(traced)
 
 
@@ -118,7 +118,7 @@ class _Moody(LlamaForCausalLM):
 
 
 class _Counting(LlamaForCausalLM):
-    """Makes a Python number of its positions, which a recording would keep."""
+    """Makes a Python number of its positions, which tracing would keep."""
 
     def forward(self, position_ids: Any = None, **given: Any) -> Any:
         output = super().forward(position_ids=position_ids, **given)

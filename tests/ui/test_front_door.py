@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli import app
+from specrace.cli import app, main
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.names import PREFERRED
@@ -68,7 +68,24 @@ def test_a_port_that_is_taken(model: str, capsys: pytest.CaptureFixture[str]) ->
 def test_unknown_devices_dtypes_and_hosts(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--device" in refusal(["--model", model, "--device", "abacus"], capsys)
     assert "--dtype" in refusal(["--model", model, "--dtype", "int3"], capsys)
-    assert "cannot be served on" in refusal(["--model", model, "--host", "203.0.113.7"], capsys)
+    for host in ("203.0.113.7", ".local", "a..b", "a" * 64):
+        assert "cannot be served on" in refusal(["--model", model, "--host", host], capsys)
+
+
+@pytest.mark.parametrize(("words", "said"), [("odd", "odd"), ("", "RuntimeError")])
+def test_what_nobody_foresaw_is_one_sentence_too(
+    words: str, said: str, model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(app, "serve", fail)
+    how = {"python -m specrace --traceback app": app.main(["--model", model])}
+    how["--traceback"] = main.main(["app", "--model", model])
+    assert set(how.values()) == {1}
+    assert capsys.readouterr().err.splitlines() == [f"specrace failed: {said} ({each} shows where)." for each in how]
+    with pytest.raises(RuntimeError):
+        main.main(["--traceback", "app", "--model", model])
 
 
 def test_auto_is_a_device(model: str) -> None:

@@ -113,6 +113,11 @@ def test_a_server_that_takes_no_files() -> None:
         for answer in (app.upload({"a.md": b"A."}), app.ask("POST", "/gradio_api/recording/?name=a", b"x")):
             assert answer.status == 403 and answer.text == "This server takes no files."
         assert refused(app, "score", text="{}") == "This server takes no files."
+        # What a log may be scored with is still told, so that the page can say that none is taken.
+        assert app.ask("GET", "/gradio_api/logs").json()["tokenizers"][0] == "tiny"
+        for path in ("/gradio_api/logs", "/gradio_api/advice"):
+            answer = app.ask("POST", path, b"{}")
+            assert answer.status == 403 and answer.text == "This server takes no files."
         assert app.files() == []
         config = app.ask("GET", "/config").json()
         props = [each["props"] for each in config["components"]]
@@ -129,6 +134,21 @@ def test_visitors_choose_from_the_models_that_are_named() -> None:
         choices = [value for _, value in model["props"]["choices"]]
         assert choices == ["", BUNDLED_MODEL.name, BUNDLED_DRAFT_MODEL.name]
         assert "There is no model" in app.race(Model="smollm2-135m") and "key" in app.race(Model="tiny-draft")
+
+
+def test_folders_of_one_name_are_all_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run1/final", "run2/final", "other/tiny"):
+        Path(name).mkdir(parents=True)
+    given = ["--model", "other/tiny", "--models", "run1/final", str(tmp_path / "run2" / "final"), "org/final"]
+    found = serve.offered_models(front_door.parse(given))
+    assert [*found] == ["tiny", "run1/final", "run2/final", "org/final"]
+    assert [Path(each) for each in found.values()] == [Path(name) for name in given[1:2] + given[3:]]
+    # Those that ship have one of that name, too.
+    shipped = serve.offered_models(front_door.parse(given[:2]))
+    assert next(iter(shipped)) == "other/tiny" and shipped["assets/tiny"] == str(BUNDLED_MODEL)
+    again = serve.offered_models(front_door.parse(["--model", "other/tiny", "--models", str(tmp_path / "other/tiny")]))
+    assert again == {"tiny": "other/tiny"}
 
 
 def test_with_named_models_none_is_fetched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,10 @@ from specrace.drafters import METHODS, find_method, own_methods
 from specrace.drafters.base import Bounds
 from specrace.ui import asking, settings
 from specrace.ui.models import Models
+from specrace.ui.page import build_page
 from specrace.ui.settings import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, lane_style, read_options
+from specrace.ui.visitors import Limits, Visitors
+from specrace.ui.worker import Worker
 from specrace.workbench import Workbench
 
 OPTIONS = [(lane, option) for lane, method in own_methods().items() for option in method.options]
@@ -64,6 +68,22 @@ def test_the_panel_opens_with_a_settings_file() -> None:
     assert METHODS["trie"].check(options["trie"]) == {"n": 5, "prefix": 2, "static": True}
 
 
+def usual(first: settings.Preset | None = None, limits: Limits | None = None) -> Any:
+    """What the page leaves out of its address."""
+    page = build_page(Worker(lambda _: cast(Workbench, None)), [], visitors=Visitors(limits), first=first)
+    (keep,) = {str(each.js) for each in page.fns.values() if "keepAddress" in str(each.js)}
+    return json.loads(keep[keep.index("{") : keep.rindex("}") + 1])
+
+
+def test_the_address_leaves_out_what_the_page_opens_with() -> None:
+    """With a settings file that is not the default, which a reload would not bring back."""
+    plain = usual()
+    assert plain == {key: DEFAULTS.get(name, "") for key, name in asking.LINK.items()}
+    first = settings.recommended({"method": "trie", "num_draft": 6})
+    assert usual(first) == plain | {"draft": "6", "lanes": ["vanilla", "trie"]}
+    assert usual(limits=Limits(race_tokens=100)) == plain | {"tokens": 100}
+
+
 def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
     asked = asking.read_asking("Why?", ["trie"], {}, options={"trie": {"n": 5.0}, "suffix": {"depth": "9"}})
     assert asked.spec.options == {"trie": {"n": 5}}
@@ -100,43 +120,77 @@ def test_names_are_words(given: dict[str, Any]) -> None:
 
 
 class Bench:
-    """Stands where a workbench stands: what it was asked to load."""
+    """Stands where a workbench stands, of the model /m/big: what it was asked to load. `runs_in` is the target's."""
 
-    def __init__(self, loaded: list[Any], retriever: object, dtype: str = "float32") -> None:
-        self.loaded, self.retriever, self.dtype = loaded, retriever, dtype
+    def __init__(self, loaded: list[Any], dtype: str | None = None, runs_in: str = "float32") -> None:
+        self.loaded, self.dtype, self.runs_in = loaded, dtype, runs_in
+        self.model, self.num_passages = "/m/big", 2
 
     @property
     def target(self) -> Any:
         return self
 
     def describe(self) -> dict[str, str]:
-        return {"dtype": self.dtype}
+        return {"model": "big", "dtype": self.runs_in, "device": "cpu"}
+
+    def has_model(self, model: Any) -> bool:
+        return str(model) == self.model
 
     def with_model(self, model: Any, dtype: str | None) -> Bench:
         self.loaded.append((model, dtype))
-        return Bench(self.loaded, self.retriever, dtype or "float32")
+        return Bench(self.loaded, self.dtype, dtype or self.runs_in)
 
-    def with_target(self, target: Bench) -> Bench:
-        return Bench(self.loaded, self.retriever, target.dtype)
+    def with_target(self, target: Bench) -> VisitorsBench:
+        return VisitorsBench(self.loaded, self.dtype, target.runs_in)
+
+
+class VisitorsBench(Bench):
+    """The same on a visitor's documents."""
+
+
+def choices() -> Models:
+    return Models({"big": "/m/big", "small": Path("/m/small")}, ["float32", "bfloat16"])
 
 
 def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
     loaded: list[Any] = []
-    models = Models("/m/big", {"big": "/m/big", "small": Path("/m/small")}, ["float32", "bfloat16"])
-    own = cast(Workbench, Bench(loaded, retriever := object()))
-    assert models.bench(own, "", "") is own and models.bench(own, "", "float32") is own and loaded == []
-    first = models.bench(own, "small", "")
-    assert models.bench(own, "small", "") is first and loaded == [(Path("/m/small"), None)]
-    assert models.bench(own, "", "bfloat16").target.describe() == {"dtype": "bfloat16"}
+    models, own = choices(), cast(Workbench, Bench(loaded))
+    assert models.bench(own, own, "", "") is own and models.bench(own, own, "", "float32") is own and loaded == []
+    first = models.bench(own, own, "small", "")
+    assert models.bench(own, own, "small", "") is first and loaded == [(Path("/m/small"), None)]
+    assert models.bench(own, own, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
     assert loaded[1:] == [("/m/big", "bfloat16")]
-    uploaded = cast(Workbench, Bench(loaded, object()))
-    mine = models.bench(uploaded, "", "bfloat16")
-    assert mine.retriever is uploaded.retriever is not retriever and len(loaded) == 2
     for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
         with pytest.raises(InputError, match="here; choose from"):
-            models.bench(own, model, dtype)
+            models.bench(own, own, model, dtype)
     with pytest.raises(InputError, match="choose from none"):
         Models().check("tiny", "")
+
+
+def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
+    loaded: list[Any] = []
+    models, own = choices(), cast(Workbench, Bench(loaded))
+    assert models.bench(own, own, "big", "") is own and models.bench(own, own, "big", "float32") is own
+    assert loaded == [] and models.ready(own, "big", "") == models.ready(own)
+    assert models.bench(own, own, "big", "bfloat16") is models.bench(own, own, "", "bfloat16")
+    assert loaded == [("/m/big", "bfloat16")]
+
+
+def test_a_chosen_model_is_kept_without_the_documents_of_whoever_chose_it() -> None:
+    loaded: list[Any] = []
+    models, shared, own = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
+    assert isinstance(models.bench(shared, own, "small", ""), VisitorsBench)
+    for_all = models.bench(shared, shared, "small", "")
+    assert not isinstance(for_all, VisitorsBench) and models.bench(shared, shared, "small", "") is for_all
+    assert len(loaded) == 1 and models.bench(shared, own, "", "") is own
+
+
+def test_the_servers_dtype_is_that_of_a_chosen_model() -> None:
+    loaded: list[Any] = []
+    models, own = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
+    assert models.ready(own, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
+    assert models.bench(own, own, "small", "") is models.bench(own, own, "small", "bfloat16")
+    assert loaded == [(Path("/m/small"), "bfloat16")]
 
 
 def test_an_engines_drafter_is_not_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from specrace.cli import app as front_door
-from specrace.cli import space
+from specrace.cli import main, space
 from specrace.core.errors import InputError
 from specrace.model.names import NAMES, PREFERRED
 from specrace.ui.guard import EMBEDDER
@@ -79,6 +79,18 @@ def test_app_py_reads_them() -> None:
     env = os.environ | {space.FLAGS: "--queue 0"}
     done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "--queue is 0" in done.stderr
+
+
+def test_the_command_reads_them_as_app_py_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(space.FLAGS, "--queue 0")
+    assert main.main(["app"]) == 2 and "--queue is 0" in capsys.readouterr().err
+    assert main.with_flags(["--traceback", "app", "--mcp"]) == ["--traceback", "app", "--queue", "0", "--mcp"]
+    for other in ([], ["--help"], ["race", "app"], ["lanes"]):
+        assert main.with_flags(other) == other
+    monkeypatch.setenv(space.FLAGS, "'")
+    assert main.main(["app"]) == 2 and "SPECRACE_FLAGS cannot be read" in capsys.readouterr().err
 
 
 def test_hugging_face_frames_the_page_and_nobody_else_may(monkeypatch: pytest.MonkeyPatch) -> None:

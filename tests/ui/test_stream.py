@@ -30,8 +30,9 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
 from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
+from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import Limits
-from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, SCORED, Job, Run, Worker
+from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, RACE_LIMIT_S, SCORED, Job, Run, Worker
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 
@@ -69,8 +70,8 @@ def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
     yield end(stopped=True)
 
 
-def ready() -> Worker:
-    worker = Worker(lambda _report: BENCH)
+def ready(limits: Limits | None = None) -> Worker:
+    worker = Worker(lambda _report: BENCH, limits)
     worker.start()
     while not worker.settled:
         time.sleep(0.001)
@@ -300,6 +301,28 @@ def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> No
     assert slow.wait(LONG_S) and len(slow.events) == 3
 
 
+def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only this test moves."""
+    now, stops = [50.0], list[bool]()
+    monkeypatch.setattr("specrace.ui.worker.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def run(_bench: Workbench, stop: Stop) -> Iterator[Event | str]:
+        now[0] += RACE_LIMIT_S / 2
+        yield "Indexing your documents …"
+        for _ in range(2):
+            stops.append(stop())
+            now[0] += RACE_LIMIT_S / 3
+        stops.append(stop())
+        yield from short(_bench, stop)
+
+    job = Job(1, "a", run, Telemetry())
+    job.work(BENCH, lambda: True, str)
+    assert not job.done and job.message
+    now[0] += 2 * RACE_LIMIT_S
+    job.work(BENCH, lambda: True, str)
+    assert job.done and stops == [False, False, True]
+
+
 @pytest.mark.parametrize("turn", [0.0, LONG_S])
 def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
     """In its turn, and between two of them."""
@@ -356,12 +379,45 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
 
 def test_the_line_is_bounded() -> None:
     worker = ready()
-    jobs = [worker.submit(str(number), endless) for number in range(Limits.queue)]
-    with pytest.raises(InputError, match="waiting already"):
+    # One runs.
+    jobs = [worker.submit(str(number), endless) for number in range(Limits.queue + 1)]
+    with pytest.raises(InputError, match="20 races are waiting already"):
         worker.submit("one more", short)
     for job in jobs:
         job.stop()
     assert jobs[-1].wait(LONG_S)
+
+
+def test_while_the_model_loads_all_races_wait() -> None:
+    worker = Worker(lambda _report: BENCH, Limits(queue=2))
+    for name in "ab":
+        worker.submit(name, short)
+    with pytest.raises(InputError, match="2 races are waiting already"):
+        worker.submit("c", short)
+
+
+def test_a_page_s_new_race_takes_the_place_of_its_old_one_in_a_full_line() -> None:
+    worker = ready(Limits(queue=1, races_at_once=1))
+    first = worker.submit("a", endless)
+    again = worker.submit("a", endless)
+    assert first.wait(LONG_S) and not again.done
+    other = worker.submit("b", endless)
+    with pytest.raises(InputError, match=r"^1 race is waiting already; try again in a minute\.$"):
+        worker.submit("c", short)
+    assert not again.stopped and not other.stopped
+    last = worker.submit("a", short)
+    worker.stop("b")
+    assert last.wait(LONG_S) and last.finished and again.done
+
+
+def test_a_program_s_race_that_is_given_up_counts_no_more() -> None:
+    worker = ready(Limits(races_at_once=1))
+    first = worker.submit("api", endless, for_page=False)
+    with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
+        worker.submit("api", short, for_page=False)
+    assert not first.stopped
+    first.leave()
+    assert worker.submit("api", short, for_page=False).wait(LONG_S)
 
 
 def test_a_race_asked_for_while_loading_waits_with_a_message() -> None:

@@ -13,6 +13,7 @@ from specrace.core.errors import MAX_MESSAGE, InputError
 from specrace.core.events import Finished, Pace, Repeated, Started, Step
 from specrace.engine.recording import to_json
 from specrace.views.audit import PAGE, TERMINAL, Limits, open_recording, read_recording
+from specrace.views.reel import make_reel
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
 Rows = list[dict[str, Any]]
@@ -45,6 +46,14 @@ def test_the_recordings_that_ship_pass(path: Path) -> None:
 
 def test_there_are_recordings_to_check() -> None:
     assert RECORDINGS
+
+
+def test_sentences_need_no_rank_as_evidence(rows: Rows) -> None:
+    sentences = [each for passage in rows[0]["about"]["passages"] for each in passage["sentences"]]
+    ranks = [each.pop("evidence") for each in sentences]
+    assert any(ranks)
+    reel = make_reel(open_recording(text_of(rows).encode(), "x"))
+    assert [passage["evidence"] for passage in reel["head"]["passages"]] == [[]] * len(rows[0]["about"]["passages"])
 
 
 def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:

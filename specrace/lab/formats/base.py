@@ -145,10 +145,22 @@ def read_message(value: object) -> Message:
     given = mapping(value, "a message")
     role = read_text(given.get("role"), "the role of a message")
     message: Message = {"role": role, "content": content_text(given.get("content"))}
-    message |= {key: given[key] for key in ("name", "tool_call_id", "reasoning_content") if given.get(key)}
+    message |= {key: given[key] for key in ("name", "tool_call_id") if given.get(key)}
+    if reasoning := reasoning_text(given):
+        message["reasoning_content"] = reasoning
     if given.get("tool_calls"):
         message["tool_calls"] = [_tool_call(call) for call in sequence(given["tool_calls"], "tool_calls")]
     return message
+
+
+def reasoning_text(given: Row) -> str:
+    """What a message or a part of a streamed one says of its reasoning; "" for nothing. Raises ValueError.
+
+    vLLM's server writes `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), others and chat templates
+    `reasoning_content`.
+    """
+    found = given.get("reasoning_content") or given.get("reasoning")
+    return read_text(found, "the reasoning of a message") if found else ""
 
 
 def read_messages(value: object) -> list[Message]:

@@ -23,9 +23,14 @@ from specrace.lab.formats.base import (
     label,
     mapping,
     read_text,
+    reasoning_text,
     sequence,
 )
 from specrace.lab.formats.responses import has_ids, read_choices
+
+# Of a request, a response or a message; and all that a message without a role may have.
+_NAMES = {"role", "choices", "messages", "prompt"}
+_MESSAGE = {"content", "tool_calls", "reasoning", "reasoning_content", "refusal"}
 
 
 class LiteLLM(Format):
@@ -74,9 +79,20 @@ class Langfuse(Format):
 
 
 def _json(value: Any) -> Any:
-    """A field that Langfuse exports as text of JSON or as it was; a JSON text that is no list or object is text."""
+    """A field that Langfuse exports as text of JSON or as it was.
+
+    A model's own text may be JSON, too: only requests, responses and messages count as such, whose names tell.
+    """
     found = json_or_text(value) if isinstance(value, str) else value
-    return found if isinstance(found, dict | list) else value
+    each = found if isinstance(found, list) and found else [found]
+    return found if found is value or all(map(_is_of_chat, each)) else value
+
+
+def _is_of_chat(value: Any) -> bool:
+    """Whether this is a request, a response or a message."""
+    if not isinstance(value, dict):
+        return False
+    return bool(value.keys() & _NAMES) or ("content" in value and value.keys() <= _MESSAGE)
 
 
 def _pair(request: Row, output: Any, name: str) -> Iterable[Exchange]:
@@ -136,15 +152,17 @@ def _first_choice(body: Row) -> Row:
 
 def _streamed(bodies: list[Row]) -> Row:
     """One response of the chunks of a stream. Raises ValueError for streamed tool calls, which come in fragments."""
-    text, message, ids = "", "", []
+    text, message, reasoning, ids = "", "", "", []
     for choice in map(_first_choice, bodies):
         delta = mapping(choice.get("delta") or {}, "delta")
         if delta.get("tool_calls"):
             raise ValueError("the streamed response calls a tool; run aiperf without --streaming")
         message += content_text(delta.get("content"))
+        reasoning += reasoning_text(delta)
         text += content_text(choice.get("text"))
         ids += sequence(choice.get("token_ids") or [], "token_ids")
-    choice = {"message": {"role": "assistant", "content": message}, "text": text, "token_ids": ids}
+    spoken = {"role": "assistant", "content": message, "reasoning_content": reasoning}
+    choice = {"message": spoken, "text": text, "token_ids": ids}
     exact = next((body for body in bodies if has_ids(body)), {})
     prompt = exact.get("prompt_token_ids") or _first_choice(exact).get("prompt_token_ids")
     return {"choices": [choice], "prompt_token_ids": prompt}

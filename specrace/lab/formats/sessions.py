@@ -33,19 +33,56 @@ from specrace.lab.formats.base import (
 
 # A longer history fits no model, and the memory must not grow with the file.
 MAX_HISTORY = 16_000_000
+# Codex's items with which the model calls a tool.
+_CALLS = ("function_call", "custom_tool_call")
 
 
 class _Session(Format):
-    """A conversation that grows by messages; the assistant's parts become one message once another role speaks."""
+    """A conversation that grows by messages; the assistant's parts become one message once another role speaks.
+
+    A line that cannot be read leaves an empty message in the history. The answer to it, or of which it is a part, is
+    history only: its prompt or its text is not known whole.
+    """
 
     def __init__(self) -> None:
         self._history: list[Message] = []
         self._answer: Message | None = None
         self._size = 0
         self._name = ""
+        self._broken = False
+
+    def read(self, row: Row) -> Iterable[Exchange]:
+        # All of the row first: whoever reads may stop at an exchange that cannot be used.
+        found, reason = list[Exchange](), None
+        try:
+            found.extend(self._read(row))
+        except ValueError as error:
+            reason = error
+            # A session that was too long has begun anew.
+            if self._history or self._answer:
+                found.extend(self._leave_out(self._role(row)))
+        yield from found
+        if reason is not None:
+            raise reason
+
+    def _read(self, row: Row) -> Iterable[Exchange]:
+        raise NotImplementedError
+
+    @staticmethod
+    def _role(row: Row) -> object:
+        """Whose line it is: "assistant" or another."""
+        raise NotImplementedError
+
+    def _leave_out(self, role: object) -> Iterable[Exchange]:
+        if role == "assistant":
+            self._answer = self._answer or {"role": "assistant", "content": ""}
+        else:
+            yield from self.end()
+            self._history.append({"role": "user", "content": ""})
+        self._broken = True
 
     def _begin(self, name: str) -> None:
-        self._history, self._answer, self._size, self._name = [], None, 0, name
+        self._history, self._answer, self._size, self._name, self._broken = [], None, 0, name, False
 
     def _add(self, message: Message) -> Iterable[Exchange]:
         """Join a part of the assistant's to its message, or end that message with one of another role."""
@@ -69,13 +106,14 @@ class _Session(Format):
         answer, self._answer = self._answer, None
         if answer is None:
             return ()
-        before = list(self._history)
+        before, whole = list(self._history), not self._broken
         self._history.append(answer)
-        return [Exchange(before, answer, self._name)] if before else []
+        self._broken = False
+        return [Exchange(before, answer, self._name)] if before and whole else []
 
 
 class ClaudeCode(_Session):
-    """Lines of one or more sessions; a line without a parent begins anew, as after a compaction."""
+    """Lines of one or more sessions; one without a parent begins anew, and so does a compaction's summary."""
 
     name = "claude-code"
     title = "Claude Code sessions"
@@ -88,24 +126,30 @@ class ClaudeCode(_Session):
         super().__init__()
         self._part_of = ""
 
-    def read(self, row: Row) -> Iterable[Exchange]:
+    def _read(self, row: Row) -> Iterable[Exchange]:
+        speaks = row.get("type") in ("user", "assistant")
+        # Before the summary stands a line of the system's, which then is its parent.
+        compacted = row.get("subtype") == "compact_boundary" or row.get("isCompactSummary") is True
         # A subagent's lines are a conversation of their own, between those of the main one.
-        if row.get("type") not in ("user", "assistant") or row.get("isSidechain") or row.get("isApiErrorMessage"):
-            return ()
+        if not (speaks or compacted) or row.get("isSidechain") or row.get("isApiErrorMessage"):
+            return
         name = label(row, "sessionId")
-        given = mapping(row.get("message"), "message")
-        messages = _claude_messages(row["type"], given.get("content"))
-        ended: list[Exchange] = []
-        if name != self._name or row.get("parentUuid") is None:
-            ended += self.end()
+        if compacted or name != self._name or row.get("parentUuid") is None:
+            yield from self.end()
             self._begin(name)
+        if not speaks:
+            return
+        given = mapping(row.get("message"), "message")
         part_of = label(given, "id")
         if row["type"] == "assistant" and part_of != self._part_of:
-            ended += self.end()
+            yield from self.end()
         self._part_of = part_of
-        for message in messages:
-            ended += self._add(message)
-        return ended
+        for message in _claude_messages(row["type"], given.get("content")):
+            yield from self._add(message)
+
+    @staticmethod
+    def _role(row: Row) -> object:
+        return row.get("type")
 
 
 def _claude_messages(role: str, content: object) -> list[Message]:
@@ -145,26 +189,34 @@ class Codex(_Session):
     def looks_like(row: Row) -> bool:
         return "payload" in row and row.get("type") in ("session_meta", "response_item", "turn_context", "event_msg")
 
-    def read(self, row: Row) -> Iterable[Exchange]:
+    def _read(self, row: Row) -> Iterable[Exchange]:
         kind = row.get("type")
         if kind not in ("session_meta", "response_item", "compacted"):
-            return ()
+            return
         payload = mapping(row.get("payload"), "payload")
         if kind == "response_item":
             message = _codex_message(payload)
-            return self._add(message) if message is not None else ()
-        ended = list(self.end())
+            if message is not None:
+                yield from self._add(message)
+            return
+        yield from self.end()
         if kind == "session_meta":
             self._begin(label(payload, "id"))
             instructions = payload.get("base_instructions") or payload.get("instructions")
             text = instructions.get("text") if isinstance(instructions, dict) else instructions
             if text:
-                ended += self._add(read_message({"role": "system", "content": text}))
+                yield from self._add(read_message({"role": "system", "content": text}))
         else:
             # The rollout goes on from the summary, as an assistant's message (CompactedItem in protocol.rs).
             self._begin(self._name)
             self._history.append(read_message({"role": "assistant", "content": payload.get("message")}))
-        return ended
+
+    @staticmethod
+    def _role(row: Row) -> object:
+        payload = row.get("payload")
+        if not isinstance(payload, dict):
+            return None
+        return "assistant" if payload.get("type") in _CALLS else payload.get("role")
 
 
 def _codex_message(item: Row) -> Message | None:
@@ -173,7 +225,7 @@ def _codex_message(item: Row) -> Message | None:
     if kind == "message":
         role = "system" if item.get("role") == "developer" else item.get("role")
         return read_message({"role": role, "content": item.get("content")})
-    if kind in ("function_call", "custom_tool_call"):
+    if kind in _CALLS:
         arguments = item.get("arguments" if kind == "function_call" else "input")
         call = {"function": {"name": item.get("name"), "arguments": arguments}}
         return read_message({"role": "assistant", "content": "", "tool_calls": [call]})

@@ -15,6 +15,8 @@ from specrace.lab.formats.base import MAX_LINE_BYTES, Row, json_or_text
 PARQUET_MAGIC = b"PAR1"
 # Cells of these columns hold JSON, the others text.
 _JSON_COLUMNS = {"prompt_ids", "output_ids", "messages", "conversations", "tools"}
+# Columns that count under these names, whatever the prompt's and the output's are called.
+_MORE = ("id", "category", "tools")
 # Rows read at once from a Parquet file.
 _BATCH = 256
 
@@ -73,8 +75,9 @@ def unpack(row: Row) -> Row:
 
 
 def rename(row: Row, columns: dict[str, str]) -> Row:
-    """The row under our names: `columns` gives the column of each."""
-    return {ours: row.get(theirs) for ours, theirs in columns.items()}
+    """The row under our names: `columns` gives the column of each. What says more of a request keeps its own name."""
+    more = {name: row[name] for name in _MORE if name in row}
+    return more | {ours: row.get(theirs) for ours, theirs in columns.items()}
 
 
 def read_columns(text: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from specrace.lab.pictures.sweeps import (
     length_shares,
     trie_times,
 )
+from specrace.lab.score import ALL
 
 
 def paper_picture(name: str, shown: Shown, tables: Sequence[Table]) -> Picture:
@@ -37,7 +38,7 @@ def paper_picture(name: str, shown: Shown, tables: Sequence[Table]) -> Picture:
 
 def _places(shown: Shown) -> dict[str, list[int]]:
     """All requests, and those of each category where there is more than one."""
-    every = {"all": list(range(len(shown.found.counted)))}
+    every = {ALL: list(range(len(shown.found.counted)))}
     return every | shown.categories if len(shown.categories) > 1 else every
 
 

@@ -16,7 +16,7 @@ from specrace.lab.forecast import LEVEL, median_interval, ratio_interval, resamp
 from specrace.lab.pictures.picture import Kind, Mark, Picture
 from specrace.lab.pictures.style import MOST_COLUMNS, MOST_PANELS
 from specrace.lab.recommend import Recommender
-from specrace.lab.score import ScoredLane
+from specrace.lab.score import ScoredLane, group_name
 from specrace.lab.sweep import SIZES, Sweep
 
 # Accepted lengths and positions; what is longer counts as the last length.
@@ -49,7 +49,7 @@ class Shown:
         """The places in `found.counted` of each category's requests, the largest category first."""
         found: dict[str, list[int]] = {}
         for place, number in enumerate(self.found.counted):
-            found.setdefault(self.sweep.requests[number].category, []).append(place)
+            found.setdefault(group_name(self.sweep.requests[number].category), []).append(place)
         return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
 
     @cached_property
@@ -273,7 +273,7 @@ def accepted_lengths(shown: Shown) -> Picture:
     groups = {shown.sweep.lanes[number].name: (number, None) for number in shown.best}
     tau = {shown.sweep.lanes[number].name: f"{shown.found.forecast.tau[number]:.2f} a step" for number in shown.best}
     return length_shares(
-        shown, "accepted-lengths", "How many tokens a step emits", groups, tau, "lane", shown.drawn(MOST_PANELS)
+        shown, "accepted-lengths", "Accepted length of the steps", groups, tau, "lane", shown.drawn(MOST_PANELS)
     )
 
 
@@ -303,7 +303,7 @@ def length_shares(
         Kind.BARS,
         title,
         shown.subtitle(drawn, f"with {INTERVALS}", costs=False),
-        "Tokens emitted in a step: accepted ones and the bonus token",
+        "Accepted draft tokens and the bonus token",
         "Share of steps",
         (column, "", "tokens", "share", "low", "high"),
         tuple(marks),

@@ -31,7 +31,9 @@ export function tellVerdict({ title, recommendation: found }) {
 
 export function tellGroup({ advice, best, lane }) {
   if (advice === OFF) return lane === "vanilla" ? "no draft pays" : OFF;
-  return advice === "draft" ? "draft" : `use ${titleOf(best.lane)} there: ${best.speedup.toFixed(2)}×`;
+  if (advice === "draft" || advice === "not certain") return advice;
+  const settings = best.lane === lane ? `, up to ${countOf(best.num_draft, "draft token")},` : "";
+  return `use ${titleOf(best.lane)}${settings} there: ${best.speedup.toFixed(2)}×`;
 }
 
 // What else may be saved, by file name.

@@ -66,10 +66,19 @@ export const cases = {
     [
       tellGroup({ advice: "draft", lane: "a", best }),
       tellGroup({ advice: "use another lane", lane: "a", best }),
+      tellGroup({ advice: "use other settings", lane: "some-lane", best }),
+      tellGroup({ advice: "not certain", lane: "a", best }),
       tellGroup({ advice: "switch drafting off", lane: "a", best }),
       tellGroup({ advice: "switch drafting off", lane: "vanilla", best }),
     ],
-    ["draft", "use some-lane there: 1.90×", "switch drafting off", "no draft pays"],
+    [
+      "draft",
+      "use some-lane there: 1.90×",
+      "use some-lane, up to 8 draft tokens, there: 1.90×",
+      "not certain",
+      "switch drafting off",
+      "no draft pays",
+    ],
   ],
   "files to save": () => [
     [

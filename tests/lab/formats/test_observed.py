@@ -30,6 +30,22 @@ def test_langfuse_may_have_text() -> None:
     assert list(Langfuse().read(observation("7", "b") | {"type": "SPAN"})) == []
 
 
+@pytest.mark.parametrize("text", ['{"title": "A", "content": "B"}', '{"name": "Bob"}', "[1, 2]", "[]", '"b"', "7"])
+@pytest.mark.parametrize("given", [ASKED, "7"])
+def test_an_answer_that_is_json_is_text(given: Any, text: str) -> None:
+    (found,) = Langfuse().read(observation(given, text))
+    assert found.output == (text if given == "7" else {"role": "assistant", "content": text})
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_part_of_an_answer(name: str) -> None:
+    said = SAID | {"reasoning_content": "hm, so"}
+    (found,) = LiteLLM().read({"messages": ASKED, "response": {"choices": [{"message": SAID | {name: "hm, so"}}]}})
+    assert found.output == said
+    (found,) = AIPerf().read(record(event({name: "hm, "}), event({name: "so"}), event({"content": "b"})))
+    assert found.output == said
+
+
 def test_litellm_may_have_text() -> None:
     row = {"id": "l", "messages": "a", "response": {"choices": [{"text": "b"}]}}
     assert list(LiteLLM().read(row)) == [Exchange("a", "b", "l")]

@@ -63,6 +63,46 @@ def test_a_line_without_a_parent_begins_anew() -> None:
     assert [each.prompt for each in read(ClaudeCode(), rows)] == [[{"role": "user", "content": text}] for text in "ac"]
 
 
+def test_a_compaction_begins_anew_with_its_summary() -> None:
+    rows = [
+        claude("user", "a", None),
+        claude("assistant", "b"),
+        {"type": "system", "subtype": "compact_boundary", "sessionId": "s", "uuid": "c", "parentUuid": None},
+        claude("user", "They said a and b.", "c", isCompactSummary=True),
+        claude("assistant", "d", id="n"),
+    ]
+    first, second = read(ClaudeCode(), rows)
+    assert (first.prompt, first.output) == ([{"role": "user", "content": "a"}], {"role": "assistant", "content": "b"})
+    assert second.prompt == [{"role": "user", "content": "They said a and b."}]
+    # Without the line before it, too.
+    assert read(ClaudeCode(), rows[:2] + rows[3:]) == [first, second]
+
+
+def test_the_answer_to_a_line_that_cannot_be_read_is_not_scored() -> None:
+    picture = {"type": "input_image", "image_url": "data:"}
+    rows = [
+        said("user", "a"),
+        said("assistant", "b"),
+        codex("response_item", type="message", role="user", content=[picture]),
+        said("assistant", "c"),
+        said("user", "d"),
+        said("assistant", "e"),
+        codex("response_item", type="function_call", name=7, arguments="{}"),
+        said("user", "f"),
+        said("assistant", "g"),
+    ]
+    reader, found, bad = Codex(), [], []
+    for number, row in enumerate(rows):
+        try:
+            for each in reader.read(row):
+                found.append(each)
+        except ValueError:
+            bad.append(number)
+    found += reader.end()
+    assert bad == [2, 6] and [each.output["content"] for each in found] == ["b", "g"]  # type: ignore[index]
+    assert [message["content"] for message in found[1].prompt] == ["a", "b", "", "c", "d", "e", "f"]  # type: ignore[index]
+
+
 def codex(kind: str, **payload: Any) -> dict[str, Any]:
     return {"timestamp": "t", "type": kind, "payload": payload}
 

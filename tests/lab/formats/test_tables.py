@@ -31,6 +31,14 @@ def test_columns_are_named(tmp_path: Path, name: str) -> None:
     assert file.describe() == ("csv", "a CSV table")
 
 
+def test_an_id_and_a_category_need_no_columns(tmp_path: Path) -> None:
+    text = 'question,answer,category,id,prompt_ids\n"[1, 2]","[3]",qa,7,"[9]"\n'
+    file = TranscriptFile(
+        table(tmp_path / "t.csv", text), columns=read_columns("prompt_ids=question,output_ids=answer")
+    )
+    assert list(file) == [Transcript("7", "qa", (1, 2), (3,), 4)]
+
+
 def test_our_own_names_need_no_columns(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", 'prompt_ids,output_ids\n"[1]","[2]"\n')
     assert list(TranscriptFile(path)) == [Transcript("", "none", (1,), (2,), 3)]
