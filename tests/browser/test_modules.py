@@ -22,14 +22,17 @@ from specrace.views.audit import read_recording
 from specrace.views.frames import RaceView
 from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
-from tests.browser.parts import SIX_LANES
+from tests.browser.parts import RECORDINGS, SIX_LANES
 
 pytestmark = pytest.mark.browser
 
 HOME = "http://specrace.test/"
+# A short race, which fits a link.
+TIDES = RECORDINGS / "tides.jsonl"
+CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
 # These only put the others together; the tests of the whole page are theirs.
-WHOLE = {"main.js", "stage.js", "tools.js", "tour.js"}
+WHOLE = {"main.js", "tools.js"}
 SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
 
 
@@ -84,26 +87,69 @@ def test_a_reel_is_read_as_the_server_s_own_frames(page: Page) -> None:
     assert not steps
 
 
-def test_the_scripts_add_one_global_name(page: Page) -> None:
-    """Even after a race was shown, and keys were pressed."""
+def draw(page: Page, **props: object) -> None:
+    """The page's own HTML, drawn by its scripts with these properties."""
     html = "".join((STATIC / name).read_text(encoding="utf-8") for name in ("menu.html", "stage.html"))
     page.goto(HOME)
     page.evaluate("window.names = [...Object.getOwnPropertyNames(window), 'names']")
     page.evaluate(
-        """async ([path, html, reel]) => {
+        """async ([path, html, reel, props]) => {
           const element = document.body.appendChild(document.createElement('div'));
           element.innerHTML = html;
           await import(path);
-          const card = { name: 'race', fastest: 'Trie', speedup: 2, lanes: [], ms: 1 };
-          const props = { lanes: ['vanilla', 'trie'], methods: [], gallery: [card], only_replay: true };
           const server = { play_recorded: async () => ({ reel }) };
           specrace.drawStage({ element, props, server, watch: () => {} });
-          document.querySelector('.gallery .card').click();
         }""",
-        [f"/{(STATIC / 'main.js').relative_to(ROOT)}", html, reel_json(read_recording(SIX_LANES))],
+        [
+            f"/{(STATIC / 'main.js').relative_to(ROOT)}",
+            html,
+            reel_json(read_recording(SIX_LANES)),
+            {"lanes": ["vanilla", "trie"], "methods": [], "gallery": [CARD], "only_replay": True, **props},
+        ],
     )
+
+
+def test_the_scripts_add_one_global_name(page: Page) -> None:
+    """Even after a race was shown, and keys were pressed."""
+    draw(page)
+    page.evaluate("document.querySelector('.gallery .card').click()")
     page.wait_for_selector(".inspector[data-step]", state="attached")
     for key in ["t", "e", "d", "p", "1", "ArrowLeft", " ", "Escape"]:
         page.keyboard.press(key)
     added = page.evaluate("Object.getOwnPropertyNames(window).filter((name) => !names.includes(name))")
     assert added == ["specrace"]
+
+
+def test_a_race_s_link_that_is_pasted_into_the_page_is_opened(page: Page) -> None:
+    """It changes only what follows "#", and the browser loads nothing. The page's own change opens nothing."""
+    draw(page, gallery=[])
+    share, reel = f"/{(STATIC / 'share.js').relative_to(ROOT)}", json.loads(reel_json(read_recording(TIDES)))
+    link = page.evaluate("async ([path, reel]) => (await import(path)).packRace(reel)", [share, reel])
+    page.evaluate(
+        """() => {
+          window.sent = [];
+          window.fetch = async (url, { body }) => {
+            sent.push([url.split('?')[0], JSON.parse((await body.text()).split('\\n')[0])]);
+            return new Response('no race', { status: 400 });
+          };
+        }"""
+    )
+    for number in (1, 2):
+        page.evaluate("link => location.assign(link)", link)
+        page.wait_for_function("number => sent.length >= number", arg=number)
+        page.evaluate("async (path) => (await import(path)).dropRace()", share)
+    assert page.evaluate("sent") == [["gradio_api/recording", reel["started"]]] * 2
+
+
+def test_what_the_page_cannot_do_is_not_offered(page: Page) -> None:
+    """A server that takes no files scores no logs; a tour needs its recorded races."""
+    offered = {}
+    for files in (True, False):
+        draw(page, takes_files=files)
+        page.add_style_tag(path=STATIC / "page.css")
+        buttons = page.locator(".menu button:visible").evaluate_all("all => all.map((each) => each.dataset.do)")
+        keys = page.locator(".help dt").all_text_contents()
+        offered[files] = {"tour", "logs", "gallery"} & set(buttons), {"o", "l", "g"} & set(keys)
+        page.keyboard.press("l")
+        assert page.locator("dialog.logs[open]").count() == files
+    assert offered == {True: ({"logs", "gallery"}, {"l", "g"}), False: ({"gallery"}, {"g"})}

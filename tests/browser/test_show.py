@@ -119,8 +119,22 @@ def test_a_race_that_differs_splits(page: Page, tmp_path: Path) -> None:
     assert page.locator(".proof-token .marks i.none").count() == 1
 
 
-def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(page: Page) -> None:
-    page.keyboard.press("o")
+@pytest.fixture
+def gallery(loading_app: str, open_page: Any) -> Page:
+    """A page that has the tour's recorded races, with nothing on its stage."""
+    opened: Page = open_page(loading_app, ready=False)
+    return opened
+
+
+def test_a_page_without_its_races_offers_no_tour(page: Page) -> None:
+    expect(page.locator(".menu [data-do=tour]")).to_be_hidden()
+    keys = page.locator(".help dt").all_text_contents()
+    assert "g" in keys and "o" not in keys
+
+
+def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(gallery: Page) -> None:
+    page = gallery
+    page.locator(".menu [data-do=tour]").click()
     words, chapters = set(), list[str]()
     expect(page.locator(".tour-words")).not_to_be_empty()
     while "Ask a question" not in page.locator(".tour-words").inner_text():
@@ -142,7 +156,8 @@ def test_the_tour_goes_through_five_chapters_and_leaves_the_page_as_it_was(page:
     wait_for(page, mode="replay")
 
 
-def test_the_tour_plays_by_itself(page: Page) -> None:
+def test_the_tour_plays_by_itself(gallery: Page) -> None:
+    page = gallery
     page.emulate_media(reduced_motion="no-preference")
     page.keyboard.press("o")
     page.wait_for_function("() => Number(document.querySelector('.tour').dataset.shot) >= 1")

@@ -188,9 +188,10 @@ def test_a_link_sets_the_race_and_starts_it(app: Any, open_page: Any) -> None:
     ]  # fmt: skip
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("[data-do=link]").click()
-    expect(page.locator(".announcer")).to_have_text("The link is copied.")
+    expect(page.locator(".announcer")).to_contain_text("The link is copied. It leaves out lanes' options")
     copied = parse_qs(urlparse(page.evaluate("navigator.clipboard.readText()")).query)
     wanted = {"q": "Why does bread rise?", "lanes": "vanilla,trie", "tokens": "20", "seed": "5", "autorun": "1"}
+    wanted |= {"draft": "auto"}
     assert {name: copied[name] for name in wanted} == {name: [value] for name, value in wanted.items()}
 
 

@@ -1,6 +1,8 @@
 // While nobody acts, recorded races play, one after the other.
+import { canRace } from "./gradio.js";
+
 const PAUSE_MS = 7000;
-const ACTS = ["pointerdown", "keydown", "focusin", "drop"];
+const ACTS = ["pointerdown", "keydown", "focusin", "drop", "hashchange"];
 
 export class Attract {
   constructor(stage, cards) {
@@ -8,7 +10,7 @@ export class Attract {
     this.cards = cards;
     this.turn = 0;
     this.stop = this.stop.bind(this);
-    for (const act of ACTS) document.addEventListener(act, this.stop, { once: true, capture: true });
+    for (const act of ACTS) window.addEventListener(act, this.stop, { once: true, capture: true });
     stage.node.addEventListener("result", () => this.wait());
   }
 
@@ -24,10 +26,11 @@ export class Attract {
     this.timer = setTimeout(() => this.play(), PAUSE_MS);
   }
 
-  // The race that plays goes on; no other follows.
+  // The race that plays goes on; no other follows. A page that only replays still shows its one.
   stop() {
     this.stopped = true;
     clearTimeout(this.timer);
-    for (const act of ACTS) document.removeEventListener(act, this.stop, { capture: true });
+    if (canRace()) this.stage.gallery.withdraw();
+    for (const act of ACTS) window.removeEventListener(act, this.stop, { capture: true });
   }
 }

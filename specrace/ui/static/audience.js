@@ -1,7 +1,6 @@
 // The audience votes: phones that follow a link or its QR code say who wins. The stage opens the poll, closes each round
 // as the first lane finishes, and shows how many voted and who was right.
 import { make, svg, write } from "./dom.js";
-import { findFastest } from "./podium.js";
 
 const PERIOD_MS = 1000;
 const QUIET = 4;
@@ -92,7 +91,7 @@ export class Audience {
 
   // The stage's race is over; nobody is right where its figures do not count.
   conclude(rows) {
-    const winner = rows.length ? rows.indexOf(findFastest(rows)[0]) : null;
+    const winner = rows.length ? (this.stage.track.winner ?? null) : null;
     if (this.state && this.state.winner === null) this.steer(false, winner);
   }
 

@@ -5,10 +5,14 @@ import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from
 const WIDE_ROWS = 8;
 const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
-// [{title, shots: [{words, ms, show, ...}]}]; `show` is "race", "figure", "scene", "result", "proof" or "end".
+// [{title, shots: [{words, ms, show, ...}]}]; `show` is "race", "figure", "scene", "result", "proof" or "end". None where
+// the first race has no accepted draft or no figures of its model, or no lane of the second one is slower than vanilla.
 export function writeChapters(win, lose) {
-  const best = makeScene(win, chooseBest(win, rankLanes(win)[0]));
-  const worst = [...lose.results].sort((a, b) => a.speedup - b.speedup)[0];
+  const step = chooseBest(win, rankLanes(win)[0]);
+  const worst = lose.results.toSorted((a, b) => a.speedup - b.speedup)[0];
+  const { parameters, roofline } = win.started.about;
+  if (!step || !parameters || !roofline || worst.speedup >= 1) return [];
+  const best = makeScene(win, step);
   return [writeIdle(win), writeGuess(best), writeCheck(best), writeWin(win), writeLose(lose, worst)];
 }
 

@@ -7,7 +7,7 @@ export function asUsual(search) {
 }
 
 export class Examples {
-  // `cards` are recorded races, `play` shows one, and `say` a sentence.
+  // `cards` are recorded races, `play` shows one and tells whether it came, `say` shows a sentence.
   constructor(cards, { play, say }) {
     Object.assign(this, { cards, play, say });
     this.played = new Set();
@@ -30,8 +30,7 @@ export class Examples {
     event.stopImmediatePropagation();
     this.played.add(card.question);
     chip.title = "Press again to race live";
-    await this.play(card.name);
     // The strip below names the machine, too.
-    this.say(`Recorded ${String(card.date).slice(0, 10)}. Press again to race live.`);
+    if (await this.play(card.name)) this.say(`Recorded ${String(card.date).slice(0, 10)}. Press again to race live.`);
   }
 }

@@ -151,12 +151,12 @@ export class Explainer {
     if (caption) this.say(caption.key, caption.words);
   }
 
-  // The race is over: who won, and by what.
+  // The race is over: who is fastest, and by what.
   conclude(rows) {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${best.title} wins: ${best.tau.toFixed(1)} tokens per model call, and a step took ${cost} times as long as vanilla's.`;
+    this.why = `${best.title} is fastest: ${best.tau.toFixed(1)} tokens per model call, and a step took ${cost} times as long as vanilla's.`;
     this.say("why", this.why);
   }
 

@@ -5,6 +5,17 @@ import { isUpload, uploadDocuments } from "./gradio.js";
 import { isLog } from "./scoring.js";
 
 const MAX_FILE_BYTES = 16e6;
+const GONE = "The server does not answer; reload the page.";
+
+// A recording that was asked for, {reel}, or {error} in words.
+async function hear(ask) {
+  try {
+    const { reel, error } = await ask();
+    return error ? { error } : { reel: JSON.parse(reel) };
+  } catch {
+    return { error: GONE };
+  }
+}
 
 export class Gallery {
   // `server` checks and reads recordings, and may take none of a visitor's; `take` gets a reel, `complain` a sentence;
@@ -39,9 +50,18 @@ export class Gallery {
     return node;
   }
 
-  // `offered`: nobody asked for it.
-  async play(name, offered = false) {
-    await this.receive(() => this.server.play_recorded(name), offered);
+  // `offered`: nobody asked for it. Whether it came to the stage.
+  play(name, offered = false) {
+    return this.receive(() => this.server.play_recorded(name), { offered });
+  }
+
+  // Several at once, for `take` instead of the stage.
+  playAll(names, take) {
+    const ask = async () => {
+      const answers = await Promise.all(names.map((name) => this.server.play_recorded(name)));
+      return answers.find(({ error }) => error) ?? { reel: `[${answers.map(({ reel }) => reel)}]` };
+    };
+    return this.receive(ask, { take });
   }
 
   async open(file) {
@@ -56,18 +76,26 @@ export class Gallery {
     });
   }
 
-  // Of several that are asked for, the last one counts.
-  async receive(ask, offered = false) {
+  // Of several that are asked for, the last one counts. Whether this one was taken.
+  async receive(ask, { offered = false, take = this.take } = {}) {
     const mine = ++this.asked;
+    this.offered = offered;
     this.dialog.close();
-    try {
-      const { reel, error } = await ask();
-      if (mine !== this.asked) return;
-      if (error) this.complain(error);
-      else this.take(JSON.parse(reel), offered);
-    } catch {
-      this.complain("The server does not answer; reload the page.");
-    }
+    const { reel, error } = await hear(ask);
+    if (mine !== this.asked) return false;
+    if (error) this.complain(error);
+    else take(reel, offered);
+    return !error;
+  }
+
+  // What has not come yet would come too late.
+  outdate() {
+    this.asked++;
+  }
+
+  // The same for what nobody asked for.
+  withdraw() {
+    if (this.offered) this.outdate();
   }
 
   // Files for the questions' own documents are the upload's business.

@@ -3,6 +3,8 @@ import { make } from "./dom.js";
 import { pressRace, pressStop, toggleDark } from "./gradio.js";
 import { copyText, linkTo, packRace, saveReel } from "./share.js";
 
+// A link's parameters are those of ui/asking.py.
+const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
 const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
 
 // [key, what it does in words, what it does].
@@ -56,10 +58,18 @@ function listDeeds(stage, tools) {
   };
 }
 
+// What this page cannot do, by its button and its key: logs are files, and the tour needs its recorded races.
+function listMissing(stage, tools) {
+  const missing = [];
+  if (!stage.gallery.takesFiles) missing.push(["logs", "l"]);
+  if (!tools.tour.offered) missing.push(["tour", "o"]);
+  return missing;
+}
+
 function copyLink(stage) {
   const link = linkTo(stage.reel);
   return copyText(link).then(
-    () => stage.say("The link is copied."),
+    () => stage.say(`The link is copied. ${LEFT_OUT}`),
     () => stage.say(link),
   );
 }
@@ -109,8 +119,16 @@ export function isTaken({ target, key }) {
   const fields = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
   if (key !== "Escape" && target.closest?.(fields)) return true;
   if (key === " ") return Boolean(target.closest?.("button, a, input:not([type=range])"));
-  // Choices are walked through with the arrows.
-  return key.startsWith("Arrow") && Boolean(target.closest?.("[type=radio], .text"));
+  return key.startsWith("Arrow") && takesArrows(target);
+}
+
+// Choices are walked through with the arrows, sliders moved, and wide tables scrolled. The player's own slider is the
+// replay's time, which the page's arrows move.
+function takesArrows(target) {
+  if (target.closest?.("[type=radio], .text")) return true;
+  if (target.closest?.("[type=range]")) return !target.closest(".player");
+  const box = target.closest?.(".scroller");
+  return Boolean(box) && box.scrollWidth > box.clientWidth;
 }
 
 export function nameOf(key) {
@@ -119,8 +137,11 @@ export function nameOf(key) {
 
 export function bindKeys(stage, tools) {
   const { player } = stage;
-  const keys = listKeys(stage, tools);
+  const missing = listMissing(stage, tools);
+  const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, own]) => own === key));
   const deeds = listDeeds(stage, tools);
+  // For the page's style: the menu may not be there yet.
+  document.body.dataset.missing = missing.map(([deed]) => deed).join(" ");
   document.addEventListener("keydown", (event) => {
     const { key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || isTaken(event)) return;

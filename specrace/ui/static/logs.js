@@ -77,7 +77,7 @@ export class Logs {
     Object.assign(this.columns, { type: "text", placeholder: "prompt=question,output=answer" });
     this.lanes = make("fieldset");
     const choices = make("div", "logs-choices");
-    this.costs = new Costs(() => this.log && this.work({ scoring: false }));
+    this.costs = new Costs(() => this.log && this.work({ scoring: this.owes }));
     choices.append(
       this.costs.node,
       labelled("Tokenizer", this.tokenizer),
@@ -176,14 +176,16 @@ export class Logs {
     const { error, ...log } = joinLogs(files, this.known.bytes);
     if (error) return this.say(error, "bad");
     this.log = log;
-    // Nobody is to copy what another log recommends.
-    this.advice.node.hidden = true;
+    // Nobody is to copy what another log recommends, nor to read its figures as this one's.
+    this.advice.node.hidden = this.scores.node.hidden = true;
     return this.work();
   }
 
-  // First what the log recommends, then its figures. What is there stays until it is known anew.
+  // First what the log recommends, then its figures. What is there stays until it is known anew. Figures that were
+  // asked for are owed until they, or the reason why there are none, have come.
   async work({ scoring = true } = {}) {
     this.leave();
+    this.owes = scoring;
     const { name } = this.log;
     const going = (this.going = new AbortController());
     this.turn(true);
@@ -193,7 +195,9 @@ export class Logs {
     } catch (error) {
       if (this.going === going) this.say(error.message, "bad");
     }
-    if (this.going === going) this.turn(false);
+    if (this.going !== going) return;
+    this.owes = false;
+    this.turn(false);
   }
 
   // Where there is no advice the figures may still come, or say what is wrong with the log.

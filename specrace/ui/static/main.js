@@ -50,6 +50,8 @@ function drawStage({ element, props, server, watch }) {
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
   openLinked(stage);
+  // A link that is pasted into this page. What the page does to its own address, it does without this event.
+  addEventListener("hashchange", () => openLinked(stage));
   const shown = { play: (name) => stage.gallery.play(name), say: (words) => stage.say(words) };
   new Examples(props.gallery, shown).listen();
   if (props.only_replay && CALM.matches && props.gallery.length) stage.gallery.play(props.gallery[0].name, true);

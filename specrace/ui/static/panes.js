@@ -105,7 +105,7 @@ export class Pane {
     const { meters } = frame;
     this.meters = meters;
     this.write(frame.runs, light, step);
-    write(this.rate, meters.tokens_per_s.toFixed(0));
+    this.setRate(meters.tokens_per_s);
     write(this.tau, meters.tau.toFixed(1));
     write(this.counts, meters.drafted ? `${meters.accepted}/${meters.drafted} accepted` : "");
     this.setBadge(...frame.badge);
@@ -113,6 +113,10 @@ export class Pane {
     write(this.ending, describeEnd(frame));
     this.take(frame.draft, still);
     if (frame.end) this.node.dataset.done = frame.end;
+  }
+
+  setRate(rate) {
+    write(this.rate, rate ? rate.toFixed(0) : "–");
   }
 
   // `range`: what the figure rests on, in words.

@@ -36,8 +36,13 @@ export function joinLogs(files, most) {
 // The tokenizers, the lanes and the limits.
 export async function askChoices() {
   const answer = await fetch(URL_OF_LOGS).catch(() => undefined);
-  if (!answer?.ok) throw new Error(GONE);
+  if (!answer?.ok) throw new Error((await readRefusal(answer)) || GONE);
   return answer.json();
+}
+
+// Our own server refuses in plain text; what stands before it may send a page, which nobody can read here.
+async function readRefusal(answer) {
+  return answer?.headers.get("content-type")?.startsWith("text/plain") ? answer.text() : "";
 }
 
 // The scores of a log; `tell` gets the progress on the way. Throws an Error with a sentence; one that `signal` stops
@@ -57,7 +62,7 @@ async function send(url, { name, body }, choice, tell, signal) {
   try {
     const answer = await fetch(`${url}?${query}`, { method: "POST", body, signal });
     if (answer.ok) for await (const part of readLines(answer.body)) if ((last = part).progress) tell(part.progress);
-    last ??= { error: await answer.text() };
+    last ??= { error: await readRefusal(answer) };
   } catch (error) {
     throw signal.aborted ? signal.reason : new Error(GONE, { cause: error });
   }

@@ -69,8 +69,9 @@ export function linkTo(reel) {
     temperature: settings.temperature,
     top_p: settings.top_p,
     seed: settings.seed,
-    draft: settings.num_draft,
-    passages: reel.head.passages.length || undefined,
+    // Said even where it is the default: a server may open with another number (--settings).
+    draft: settings.num_draft === null ? "auto" : settings.num_draft,
+    passages: reel.head.passages.length,
     verifier: settings.verifier,
     autorun: 1,
   };

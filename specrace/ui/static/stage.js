@@ -139,6 +139,8 @@ export class Stage {
   // A race was asked for. What is on the stage stays until it has begun.
   wait(race, key) {
     this.stay();
+    // A recording that comes later would end this race.
+    this.gallery.outdate();
     if (this.player.live) this.player.pause();
     Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
     markStop(true);
@@ -268,10 +270,11 @@ export class Stage {
     return counted;
   }
 
+  // By the race that was shown, whatever the medians of all runs say.
   judgeGuess(rows) {
     if (!rows.length) this.guess.close();
     const line = this.find(".tally");
-    line.textContent = this.guess.judge(rows.indexOf(findFastest(rows)[0]));
+    line.textContent = this.guess.judge(this.track.winner);
     line.hidden = !line.textContent;
   }
 
@@ -281,6 +284,7 @@ export class Stage {
       const pane = this.panes[index];
       pane.settle();
       pane.setBadge(...row.badge);
+      pane.setRate(row.tokens_per_s);
       pane.setSpeedup(row.speedup, describeRange(repeated, index));
       pane.node.dataset.done ||= row.end;
       pane.node.classList.toggle("winner", rows.length > 1 && row === winner);

@@ -9,7 +9,9 @@ import { readReel } from "./reel.js";
 import { inMs } from "./scenes.js";
 
 const PICTURE_MS = 33;
-const NONE = "The tour needs recorded races, and this server has none.";
+// The recorded races that it tells of: one in which drafting pays, and one in which it does not.
+const RACES = ["smollm2-copying", "smollm2-losing"];
+const UNFIT = "The recorded races of this server do not suit the tour.";
 
 export class Tour {
   // `tools`: what stands around the stage.
@@ -46,15 +48,19 @@ export class Tour {
     return !this.node.hidden;
   }
 
-  // `cards`: the recorded races that are there; `server` reads them.
-  async begin() {
-    const { cards, server } = this.stage.gallery;
-    if (!cards.length) return this.stage.say(NONE);
-    const read = async ({ name }) => readReel(JSON.parse((await server.play_recorded(name)).reel));
-    const [win, lose] = await Promise.all(
-      [cards.find(isWin) ?? cards[0], cards.find(isLoss) ?? cards.at(-1)].map(read),
-    );
+  // Whether the page has the recorded races that it needs.
+  get offered() {
+    const { cards } = this.stage.gallery;
+    return RACES.every((race) => cards.some(({ name }) => name === race));
+  }
+
+  begin() {
+    return this.stage.gallery.playAll(RACES, (reels) => this.tell(...reels.map(readReel)));
+  }
+
+  tell(win, lose) {
     const chapters = writeChapters(win, lose);
+    if (!chapters.length) return this.stage.warn(UNFIT);
     this.shots = chapters.flatMap(({ title, shots }, number) =>
       shots.map((shot) => ({
         ...shot,
@@ -181,9 +187,6 @@ export class Tour {
     if (this.proof.node.open) this.proof.node.close();
   }
 }
-
-const isWin = ({ name }) => name === "smollm2-copying";
-const isLoss = ({ name }) => name === "smollm2-losing";
 
 // Times of passes, as bars on one scale.
 function drawBars(bars) {

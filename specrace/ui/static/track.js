@@ -96,6 +96,11 @@ export class Track {
     fill.style.transform = `scaleX(${LINE * Math.min(1, tokens / this.totals[lane])})`;
   }
 
+  // The lane that was first over the line; undefined before.
+  get winner() {
+    return this.first && this.rows.indexOf(this.first);
+  }
+
   // Where everybody was when the first lane finished.
   takePhoto(winner) {
     this.first = winner;

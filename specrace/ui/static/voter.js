@@ -1,4 +1,6 @@
 // The phone's side of the audience's tally: one button a lane, and who was right.
+import { write } from "./dom.js";
+
 const PAGE = location.pathname.replace(/\/$/, "");
 const AGAIN_MS = 4000;
 
@@ -31,19 +33,26 @@ export class Voter {
 
   draw(state) {
     this.state = state;
-    this.words.textContent = describe(state);
-    this.choices.replaceChildren(...state.lanes.map((title, place) => this.choice(title, place)));
+    write(this.words, describe(state));
+    const { children } = this.choices;
+    // Buttons stay, for one of them may be in focus.
+    while (children.length > state.lanes.length) this.choices.lastChild.remove();
+    while (children.length < state.lanes.length) this.choices.append(this.choice(children.length));
+    state.lanes.forEach((title, place) => this.mark(children[place], title, place));
   }
 
-  choice(title, place) {
-    const { open, mine, winner, round, counts } = this.state;
+  choice(place) {
     const node = document.createElement("button");
-    node.textContent = open ? title : `${title}: ${counts[place]}`;
+    node.addEventListener("click", () => this.ask("/vote", { round: this.state.round, choice: place }));
+    return node;
+  }
+
+  mark(node, title, place) {
+    const { open, mine, winner, counts } = this.state;
+    write(node, open ? title : `${title}: ${counts[place]}`);
     node.disabled = !open;
     node.setAttribute("aria-pressed", String(mine === place));
     node.dataset.won = String(winner === place);
-    node.addEventListener("click", () => this.ask("/vote", { round, choice: place }));
-    return node;
   }
 
   async follow() {

@@ -4,7 +4,10 @@ import { put } from "./given.js";
 function attract() {
   const played = [];
   const node = put();
-  const gallery = { play: async (name, offered) => played.push(`${name} ${offered}`) };
+  const gallery = {
+    play: async (name, offered) => played.push(`${name} ${offered}`),
+    withdraw: () => played.push("withdrawn"),
+  };
   return { played, node, attract: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
 }
 
@@ -23,5 +26,18 @@ export const cases = {
     document.dispatchEvent(new KeyboardEvent("keydown", { key: "x" }));
     await each.play();
     return [played, ["a true"]];
+  },
+  "or opens a link": async () => {
+    const { attract: each, played } = attract();
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+    await each.play();
+    return [played, []];
+  },
+  "what has not come yet is withdrawn where somebody may race": () => {
+    const { attract: each, played } = attract();
+    const race = put(["button", { id: "race" }]);
+    each.stop();
+    race.remove();
+    return [played, ["withdrawn"]];
   },
 };

@@ -1,4 +1,5 @@
-import { drawCode, originFor, tell } from "../../../specrace/ui/static/audience.js";
+import { Audience, drawCode, originFor, tell } from "../../../specrace/ui/static/audience.js";
+import { put, ROWS } from "./given.js";
 
 const lanes = ["Vanilla", "Trie", "Fusion"];
 
@@ -27,6 +28,26 @@ export const cases = {
       "",
     ],
   ],
+  "the first over the line wins, where the figures count": () => {
+    const find = () => {
+      const host = put(["button", { type: "button" }]);
+      host.firstChild.dataset.do = "close";
+      return host;
+    };
+    const stage = { node: put(), panes: [], track: { winner: 0 }, find };
+    const told = [];
+    const audience = new Audience(stage, "");
+    audience.state = { winner: null };
+    audience.steer = (open, winner) => told.push([open, winner]);
+    for (const rows of [ROWS, []]) stage.node.dispatchEvent(new CustomEvent("result", { detail: rows }));
+    return [
+      told,
+      [
+        [false, 0],
+        [false, null],
+      ],
+    ];
+  },
   "a code with its quiet zone": () => {
     const picture = drawCode(["101", "010", "111"]);
     return [

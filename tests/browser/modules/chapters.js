@@ -32,4 +32,14 @@ export const cases = {
     const [, , , , lose] = writeChapters(reel, { ...reel, steps });
     return [lose.shots.map(({ show }) => show), ["race", "result", "end"]];
   },
+  "races that do not suit have none": () => {
+    const about = { ...reel.started.about, roofline: undefined };
+    const unknown = { ...reel, started: { ...reel.started, about } };
+    const plain = { ...reel, steps: reel.steps.filter(({ lane }) => lane !== 1) };
+    const paying = { ...reel, results: reel.results.slice(0, 2) };
+    return [
+      [writeChapters(unknown, reel), writeChapters(plain, reel), writeChapters(reel, paying)],
+      [[], [], []],
+    ];
+  },
 };

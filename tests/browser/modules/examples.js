@@ -7,17 +7,25 @@ const CARDS = [
   { name: "other", question: "How?", date: "2026-11-23T20:07:42+00:00", model: "a-model", temperature: 0 },
 ];
 
-// What a press tells: the recordings, the sentences, and the words of chips whose press went on to the page.
-function examples(...words) {
+// What a press tells: the recordings, the sentences, and the words of chips whose press went on to the page. `came`:
+// whether a recording gets to the stage.
+function examples(words, came = true) {
   const told = [];
-  const host = put(...words.map((text) => ["button", { className: "example", textContent: text }]));
+  const host = put(["button", { className: "example", textContent: words }]);
   host.addEventListener("click", ({ target }) => told.push(`live ${target.textContent}`));
   const say = (sentence) => told.push(sentence);
-  new Examples(CARDS, { play: async (name) => told.push(`play ${name}`), say }).listen();
+  const play = async (name) => Boolean(told.push(`play ${name}`)) && came;
+  new Examples(CARDS, { play, say }).listen();
   return { told, chips: [...host.children] };
 }
 
 export const cases = {
+  "one that does not come is not announced": async () => {
+    const { told, chips } = examples("Why?", false);
+    chips[0].click();
+    await 0;
+    return [told, ["play greedy"]];
+  },
   "the first press plays what was recorded, the next one races": async () => {
     const { told, chips } = examples("Why?");
     chips[0].click();

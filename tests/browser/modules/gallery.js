@@ -54,6 +54,44 @@ export const cases = {
     await Promise.all(both);
     return [told, ["b"]];
   },
+  "what comes once a race is awaited is dropped, and nothing is said of it": async () => {
+    const answers = [];
+    const server = { play_recorded: () => new Promise((answer, fail) => answers.push({ answer, fail })) };
+    const { gallery, told } = open(server);
+    const all = [gallery.play("a"), gallery.play("b", true)];
+    gallery.outdate();
+    answers[0].answer({ reel: '"a"' });
+    answers[1].fail(new Error("gone"));
+    return [
+      [await Promise.all(all), told],
+      [[false, false], []],
+    ];
+  },
+  "only what nobody asked for is withdrawn": async () => {
+    const { gallery, told } = open({ play_recorded: async (name) => ({ reel: `"${name}"` }) });
+    for (const [name, offered] of [
+      ["offered", true],
+      ["asked", false],
+    ]) {
+      const played = gallery.play(name, offered);
+      gallery.withdraw();
+      await played;
+    }
+    return [told, ["asked"]];
+  },
+  "several at once, or why not": async () => {
+    const server = { play_recorded: async (name) => (name === "c" ? { error: "no c" } : { reel: `"${name}"` }) };
+    const { gallery, told } = open(server);
+    const take = (reels) => told.push(reels);
+    const taken = [await gallery.playAll(["a", "b"], take), await gallery.playAll(["a", "c"], take)];
+    return [
+      [taken, told],
+      [
+        [true, false],
+        [["a", "b"], "no c"],
+      ],
+    ];
+  },
   "what may be a log is looked into": async () => {
     const { gallery, told } = open({});
     gallery.sift = (files) => told.push(files.map((file) => file.name));

@@ -30,6 +30,7 @@ async function open(answer, act) {
 }
 
 const refuse = (words) => async () => new Response(`${JSON.stringify({ error: words })}\n`);
+const hang = (signal) => new Promise((_, fail) => signal.addEventListener("abort", () => fail(new Error("aborted"))));
 const LOG = new File(["{}"], "a.csv");
 
 export const cases = {
@@ -93,20 +94,35 @@ export const cases = {
         ],
       ];
     }),
-  "another log's advice is not there while one is tried": () => {
+  "other costs put the figures off, and do not cancel them": () => {
+    let calls = 0;
+    const answer = (signal) => (calls++ ? refuse("too long.")() : hang(signal));
+    return open(answer, async (logs, asked) => {
+      logs.take([LOG]);
+      while (asked.length < 2) await new Promise((done) => setTimeout(done));
+      logs.costs.batch.dispatchEvent(new Event("change"));
+      while (logs.going) await new Promise((done) => setTimeout(done));
+      return [
+        asked.slice(1).map((url) => url.split("?")[0]),
+        ["gradio_api/advice", "gradio_api/advice", "gradio_api/logs"],
+      ];
+    });
+  },
+  "another log's advice and figures are not there while one is tried": () => {
     let found;
     const answer = async () => {
-      found ??= logs.advice.node.hidden;
+      found ??= [logs.advice.node.hidden, logs.scores.node.hidden];
       return new Response('{"error":"too long."}\n');
     };
     let logs;
     return open(answer, async (opened) => {
       logs = opened;
       logs.advice.refuse("of another log");
+      logs.scores.node.hidden = false;
       await logs.take([LOG]);
       return [
         [found, logs.advice.node.hidden],
-        [true, false],
+        [[true, true], false],
       ];
     });
   },
@@ -127,8 +143,6 @@ export const cases = {
       ];
     }),
   "a stop is told, and what comes later is not": () => {
-    const hang = (signal) =>
-      new Promise((_, fail) => signal.addEventListener("abort", () => fail(new Error("aborted"))));
     return open(hang, async (logs) => {
       const going = logs.take([LOG]);
       while (logs.stop.hidden) await new Promise((done) => setTimeout(done));

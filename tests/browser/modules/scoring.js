@@ -1,5 +1,6 @@
 import {
   adviseLog,
+  askChoices,
   isLog,
   isRecordedRace,
   joinLogs,
@@ -15,6 +16,19 @@ async function all(lines) {
   const found = [];
   for await (const line of lines) found.push(line);
   return found;
+}
+
+// What is said where the choices are answered so.
+async function refuse(answer) {
+  const own = window.fetch;
+  window.fetch = answer;
+  try {
+    return await askChoices();
+  } catch (error) {
+    return error.message;
+  } finally {
+    window.fetch = own;
+  }
 }
 
 // What scoreLog does where the server gives such an answer.
@@ -92,6 +106,19 @@ export const cases = {
     await ask(() => new Response("0 lanes were chosen.", { status: 400 })),
     [URL_ASKED, "0 lanes were chosen."],
   ],
+  "a server that takes no logs says so itself": async () => {
+    const answer = (type, words) => async () => new Response(words, { status: 403, headers: { "Content-Type": type } });
+    const gone = "The server does not answer; reload the page.";
+    return [
+      [
+        await refuse(answer("text/plain; charset=utf-8", "This server takes no files.")),
+        await refuse(answer("text/html", "<h1>Bad Gateway</h1>")),
+        await refuse(answer("text/plain", "")),
+        await refuse(() => Promise.reject(new Error("gone"))),
+      ],
+      ["This server takes no files.", gone, gone, gone],
+    ];
+  },
   "an answer that breaks off": async () => [
     await ask(() => new Response('{"progress":{"requests":1}}\n{"sco')),
     [URL_ASKED, { requests: 1 }, "The server does not answer; reload the page."],

@@ -31,11 +31,11 @@ export const cases = {
     ];
   },
   "a link asks for the same race": () => {
-    const head = { question: HOSTILE, lanes: LANES, passages: [], settings: { seed: 0, temperature: null } };
+    const head = { question: HOSTILE, lanes: LANES, passages: [], settings: { seed: 0, num_draft: null } };
     const url = new URL(linkTo({ head }));
     return [
       [url.origin === location.origin, Object.fromEntries(url.searchParams)],
-      [true, { q: HOSTILE, lanes: "vanilla,trie", seed: "0", autorun: "1" }],
+      [true, { q: HOSTILE, lanes: "vanilla,trie", seed: "0", draft: "auto", passages: "0", autorun: "1" }],
     ];
   },
   "a race in an address, until another one begins": async () => {

@@ -41,6 +41,15 @@ export const cases = {
       ["40 tok in 0.40 s", "40 tok in 0.20 s"],
     ],
   ],
+  "and is known from then on": () => {
+    const track = new Track(put());
+    const found = [0, 1, 2, 3].map((count) => {
+      track.show(LANES, 40);
+      for (const each of RACE.slice(0, count)) track.apply(each);
+      return track.winner;
+    });
+    return [found, [undefined, undefined, 1, 1]];
+  },
   "a photo of that moment": () => {
     const [vanilla, trie] = draw(40, RACE).querySelectorAll(".photo");
     return [

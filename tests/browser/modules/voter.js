@@ -36,6 +36,31 @@ export const cases = {
       ],
     ];
   },
+  "the buttons stay while others vote, and in another race": () => {
+    const host = put(["h1", {}], ["div", {}], ["p", {}]);
+    const voter = new Voter(host);
+    const told = [];
+    voter.ask = (path, body) => told.push([path, body]);
+    voter.draw(STATE);
+    const before = [...host.querySelectorAll("button")];
+    before[1].focus();
+    voter.draw({ ...STATE, mine: 0, counts: [1, 1] });
+    voter.draw({ ...STATE, round: 2, lanes: ["Vanilla", "Fusion", "Suffix"], counts: [0, 0, 0] });
+    const after = [...host.querySelectorAll("button")];
+    const titles = after.map((node) => node.textContent);
+    after[1].click();
+    voter.draw({ ...STATE, round: 3 });
+    return [
+      [
+        before.every((node, place) => node === after[place]),
+        document.activeElement === before[1],
+        titles,
+        told,
+        host.querySelectorAll("button").length,
+      ],
+      [true, true, ["Vanilla", "Fusion", "Suffix"], [["/vote", { round: 2, choice: 1 }]], 2],
+    ];
+  },
   "the counts, once they are closed": () => {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     new Voter(host).draw({ ...STATE, open: false, winner: 1, counts: [2, 3] });

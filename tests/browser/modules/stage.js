@@ -1,0 +1,110 @@
+import { Stage } from "../../../specrace/ui/static/stage.js";
+import { LANES, put } from "./given.js";
+
+const HTML = new URL("../../../specrace/ui/static/stage.html", import.meta.url);
+const BADGES = [
+  ["reference", "reference"],
+  ["identical", "identical to vanilla"],
+];
+
+function step(lane, at_ms, end) {
+  const event = {
+    lane,
+    index: 0,
+    at_ms,
+    tree: { tokens: [5], parents: [-1] },
+    verdict: { path: [0] },
+    pieces: ["A"],
+    emitted: [6],
+    texts: ["A"],
+    end,
+  };
+  const meters = { speedup: 1, tokens_per_s: 40, tau: 1, ms: at_ms };
+  return { event, frame: { meters, badge: ["none", ""], sources: [1], loops: false } };
+}
+
+const row = (lane, speedup, tokens_per_s) => ({
+  ...LANES[lane],
+  speedup,
+  tokens_per_s,
+  tau: 1,
+  tokens: 1,
+  steps: 1,
+  ms: 10,
+  accepted: 0,
+  drafted: 0,
+  drafted_per_step: 0,
+  end: "eos",
+  loops: false,
+  badge: BADGES[lane],
+});
+
+// Vanilla came in first; over three runs the trie is faster.
+const WIRE = {
+  phase: "finished",
+  head: { question: "Why?", lanes: LANES, passages: [], prompt_tokens: 3, prefill_ms: 1, settings: {} },
+  steps: [step("vanilla", 10, "eos"), step("trie", 12, "eos")],
+  headline: "N-gram trie is fastest.",
+  results: [row(0, 1, 50), row(1, 2.5, 125)],
+  pace: null,
+  repeated: {
+    runs: 3,
+    lanes: [
+      ["vanilla", 1, 1],
+      ["trie", 2, 3],
+    ],
+  },
+};
+
+// A stage, for as long as `act` needs it.
+async function open(act, server = {}) {
+  const html = await (await fetch(HTML)).text();
+  const host = put();
+  host.append(new DOMParser().parseFromString(html, "text/html").querySelector(".stage"));
+  try {
+    return await act(new Stage(host.firstChild, { lanes: LANES, cards: [], server }));
+  } finally {
+    host.remove();
+  }
+}
+
+export const cases = {
+  "a recording that comes once a live race is awaited leaves it alone": () => {
+    let answer;
+    const server = { play_recorded: () => new Promise((done) => (answer = done)) };
+    return open(async (stage) => {
+      const played = stage.gallery.play("a");
+      stage.feed.take({ race: 7, kind: "note", phase: "waiting", message: "" });
+      answer({ reel: JSON.stringify(WIRE) });
+      await played;
+      return [
+        [stage.reel, stage.feed.left, stage.node.dataset.phase],
+        [undefined, -1, "waiting"],
+      ];
+    }, server);
+  },
+  "at the end the panes have the table's figures": () =>
+    open((stage) => {
+      stage.openReel(WIRE);
+      const cells = [...stage.node.querySelectorAll(".results tbody td:nth-child(3)")];
+      return [
+        [stage.panes.map(({ rate }) => rate.textContent), cells.map((cell) => cell.textContent)],
+        [
+          ["50", "125"],
+          ["50.0", "125.0"],
+        ],
+      ];
+    }),
+  "a guess is judged by who was first over the line": () =>
+    open((stage) => {
+      sessionStorage.clear();
+      stage.openReel(WIRE);
+      const words = [0, 1].map((lane) => {
+        stage.guess.ask(LANES);
+        stage.guess.choose(lane);
+        stage.judgeGuess(WIRE.results);
+        return stage.find(".tally").textContent;
+      });
+      return [words, ["You guessed right: 1 of 1 so far.", "You guessed wrong: 1 of 2 so far."]];
+    }),
+};
