@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from specrace.core.cost_curve import ContextCost, CostCurve, row_counts
@@ -21,9 +21,11 @@ from specrace.engine.race import RaceTarget
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 CONTEXTS = (32, 256, 1024)
-ROUNDS = 7
+ROUNDS = 9
 MAX_ROUNDS = 1000
 WARM_UP_ROUNDS = 2
+# How curves are measured, so that no cached one of another kind is read.
+KIND = "pairs"
 
 
 class CalibrateTarget(RaceTarget, Protocol):
@@ -61,8 +63,10 @@ def measure(
 def measure_context(target: RaceTarget, context: int, rows: Sequence[int], rounds: int) -> ContextCost:
     """One context length. Every round times each number of rows once, in another order.
 
-    Each runs twice and is timed the second time, because a lane's steps follow similar ones. The shortest round counts:
-    other work on the machine only adds time.
+    A lane's drafts come and go, and a step after one of another size is slower than one after its like: each number of
+    rows is timed after a single row, over which its ratio is taken, so that the machine's pace does not matter either.
+    The median of the rounds counts: the shortest one, of this or that number of rows, is luck, and its size would be
+    drafted too often.
     """
     chance = random.Random(0)
     # Different tokens: a mixture of experts would run fewer experts for equal ones.
@@ -70,17 +74,23 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
     draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
     # A lane's buckets: with graphs a tree costs what its bucket costs.
     session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
-    times: dict[int, list[float]] = {number: [] for number in rows}
+
+    def timed(number: int) -> float:
+        tree = TokenTree.chain(prompt[-1], draft[: number - 1])
+        began = time.perf_counter()
+        session.score(tree)
+        return 1000.0 * (time.perf_counter() - began)
+
+    single: list[float] = []
+    ratios: dict[int, list[float]] = {number: [] for number in rows}
     for turn in range(WARM_UP_ROUNDS + rounds):
         for number in chance.sample(list(rows), len(rows)):
-            tree = TokenTree.chain(prompt[-1], draft[: number - 1])
-            session.score(tree)
-            began = time.perf_counter()
-            session.score(tree)
+            one = timed(1)
+            ratio = timed(number) / one if number > 1 else 1.0
             if turn >= WARM_UP_ROUNDS:
-                times[number].append(1000.0 * (time.perf_counter() - began))
-    least = [min(times[number]) for number in rows]
-    return ContextCost(context, least[0], tuple(each / least[0] for each in least))
+                single.append(one)
+                ratios[number].append(ratio)
+    return ContextCost(context, median(single), tuple(median(ratios[number]) for number in rows))
 
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
@@ -90,7 +100,7 @@ def cache_file(about: Mapping[str, Any]) -> Path | None:
     # it is chosen by measuring at each load, and where two are near, noise decides.
     engine, _, kernels = about["engine"].partition(" (")[0].partition(", ") if "engine" in about else (None, "", "")
     engine = f"{engine}, packed weights" if "packed" in kernels else engine
-    key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch")])
+    key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch"), KIND])
     folder = user_cache_folder()
     return folder / f"cost-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json" if folder else None
 
