@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specrace.core.cost_curve import CostCurve, best_budget
+from specrace.core.cost_curve import ASSUMED_CPU, CostCurve, best_budget
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION, SETTINGS
@@ -70,8 +70,11 @@ class LanePlan:
 def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None) -> LanePlan:
     """The plan of a lane on "cpu" or "cuda": the spec's values, else the method's defaults there.
 
-    Without a `num_draft` in the spec, the cost `curve` sets it where the method has a profile.
+    Without a `num_draft` in the spec, the cost `curve` sets it where the method has a profile. On a CPU one is assumed
+    before it was measured: fusion cuts its trees by that, too, and the lanes beside it are to cost no more.
     """
+    if curve is None and device == "cpu":
+        curve = ASSUMED_CPU
     method = find_method(name)
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
     options = method.defaults(device) | sampled | method.check(spec.options.get(name, {}))

@@ -84,7 +84,7 @@ export function plotLengths(lanes, counts, name = "accept-length") {
   );
   return new Plot({
     name,
-    title: "Tokens accepted in a step",
+    title: "Tokens emitted in a step",
     columns: ["lane", "tokens_in_step", "steps", "share_of_steps"],
     rows,
     words:
