@@ -49,8 +49,8 @@ def test_by_default_it_copies_as_many_tokens_as_the_papers() -> None:
     assert [method.budget(device, {"llma": False}) for device in ("cpu", "cuda")] == [10, 10]
     assert [ScoredLane.of("prompt-lookup", given).num_draft for given in ({"llma": "yes"}, {})] == [20, 10]
     spec = RaceSpec(("prompt-lookup",), options={"prompt-lookup": llma})
-    assert plan_lane(spec, "prompt-lookup", "cpu").num_draft == 20
-    # Where rows were measured, what pays on the machine goes before both.
+    assert plan_lane(spec, "prompt-lookup", "cuda").num_draft == 20
+    # On a CPU, and where rows were measured, what pays on the machine goes before both.
     cheap, dear = CostCurve((1, 33), (1.0, 1.01)), CostCurve((1, 2, 33), (1.0, 2.0, 90.0))
     for each in (spec, RaceSpec(("prompt-lookup",))):
         assert (

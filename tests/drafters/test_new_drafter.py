@@ -52,7 +52,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_races_and_its_text_is_vanillas() -> None:
-    started, *_, finished = race(tiny_target("llama"), LOOP, RaceSpec(("echo", "trie"), max_new_tokens=24))
+    started, *_, finished = race(tiny_target("llama"), LOOP, RaceSpec(("echo", "trie"), max_new_tokens=24, num_draft=6))
     assert isinstance(started, Started) and isinstance(finished, Finished)
     info, result = started.lanes[1], finished.lanes[1]
     assert (info.lane, info.title, info.num_draft, info.options) == ("echo", "Echo", 6, {"rounds": 2})

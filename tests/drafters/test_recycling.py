@@ -196,7 +196,7 @@ def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], b
 def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
     """Without them a row would hold the target's own choices only."""
     target, prompt = tiny_target("llama"), (3, 4, 5, 3, 4)
-    events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24)))
+    events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24, num_draft=16)))
     assert isinstance(events[-1], Finished)
     assert METHODS["recycling"].num_top == 8 and METHODS["trie"].num_top == 0
     lane = events[-1].lanes[1]

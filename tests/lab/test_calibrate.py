@@ -14,7 +14,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specrace.cli.main import main
-from specrace.core.cost_curve import ContextCost, CostCurve, best_budget, pad_rows
+from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve, best_budget, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
@@ -22,7 +22,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores
 from specrace.drafters import METHODS
 from specrace.engine.race import race
-from specrace.engine.spec import RaceSpec
+from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab import calibrate as calibrating
 from specrace.lab.calibrate import cache_file, calibrate, load_cached, measure
 from specrace.model.scorer import Session
@@ -190,7 +190,9 @@ def test_a_race_drafts_what_its_curve_allows() -> None:
 
     plain, about = budgets(spec, None)
     assert about["cost_curve"] is None
-    assert plain == {name: METHODS[name].budget("cpu", METHODS[name].defaults("cpu")) for name in ("vanilla", *lanes)}
+    # Fusion cuts its trees by the assumed curve, and no lane beside it drafts by another.
+    assert plain == budgets(spec, ASSUMED_CPU)[0] and 1 <= plain["trie"] < METHODS["trie"].budget("cpu", {})
+    assert plan_lane(spec, "trie", "cuda").num_draft == METHODS["trie"].budget("cuda", {})
     few, about = budgets(spec, STEEP)
     assert about["cost_curve"]["ratio"] == list(STEEP.ratio)
     assert 1 <= few["trie"] <= 4 and 1 <= few["prompt-lookup"] <= 4
