@@ -111,7 +111,7 @@ def test_states_differ_in_form_not_only_in_colour(page: Page, races: dict[str, P
 
 
 def test_counts_of_the_trie_stand_at_its_nodes(page: Page, races: dict[str, Path]) -> None:
-    row = next(row for row in steps_of(read_rows(races["greedy"]), "trie") if len(row["pieces"]) > 8)
+    row = next(row for row in steps_of(read_rows(races["greedy"]), "trie") if len(row["pieces"]) > 4)
     choose(page, "trie", row["index"])
     for node in drawn(page):
         if node["node"] not in ("0", "bonus"):

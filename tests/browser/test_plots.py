@@ -125,7 +125,7 @@ def test_a_bar_leads_to_its_step(page: Page) -> None:
 
 def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
     expect(page.locator(".no-curve")).to_contain_text("specrace calibrate")
-    expect(page.locator(".no-curve")).to_contain_text("N-gram trie 16")
+    expect(page.locator(".no-curve")).to_contain_text("N-gram trie 7")
     rows = read_rows(races["greedy"])
     contexts = [{"context": 512, "row_ms": 3.0, "ratio": [1.0, 1.2, 1.5, 3.5]}]
     rows[0]["about"]["cost_curve"] = {"rows": [1, 2, 16, 64], "ratio": [1.0, 1.2, 1.5, 3.5], "contexts": contexts}
@@ -133,7 +133,7 @@ def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[s
     expect(page.locator(".no-curve")).to_have_count(0)
     curve = page.locator("[data-plot=cost-curve]")
     expect(curve).to_contain_text("512 tokens of text before them")
-    expect(curve).to_contain_text("Most draft tokens a step: Trigram 4, Jacobi 8, Lookahead 15, N-gram trie 16")
+    expect(curve).to_contain_text("Most draft tokens a step: Trigram 6, Jacobi 6, Lookahead 15, N-gram trie 7")
     assert curve.locator("circle").count() == 5
     assert table(page, "cost-curve")[2] == {"rows": "16", "cost_ratio": "1.5"}
 

@@ -79,7 +79,7 @@ def test_the_model_that_ships_is_small_and_dense() -> None:
 
 def test_bigram_and_trigram_race_on_it_by_rejection(bundled: Workbench) -> None:
     bench = bundled.with_model(SHIPPED)
-    spec = RaceSpec(("bigram", "trigram"), 96, temperature=0.8, verifier="rejection")
+    spec = RaceSpec(("bigram", "trigram"), 96, num_draft=4, temperature=0.8, verifier="rejection")
     events = list(bench.ask(QUESTION, spec, top=4))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
