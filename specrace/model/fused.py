@@ -72,6 +72,13 @@ class FusedForward:
             self._decoder.read(*self._inputs(ids[0], torch.arange(count), count), data[..., :count, :])
         store.blocks = [data]
 
+    def head_weight(self) -> Tensor | None:
+        """The output layer's weight [V, d], a view of what multiplies one row; None where that is no one block."""
+        one = getattr(self._decoder.head, "one", None)
+        blocks = getattr(one, "weight", None)
+        # `BlocksProduct`: [1, d, V].
+        return blocks[0].t() if isinstance(blocks, Tensor) and blocks.dim() == 3 and len(blocks) == 1 else None
+
     def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings [N, d], cosines and sines [N, 1, D] of `positions` [N] below `end`."""
         if end > len(self._turns[0]):

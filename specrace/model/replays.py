@@ -88,11 +88,14 @@ def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = 
 def drop_layers(target: Target) -> None:
     """Free the weights of the model's own linear layers where the captured forward has copies and reads prompts, too.
 
-    bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError.
+    bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError. An
+    embedding that is the output layer's weight, too, becomes a view of that layer's copy.
     """
     if not (isinstance(target.traced, FusedForward) and target.traced.copied and target.traced.reads):
         return
     embedding = target.model.get_input_embeddings().weight
+    tied = target.model.get_output_embeddings().weight is embedding
+    shared = target.traced.head_weight() if tied else None
     for layer in target.model.modules():
         if type(layer) is nn.Linear and layer.weight is not embedding:
             # Of the same size, which `describe` and the roofline tell.
@@ -100,7 +103,7 @@ def drop_layers(target: Target) -> None:
     for kept in target.model.parameters():
         if not kept.is_meta:
             # A part of a mapped file would keep the whole.
-            kept.data = kept.data.clone()
+            kept.data = kept.data.clone() if kept is not embedding or shared is None else shared
     # A product with weights that are not there would read what happens to lie in memory.
     target.model.forward = _refuse_to_run
     return_memory()

@@ -193,6 +193,24 @@ def test_a_target_races_on_without_its_modules_weights(name: str) -> None:
         target.plain_logits(prompt)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_embedding_that_is_the_heads_weight_is_held_once(
+    tied: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one row's product has it in one block, which is of a thread."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    target, spec = tiny_target("llama", tie_word_embeddings=tied), RaceSpec(("vanilla", "trie"), max_new_tokens=12)
+    target.traced = FusedForward(target.model, Kernels(BlocksProduct, PackedProduct).make, "fused")
+    prompt, moved = random_prompt(random.Random(3)), weight_bytes(target.model)
+    before, embedding = printed(target, prompt, spec), target.model.get_input_embeddings().weight
+    drop_layers(target)
+    shared = target.traced.head_weight()
+    assert (shared is None) == (threads == 2)
+    assert (shared is not None and shared.data_ptr() == embedding.data_ptr()) == (tied and threads == 1)
+    assert printed(target, prompt, spec) == before and weight_bytes(target.model) == moved
+
+
 def test_a_prompt_of_one_token_needs_no_modules() -> None:
     """It fills no cache, and its first step must not run in them."""
     target, spec = tiny_target("llama"), RaceSpec(("vanilla", "trie"), max_new_tokens=12)
