@@ -22,9 +22,9 @@ SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k",
 class RaceSpec:
     """The lanes and settings of a race. Vanilla, the baseline, is always the first lane.
 
-    With `num_draft` None each lane takes its method's default. Under the verifier "rejection" lanes that can sample
-    their drafts are verified by rejection sampling, the others by sample-and-match. Raises InputError for unknown lanes
-    and options, and for values out of bounds.
+    With `num_draft` None each lane's comes from a cost curve or is its method's default (`plan_lane`). Under the
+    verifier "rejection" lanes that can sample their drafts are verified by rejection sampling, the others by
+    sample-and-match. Raises InputError for unknown lanes and options, and for values out of bounds.
     """
 
     lanes: tuple[str, ...] = DEFAULT_LANES

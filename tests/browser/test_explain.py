@@ -60,7 +60,9 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
         assert captions(page)[-1][1::2] == ["start", "live"]
     reel = wait_for_reel(page, number)
     if reel["pace"]["disturbed"] or not max(reel["results"], key=lambda row: row["speedup"])["drafted"]:
-        pytest.skip("the machine was disturbed, or no draft paid: there is nobody to explain")
+        # On a busy machine there may be nobody to explain, and then nobody is called the fastest.
+        assert not any(" is fastest" in str(each) for each in captions(page))
+        return
     page.wait_for_selector(".caption[data-about=why]")
     about, words = captions(page)[-1][1:3]
     assert about == "why" and re.search(r" is fastest: [\d.]+ tokens per model call", words)
