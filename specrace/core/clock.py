@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -44,5 +45,19 @@ def waits_ms() -> dict[str, float]:
 
 
 def own_ms() -> float:
-    """This thread's clock in milliseconds; only differences mean something."""
-    return 1000.0 * time.perf_counter() - waited_ms()
+    """This thread's clock in milliseconds; only differences mean something, as `since_ms` takes them.
+
+    Both counts are read without a wait in between: milliseconds between them would be missing from one step's time, or
+    in it.
+    """
+    waited = waited_ms()
+    while True:
+        now = 1000.0 * time.perf_counter()
+        if (later := waited_ms()) == waited:
+            return now - waited
+        waited = later
+
+
+def since_ms(began: float, clock: Callable[[], float] = own_ms) -> float:
+    """Milliseconds on this thread's clock since it was `began`; 0.0 where the system's two counts run apart."""
+    return max(0.0, clock() - began)

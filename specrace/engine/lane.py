@@ -84,7 +84,7 @@ class Lane:
         self.drafter.observe(tree, verdict)
         done = own_ms()
         parts = (drafted - started + done - kept, scored - noted, kept - scored)
-        # Negative if the thread is preempted between the two clock readings in `own_ms`.
+        # As in `since_ms`.
         timing = Timing(*(max(0.0, part) for part in parts))
         if self.pace is not None:
             timing = self.pace.correct(self.name, len(tree), timing)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from specrace.core.clock import own_ms
+from specrace.core.clock import own_ms, since_ms
 from specrace.core.cost_curve import CostCurve, assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.events import Difference, Pace
@@ -261,9 +261,9 @@ class Bench:
         began = own_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
-        # Everything before the first step but the tables, which are on the lane's clock. At least the prefill: a
-        # reading of `own_ms` is off when the thread is preempted inside it.
-        opening_ms = max(own_ms() - began - lane.at_ms, prefix.ms)
+        # Everything before the first step but the tables, which are on the lane's clock. At least the prefill, where
+        # the system's two counts run apart.
+        opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms)
         metrics = LaneMetrics(draft_ms=lane.at_ms)
         while not lane.end:
             self._pace.probe_if_due()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specrace.core.clock import own_ms
+from specrace.core.clock import own_ms, since_ms
 from specrace.core.cost_curve import CostCurve
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
@@ -121,14 +121,14 @@ class _Timed:
         """Search the trie, and take the best nodes."""
         began = own_ms()
         tree = self.drafter.propose(context, budget)
-        self.propose_ms += own_ms() - began
+        self.propose_ms += since_ms(began)
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Add the output, unless the trie is static."""
         began = own_ms()
         self.drafter.observe(tree, verdict)
-        self.observe_ms += own_ms() - began
+        self.observe_ms += since_ms(began)
 
 
 def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve) -> Table:
@@ -137,7 +137,7 @@ def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve
     for each in transcripts:
         began = own_ms()
         drafter = _Timed(lane.build(Material(each.prompt, each.vocab_size, curve=curve), **lane.options))
-        build += own_ms() - began
+        build += since_ms(began)
         steps += sum(1 for _ in forced_steps(drafter, each.prompt, each.output, lane.num_draft))
         propose, observe = propose + drafter.propose_ms, observe + drafter.observe_ms
     rows = [("build the trie", build), ("search and draft", propose), ("add the output", observe)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specrace.core.clock import own_ms
+from specrace.core.clock import own_ms, since_ms
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Step, Timing
@@ -135,7 +135,7 @@ def _forced(
         walked = clock()
         if at < len(output):
             drafter.observe(tree, verdict)
-        # Negative if the thread is preempted between the two clock readings in `own_ms`.
+        # As in `since_ms`.
         yield tree, verdict, emitted, max(0.0, drafted - began + clock() - walked)
 
 
@@ -235,7 +235,7 @@ def score_output(
     """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
     began = own_ms()
     drafter = _built(lane, transcript, curve, past)
-    tally = Tally(outputs=1, build_ms=max(0.0, own_ms() - began))
+    tally = Tally(outputs=1, build_ms=since_ms(began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
         watch(step)
@@ -250,7 +250,7 @@ def count_steps(
     """What is left of `score_output` where only counts are needed: `Tally.steps`, draft_ms and build_ms."""
     began = clock()
     drafter = _built(lane, transcript, curve)
-    build_ms, draft_ms = max(0.0, clock() - began), 0.0
+    build_ms, draft_ms = since_ms(began, clock), 0.0
     steps = Counter[tuple[int, int]]()
     for tree, verdict, _, spent in _forced(drafter, transcript.prompt, transcript.output, lane.num_draft, clock):
         steps[tree.num_draft, verdict.accepted] += 1

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specrace.core.clock import own_ms
+from specrace.core.clock import own_ms, since_ms
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
@@ -79,7 +79,7 @@ class Scorer:
         if len(prompt) > 1 or self._reader is not None:
             self.read(store, prompt[:-1])
         self.synchronize()
-        return Prefix(store, own_ms() - began)
+        return Prefix(store, since_ms(began))
 
     def check_tokens(self, tokens: Sequence[int], where: str) -> None:
         """Raises InputError that begins with `where` unless the vocabulary has all `tokens`."""
