@@ -17,7 +17,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Repeated, Step
 from specrace.core.settings import SETTINGS
 from specrace.engine.race import race
-from specrace.engine.spec import RaceSpec, largest_draft, plan_lane
+from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.lab.calibrate import load_cached
 from specrace.model.adapter import AUTO
 from specrace.model.adapter import NONE as NO_ADAPTER
@@ -252,9 +252,10 @@ class Workbench:
 
     def sources(self, spec: RaceSpec) -> Sources:
         """Counts and suffix index of all documents, each only if a lane drafts from it."""
-        fusion = "fusion" in spec.lanes and plan_lane(spec, "fusion", self.target.device_type).options["corpus"]
-        counts = self.tables.counts if fusion or {"bigram", "trigram"} & set(spec.lanes) else None
-        return Sources(counts, self.tables.suffixes if "rest" in spec.lanes else None)
+        plans = plan_lanes(spec, self.target.device_type).values()
+        parts = {plan.method.corpus_part(plan.options) for plan in plans}
+        counts = self.tables.counts if "corpus" in parts else None
+        return Sources(counts, self.tables.suffixes if "corpus_index" in parts else None)
 
     def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
         """The prompt and the passages in it.

@@ -82,3 +82,19 @@ def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:
     with_passages = bundled.fitting_prompt("What is a trie?", bundled.retrieve("What is a trie?"), spec)[0]
     assert started.prompt_tokens < len(with_passages.tokens) / 4
     assert check(events)[-1] == finished
+
+
+@pytest.mark.parametrize(
+    ("lane", "options", "part"),
+    [
+        ("trie", {}, ""), ("bigram", {}, "corpus"), ("trigram", {}, "corpus"), ("rest", {}, "corpus_index"),
+        ("fusion", {}, ""), ("fusion", {"corpus": True}, "corpus"),
+        ("llamacpp-cache", {}, ""), ("llamacpp-cache", {"lookup_cache_static": True}, "corpus"),
+        ("sglang-ngram", {}, ""), ("sglang-ngram", {"external_sam_budget": 8}, "corpus_index"),
+    ],
+)  # fmt: skip
+def test_a_lane_has_the_documents_that_its_options_ask_for(
+    bundled: Workbench, lane: str, options: dict[str, Any], part: str
+) -> None:
+    sources = bundled.sources(RaceSpec((lane,), options={lane: options}))
+    assert [name for name in ("corpus", "corpus_index") if getattr(sources, name) is not None] == [part] * bool(part)

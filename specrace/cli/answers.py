@@ -20,7 +20,7 @@ from specrace.core.files import check_destination
 from specrace.core.metrics import loop_tokens
 from specrace.core.settings import SETTINGS
 from specrace.engine.race import generate
-from specrace.engine.spec import RaceSpec
+from specrace.engine.spec import RaceSpec, largest_draft
 from specrace.lab.logs import write_transcripts
 from specrace.retrieval.grounding import GROUNDED, groundedness
 from specrace.retrieval.prompt import Prompt
@@ -96,8 +96,9 @@ def run(options: argparse.Namespace) -> int:
     lines = lines or own_questions(workbench.documents, count or 0)
     out, found = console(), list[Answer]()
     out.quiet = options.json
-    for line in lines:
-        found.append(answer(workbench, line["id"], line["question"], spec, passages, noise))
+    asked = [prepare(workbench, line["id"], line["question"], spec, passages, noise) for line in lines]
+    for each in asked:
+        found.append(answer(workbench, each, spec))
         _show(out, found[-1])
     if options.save_transcripts is not None:
         rows = ((each.id, each.prompt, each.output) for each in found)
@@ -110,13 +111,33 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def answer(
+@dataclass(frozen=True)
+class Asked:
+    """A question with its prompt."""
+
+    id: str
+    question: str
+    prompt: Prompt
+    hits: list[Hit]
+
+
+def prepare(
     workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None, noise: float = 0.0
-) -> Answer:
+) -> Asked:
+    """The question's prompt. Raises InputError with the question's id."""
+    try:
+        hits = workbench.retrieve(question, passages, noise, spec.seed)
+        prompt, hits = workbench.fitting_prompt(question, hits, spec)
+        largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
+        workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
+    except InputError as error:
+        raise InputError(f"Question {name}: {error}") from error
+    return Asked(name, question, prompt, hits)
+
+
+def answer(workbench: Workbench, asked: Asked, spec: RaceSpec) -> Answer:
     """The greedy answer. In 32 bits the trie decodes it, with vanilla's text; in 16 bits vanilla, for near ties."""
-    target = workbench.target
-    hits = workbench.retrieve(question, passages, noise, spec.seed)
-    prompt, hits = workbench.fitting_prompt(question, hits, spec)
+    target, prompt, hits, question = workbench.target, asked.prompt, asked.hits, asked.question
     lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
     steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
     output = tuple(token for step in steps for token in step.emitted)
@@ -124,7 +145,7 @@ def answer(
     texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
     grounded = groundedness(text, question, texts) if hits else None
     documents = document_spans(prompt, hits)
-    return Answer(name, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
+    return Answer(asked.id, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
 
 
 def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:

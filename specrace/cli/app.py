@@ -23,12 +23,12 @@ from specrace.cli.arguments import (
     under_torchrun,
 )
 from specrace.cli.terminal import complain, exit_code, open_closed_streams
-from specrace.core.bundled import CORPUS
+from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.lab.exports.own import read_settings
 from specrace.lab.forecast import is_twin
-from specrace.model.names import PREFERRED, must_fetch, resolve
+from specrace.model.names import NAMES, PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
 from specrace.ui.serve import DTYPES, serve
@@ -218,8 +218,11 @@ def choose_model(options: argparse.Namespace) -> None:
     """
     if options.model is not None:
         return
+    if options.adapter not in ("auto", "none"):
+        raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
     here = options.draft_model is None and not must_fetch(PREFERRED)
-    options.model, options.by_default = PREFERRED if here else "tiny", True
+    # Not by its name: a folder of that name here would go first.
+    options.model, options.by_default = str(NAMES[PREFERRED].find() if here else BUNDLED_MODEL), True
     if not here and options.draft_model is None and not options.no_fetch and options.models is None:
         options.beside = PREFERRED
 

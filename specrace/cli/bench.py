@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from rich.progress import Progress
@@ -36,7 +38,6 @@ from specrace.retrieval.prompt import check_prompt
 
 LANES = ("vanilla", "trie", "prompt-lookup")
 PROMPTS_HELP = "a JSONL file of {question}, {prompt} or {prompt_ids}; default: bundled ones, of your own documents auto"
-DRAFTING_FROM_DOCUMENTS = ("bigram", "trigram", "rest")
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 
@@ -134,8 +135,11 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     workbench = open_workbench(options)
     lines = lines or own_questions(workbench.documents, count or 0)[: options.limit]
     target = workbench.target
+    prompts = [_prompt(workbench, line, spec, options) for line in lines]
     curve = workbench.curve or calibrate(target)
-    num_lookup = plan_lane(spec, "prompt-lookup", target.device_type, curve).num_draft
+    # As many as our own lane drafts after a prompt of the usual length.
+    near = curve.near(round(median(len(each.tokens) for each in prompts)))
+    num_lookup = plan_lane(spec, "prompt-lookup", target.device_type, near).num_draft
     bench = Bench(
         target,
         spec,
@@ -150,7 +154,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
         text: str = target.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text.strip()
 
-    return bench, [_prompt(workbench, line, spec, options) for line in lines], decode
+    return bench, prompts, decode
 
 
 def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
@@ -159,12 +163,17 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
 
     quiet_model_library()
     for name in spec.lanes:
-        if reason := unscriptable(name):
+        if reason := unscriptable(name, spec.options.get(name, {})):
             raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
     transcripts = list(TranscriptFile(options.scripted))[: options.limit]
     if not transcripts:
         raise InputError(f"{options.scripted} holds no transcript.")
     scripts = {each.prompt: each.output for each in transcripts}
+    if len(scripts) < len(transcripts):
+        raise InputError(
+            f"{options.scripted} has {len(transcripts) - len(scripts)} outputs to a prompt that has another there, "
+            "and a scripted model can follow one; leave one line of each prompt."
+        )
     target = load_scripted(options.shape, scripts, device=options.device, dtype=options.dtype)
     prompts = [
         BenchPrompt(each.id or str(number), each.prompt, each.category, len(each.output))
@@ -174,10 +183,10 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
     return bench, prompts, target.decode
 
 
-def unscriptable(name: str) -> str:
-    """Why a lane cannot follow a script; "" where it can."""
+def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Why a lane with these options cannot follow a script; "" where it can."""
     method = find_method(name)
-    if name in DRAFTING_FROM_DOCUMENTS:
+    if method.corpus_part({**method.defaults("cpu"), **options}):
         return "it drafts from documents, and a transcript has none"
     return needs_target(method) or ("it learns from tokens off the accepted path" if method.scored_as else "")
 
@@ -254,7 +263,9 @@ def write(folder: Path, found: Mapping[str, Any], results: Sequence[PromptResult
     """bench.json, bench.csv (a row for each repetition) and bench.md. Raises InputError if they cannot be written."""
     with explained(folder, "--out"):
         folder.mkdir(exist_ok=True)
-        (folder / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        (folder / "bench.md").write_text(markdown(found), encoding="utf-8")
-        with (folder / "bench.csv").open("w", newline="", encoding="utf-8") as stream:
+        # File names and arguments that are not UTF-8 hold lone surrogates.
+        how: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
+        (folder / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", **how)
+        (folder / "bench.md").write_text(markdown(found), **how)
+        with (folder / "bench.csv").open("w", newline="", **how) as stream:
             csv.writer(stream).writerows(csv_rows(results))

@@ -7,7 +7,7 @@ import csv
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from specrace.lab.formats import FORMATS
 from specrace.lab.formats.tables import read_columns
 from specrace.lab.logs import TranscriptFile
 from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
-from specrace.model.chat_tokenizer import load_tokenizer
-from specrace.model.names import resolve
+from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
+from specrace.model.names import NAMES, must_fetch, resolve
 
 TABLE_WIDTH = 140
 
@@ -89,8 +89,7 @@ def open_log(options: argparse.Namespace, path: Path, requests: Path | None = No
     """A log to read as the arguments of `add_log_arguments` have it. Raises InputError."""
     if options.vocab_size is not None and options.vocab_size < 1:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
-    tokenizer = fetched(options.tokenizer, quiet=options.json)
-    loaded = load_tokenizer(resolve(tokenizer)) if tokenizer is not None else None
+    loaded = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
     return TranscriptFile(
         path,
         tokenize=loaded,
@@ -101,6 +100,18 @@ def open_log(options: argparse.Namespace, path: Path, requests: Path | None = No
         columns=None if options.columns is None else read_columns(options.columns),
         requests=requests,
     )
+
+
+def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
+    """The tokenizer of a model by name, folder or hub id; of a short name without its weights where the hub answers.
+
+    Raises InputError.
+    """
+    if must_fetch(name):
+        with suppress(InputError):
+            return load_tokenizer(NAMES[name].source)
+        fetched(name, quiet=quiet)
+    return load_tokenizer(resolve(name))
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:

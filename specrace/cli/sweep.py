@@ -140,7 +140,7 @@ def read_logs(options: argparse.Namespace) -> list[Transcript]:
 
 def answered(options: argparse.Namespace) -> list[Transcript]:
     """The model's greedy answers to the questions; with --out each is kept, and with --resume not made again."""
-    from specrace.cli.answers import answer
+    from specrace.cli.answers import answer, prepare
 
     lines = read_prompts(options.questions)
     if not all("question" in line for line in lines):
@@ -151,11 +151,16 @@ def answered(options: argparse.Namespace) -> list[Transcript]:
     about = {name: workbench.target.describe()[name] for name in ("model", "dtype")} | spec.as_json()
     file = None if options.out is None else options.out / ANSWERS
     kept = _kept_answers(file) if file is not None and options.resume else {}
+    keys = [json.dumps([line["question"], chosen, about]) for line in lines]
+    asked = {
+        key: prepare(workbench, line["id"], line["question"], spec, *chosen)
+        for key, line in zip(keys, lines, strict=True)
+        if key not in kept
+    }
     found = []
-    for line in lines:
-        key = json.dumps([line["question"], chosen, about])
+    for key, line in zip(keys, lines, strict=True):
         if key not in kept:
-            made = answer(workbench, line["id"], line["question"], spec, *chosen)
+            made = answer(workbench, asked[key], spec)
             category = str(line.get("category", "none"))
             kept[key] = {"id": line["id"], "category": category, "prompt_ids": made.prompt, "output_ids": made.output}
             kept[key]["documents"] = made.documents

@@ -93,7 +93,7 @@ class CostCurve:
 
     def save(self, path: Path) -> None:
         """Write a JSON file, whole or not at all. Raises OSError."""
-        write_whole(path, (json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n").encode())
+        write_whole(path, (json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
 
     @classmethod
     def load(cls, path: Path) -> CostCurve:

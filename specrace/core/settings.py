@@ -114,7 +114,7 @@ _ALL = (
     Setting("temperature", 0.0, "Temperature", "0 is greedy.", 0.0, 10.0, None, 2.0, step=0.05, link="temperature"),
     Setting("top_p", 1.0, "Top-p", "The share of choices kept.", 1e-9, 1.0, shared_low=0.05, step=0.05, link="top_p"),
     Setting("top_k", 0, "Top-k", "The number of choices kept; 0 keeps all.", 0, 2**31 - 1),
-    Setting("seed", 0, "Seed", "The same draws in every lane.", 0, 2**63 - 1, shared_high=2**31 - 1, link="seed"),
+    Setting("seed", 0, "Seed", "The same draws in every lane.", 0, 2**53, shared_high=2**31 - 1, link="seed"),
     Setting(
         "verifier",
         MATCH,

@@ -80,7 +80,8 @@ class Drafter(Protocol):
     Optional class attributes: `num_top`, the k of `Scores.top` it learns from (an instance may have its own);
     `needs_target_outputs`, why `score` needs the model for it; `scored_part`, what part of it is scored without,
     `scored_options`, the options fixed for that, and `unscored_rows`, from the options the draft tokens that each step
-    verifies beside that part; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
+    verifies beside that part; `corpus_part`, from the options which of "corpus" and "corpus_index" it drafts from, ""
+    for neither; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
@@ -225,6 +226,11 @@ class Method:
     def num_top(self) -> int:
         """How many of the target's likeliest tokens the drafter learns from at every node."""
         return int(getattr(self.build, "num_top", 0))
+
+    def corpus_part(self, options: Mapping[str, Any]) -> str:
+        """The part of `Material` made of all documents that it drafts from with these options; "" for none."""
+        part: Callable[[Mapping[str, Any]], str] | None = getattr(self.build, "corpus_part", None)
+        return "" if part is None else part(options)
 
     @property
     def needs_draft_model(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree
@@ -37,6 +37,11 @@ class FusionDrafter:
     num_top: int = NUM_TOP
     takes_depth: ClassVar[bool] = True
     scored_part: ClassVar[str] = "without the target's likely tokens at each node"
+
+    @staticmethod
+    def corpus_part(options: Mapping[str, Any]) -> str:
+        """Its part of `Material` that is made of all documents."""
+        return "corpus" if options["corpus"] else ""
 
     def __init__(
         self,

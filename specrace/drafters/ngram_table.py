@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,11 @@ class BigramDrafter:
     order = 2
     # By length of the context.
     names: ClassVar[Mapping[int, str]] = {1: "bigram", 2: "trigram"}
+
+    @staticmethod
+    def corpus_part(_: Mapping[str, Any]) -> str:
+        """Its part of `Material` that is made of all documents."""
+        return "corpus"
 
     def __init__(self, material: Material, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
         self.vocab_size = material.vocab_size

@@ -251,19 +251,23 @@ class Bench:
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
         near = self._near(prompt)
         curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
-        material = make_material(self.target, prompt.tokens, self.spec, curve, sources)
+        # Of this lane alone, so that no other one pays for what a draft model reads.
+        material = make_material(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)
         return make_lane(self.target, name, prefix, material, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """One solo run: prefill, build, decode."""
         self._pace.refresh()
+        # Prefill and tables are corrected as the steps are, and as the whole of a peer's run.
+        before = self._pace.slowdown
         self.target.reset_peak_memory()
         began = own_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
         # Everything before the first step but the tables, which are on the lane's clock. At least the prefill, where
         # the system's two counts run apart.
-        opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms)
+        opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms) / before
+        lane.at_ms /= before
         metrics = LaneMetrics(draft_ms=lane.at_ms)
         while not lane.end:
             self._pace.probe_if_due()
@@ -271,13 +275,16 @@ class Bench:
         peak = self.target.peak_memory()
         middle = len(prompt.tokens) + len(lane.tokens) / 2
         limit = self.target.step_limit_ms(middle, 1 + metrics.drafted_per_step)
-        return LaneRun(tuple(lane.tokens), metrics, prefix.ms, opening_ms + metrics.decode_ms, peak, limit, lane.end)
+        prefill_ms, run_ms = prefix.ms / before, opening_ms + metrics.decode_ms
+        return LaneRun(tuple(lane.tokens), metrics, prefill_ms, run_ms, peak, limit, lane.end)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
         """Each lane's clock in a race; lane number `first` steps first."""
         prefix = self.target.prefill(prompt.tokens)
-        lanes = [self._make_lane(name, prompt, prefix) for name in _rotate(self.spec.lanes, first)]
         self._pace.refresh()
+        lanes = [self._make_lane(name, prompt, prefix) for name in _rotate(self.spec.lanes, first)]
+        for lane in lanes:
+            lane.at_ms /= self._pace.slowdown
         for _ in in_race_time(lanes, between=self._pace.probe_if_due):
             pass
         return {lane.name: lane.at_ms for lane in lanes}

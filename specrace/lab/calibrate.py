@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import json
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Protocol
 
+from specrace.core.clock import own_ms, since_ms
 from specrace.core.cost_curve import ContextCost, CostCurve, row_counts
 from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder
@@ -77,9 +77,9 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
     def timed(number: int) -> float:
         tree = TokenTree.chain(prompt[-1], draft[: number - 1])
-        began = time.perf_counter()
+        began = own_ms()
         session.score(tree)
-        return 1000.0 * (time.perf_counter() - began)
+        return since_ms(began)
 
     single: list[float] = []
     ratios: dict[int, list[float]] = {number: [] for number in rows}

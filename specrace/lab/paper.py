@@ -64,11 +64,15 @@ def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curv
     if name == "figure4":
         return [_lengths(sweep, groups)]
     if name == "figure5":
-        return [_times(sweep.lanes[1], transcripts, curve)]
+        return [_times(sweep.lanes[1], [transcripts[number] for number in counted], curve)]
     if name == "table6":
-        build = [sum(score.build_ms for _, score in sweep.scores(lane)) for lane in range(len(sweep.lanes))]
-        count = len(sweep.requests)
-        return [_grid("Table 6: ms to build the trie of a request", sweep, lambda lane: build[lane] / count)]
+        kept = set(counted)
+        build = [
+            sum(score.build_ms for number, score in sweep.scores(lane) if number in kept)
+            for lane in range(len(sweep.lanes))
+        ]
+        title = "Table 6: ms to build the trie of a request"
+        return [_grid(title, sweep, lambda lane: build[lane] / len(counted))]
     chosen = {key: part for key, part in parts.items() if (key == ALL) == (name == "table2")}
     return [
         _grid(f"Table {name[-1]}: speedup, {group}", sweep, lambda lane, part=part: float(part.speedup[lane]))  # type: ignore[misc]

@@ -20,7 +20,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from http.client import HTTPException
@@ -138,6 +138,7 @@ def _from_hub(hub: str, unchecked: Path, report: Report) -> str:
         files, patterns = _wanted(info.siblings or [])
         cache.mkdir(parents=True, exist_ok=True)
         _drop_broken(cache, hub_home(hub))
+        _check_tokenizer({each.rfilename for each in files})
         snapshot = hub_home(hub) / "snapshots" / str(info.sha)
         lacking = sum(each.size or 0 for each in files if not (snapshot / each.rfilename).is_file())
         _need(cache, lacking, HUB_HOME)
@@ -180,6 +181,20 @@ def _wanted(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
     weights = next((name for name in WEIGHTS if any(_is_weights(each.rfilename, name) for each in files)), "")
     patterns = [*CONFIGS, weights.replace(".", "*.")]
     return [each for each in files if any(fnmatch(each.rfilename, pattern) for pattern in patterns)], patterns
+
+
+def _check_tokenizer(files: Set[str]) -> None:
+    """Raises InputError before gigabytes are fetched whose tokenizer could not be read."""
+    lacking = [name for name in ("sentencepiece", "google.protobuf") if not _is_installed(name)]
+    if "tokenizer.model" in files and "tokenizer.json" not in files and lacking:
+        raise InputError("This model's tokenizer needs two packages more; run: pip install sentencepiece protobuf.")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # google
+        return False
 
 
 def _drop_broken(cache: Path, home: Path) -> None:

@@ -165,7 +165,7 @@ def check_device(device: str, dtype: str | None) -> None:
     """Raises InputError for a device or a dtype that there is not."""
     if dtype is not None and dtype not in (*DTYPES, INT8):
         raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
-    if dtype == INT8 and device != "cpu":
+    if dtype == INT8 and one_device(device) != "cpu":
         raise InputError("int8 weights are for one CPU; use --device cpu, or --dtype bfloat16.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise InputError(f"There is no device {shorten(repr(device))}; choose cpu, cuda or auto.")

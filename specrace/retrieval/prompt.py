@@ -178,8 +178,13 @@ def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
 
 def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None) -> str:
     try:
+        # Thinking would take all of an answer's tokens; templates without it ignore the word.
         text: str = tokenizer.apply_chat_template(
-            [{"role": "user", "content": content}], documents=documents, add_generation_prompt=True, tokenize=False
+            [{"role": "user", "content": content}],
+            documents=documents,
+            add_generation_prompt=True,
+            tokenize=False,
+            enable_thinking=False,
         )
     except Exception as error:  # a template is the model's own code, and may raise anything
         reason = shorten(" ".join(str(error).split()) or type(error).__name__)

@@ -107,6 +107,8 @@ class Endpoints:
             lanes = scorable_lanes() if function == self.score else tuple(own_methods())
             for name, component in zip(names, added.inputs, strict=True):
                 component.label, component._api_info = name, schema(name, component._api_info, lanes)
+                if name == "max_new_tokens":
+                    component._api_info["maximum"] = self._visitors.limits.race_tokens
             rows = function == self.retrieve
             added.outputs[0].label = "passages" if rows else "result"
             added.outputs[0]._api_info = {"type": "array", "items": RESULT} if rows else RESULT

@@ -16,6 +16,7 @@ from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECO
 from specrace.core.errors import DeviceError, InputError
 from specrace.lab.exports.own import read_settings
 from specrace.model.names import must_fetch
+from specrace.retrieval.rerank import LIGHT, NONE
 from specrace.ui import zero_gpu
 
 if TYPE_CHECKING:
@@ -53,9 +54,10 @@ def serve(options: argparse.Namespace) -> int:
     os.environ[LOG_FORMAT] = options.log
     log_discreetly()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    used = (options.model, options.draft_model, *(options.models or ()))
-    if all(Path(name).exists() for name in used if name is not None):
-        os.environ["HF_HUB_OFFLINE"] = "1"
+    reranker = None if options.reranker in (NONE, LIGHT) else options.reranker
+    used = (options.model, options.draft_model, reranker, *(options.models or ()))
+    if options.no_fetch or all(Path(name).exists() for name in used if name is not None):
+        stay_offline()
     with ending_on_sigterm(), upload_folder() as folder:
         # Whatever visitors send is kept there, and nowhere else.
         os.environ["GRADIO_TEMP_DIR"] = folder
@@ -76,6 +78,13 @@ def serve(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def stay_offline() -> None:
+    """Ask no hub, also where its library has been imported."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
+        constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
 def build_app(

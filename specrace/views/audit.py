@@ -24,9 +24,11 @@ from specrace.core.settings import MATCH, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
 
-MAX_NODES = 1025
+# The largest tree is lookahead's: 1919 draft tokens with the greatest n, window and guesses.
+MAX_NODES = 2048
 MAX_TOKEN = 2**31 - 1
 MAX_NAME = 200
+MAX_NOTE = 1000
 MAX_PASSAGES = 64
 MAX_RUNS = 10_000
 # A plot's axis cannot be divided below the first, nor does a race last longer than a day.
@@ -45,7 +47,7 @@ class Limits:
 
 
 PAGE = Limits(16_000_000, 6, 20_000)
-TERMINAL = Limits(200_000_000, 16, 1_000_000)
+TERMINAL = Limits(200_000_000, 64, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,7 @@ def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: P
     """Ranges that can be: around the medians, and around the first run if that was undisturbed, and not too fast."""
     require([each.lane for each in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
     require(1 <= repeated.runs <= MAX_RUNS, f"it was not run 1 to {MAX_RUNS} times")
-    require(len(repeated.note) <= MAX_NAME, "its repeated runs have too long a note")
+    require(len(repeated.note) <= MAX_NOTE, "its repeated runs have too long a note")
     first_counts = pace is not None and not pace.disturbed and not repeated.disturbed
     for spread in repeated.lanes:
         where, own = f"{spread.lane[:40]}'s repeated runs", lanes[spread.lane]

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli.answers import Answer, summarise
+from specrace.cli.answers import Answer, prepare, summarise
 from specrace.core.bundled import QUESTIONS
+from specrace.core.errors import InputError
+from specrace.engine.spec import RaceSpec
 from specrace.lab.logs import TranscriptFile
 from specrace.retrieval.grounding import GROUNDED
+from specrace.workbench import Workbench
 
 
 def answered(text: str, end: str, grounded: float | None, output: tuple[int, ...] = (1, 2)) -> Answer:
@@ -73,3 +76,10 @@ def test_a_prompt_that_is_no_question_is_refused(main_here, tmp_path: Path) -> N
     (tmp_path / "ids.jsonl").write_text('{"question": "Why?"}\n{"prompt_ids": [1]}\n')
     done = main_here("answers", "--questions", tmp_path / "ids.jsonl")
     assert done.returncode == 2 and "without a question" in done.stderr
+
+
+def test_a_question_that_cannot_be_asked_is_named(bundled: Workbench) -> None:
+    with pytest.raises(InputError, match=r"^Question q7: "):
+        prepare(bundled, "q7", "why " * 2000, RaceSpec(("trie",)), None)
+    with pytest.raises(InputError, match=r"^Question q8: .*context"):
+        prepare(bundled, "q8", "Why?", RaceSpec(("trie",), max_new_tokens=4096), None)

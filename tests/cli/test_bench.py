@@ -147,6 +147,27 @@ def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.Capt
     assert code == 0 and "Scripted:" in out and "trie" in out
 
 
+def test_a_scripted_model_has_one_output_for_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transcripts = tmp_path / "t.jsonl"
+    rows = [{"id": n, "prompt_ids": [1, 2, 3], "output_ids": [n, 1, 2]} for n in (7, 8)]
+    transcripts.write_text("\n".join(map(json.dumps, rows)))
+    code, out, err = run(capsys, "--scripted", str(transcripts), "--shape", "tiny")
+    assert code == 2 and out == "" and "has 1 outputs to a prompt that has another" in err
+
+
+def test_an_argument_that_is_no_text_loses_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python has a file's name that is not UTF-8."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"id": "\\ud800", "prompt_ids": [5, 6, 7, 5, 6]}\n')
+    given = ["--prompts", str(prompts), "--out", str(tmp_path / "out"), "--max-new-tokens", "4", "--lanes", "trie"]
+    given += ["--repetitions", "1"]
+    monkeypatch.setattr("sys.argv", ["specrace", "bench", *given, "\udce9"])
+    code, *_ = run(capsys, *given)
+    assert code == 0 and {file.name for file in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.csv"}
+
+
 def test_what_is_written_down_tells_no_folder_of_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +234,19 @@ BAD = [
     (["--scripted", "/no/such.jsonl", "--shape", "tiny"], "/no/such.jsonl"),
     (["--scripted", "x", "--shape", "tiny", "--peers", "transformers"], "--peers"),
     (["--scripted", "x", "--shape", "tiny", "--lanes", "rest"], "rest"),
+    (
+        [
+            "--scripted",
+            "x",
+            "--shape",
+            "tiny",
+            "--lanes",
+            "sglang-ngram",
+            "--option",
+            "sglang-ngram.external_sam_budget=8",
+        ],
+        "drafts from documents",
+    ),
     (["--scripted", "x", "--shape", "tiny", "--lanes", "lookahead"], "lookahead"),
     (["--shape", "9b", "--scripted", "x"], "9b"),
     (["--max-new-tokens", "0"], "New tokens: 0"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from specrace.cli import score
 from specrace.core.errors import InputError
 from specrace.lab.score import scorable_lanes
 from tests.lab.parts import COPYING, FRESH, run, write
@@ -107,6 +108,24 @@ def test_text_needs_a_tokenizer_and_takes_a_folder(tmp_path: Path, capsys: pytes
     assert (found["groups"][0]["tokens"], found["groups"][0]["steps"]) == (2, 1)
     with pytest.raises(InputError, match="tokenizer 'nowhere/at-all' cannot be loaded"):
         run(path, "--tokenizer", "nowhere/at-all")
+
+
+def test_the_tokenizer_of_a_named_model_comes_without_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> object:
+        asked.append(str(name))
+        if name == "Qwen/Qwen3-8B" and len(asked) > 1:
+            raise InputError("no hub")
+        return name
+
+    monkeypatch.setattr(score, "must_fetch", lambda _: True)
+    monkeypatch.setattr(score, "load_tokenizer", load)
+    monkeypatch.setattr(score, "fetched", lambda name, *, quiet: asked.append(f"fetched {name} {quiet}"))
+    assert score.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
+    monkeypatch.setattr(score, "resolve", lambda _: "folder")
+    assert score.find_tokenizer("qwen3-8b", quiet=True) == "folder"
+    assert asked == ["Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "fetched qwen3-8b True", "folder"]
 
 
 def word_tokenizer(folder: Path) -> Path:

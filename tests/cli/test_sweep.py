@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from specrace.cli.answers import answer
+from specrace.cli.answers import answer, prepare
 from specrace.engine.spec import RaceSpec
 from specrace.lab.sweep import CELLS
 from specrace.workbench import Workbench
@@ -108,7 +108,7 @@ def test_pictures_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path
 
 def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None:
     spec = RaceSpec(("trie",), max_new_tokens=4)
-    made = answer(bundled, "a", "What is the n-gram trie built from?", spec, None)
+    made = answer(bundled, prepare(bundled, "a", "What is the n-gram trie built from?", spec, None), spec)
     assert "ngram-trie.md" in {name for *_, name in made.documents}
     ends = [0, *(end for _, end, _ in made.documents), len(made.prompt)]
     assert all(before <= start < end for before, (start, end, _) in zip(ends, made.documents, strict=False))

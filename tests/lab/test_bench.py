@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,3 +217,27 @@ def test_a_prompt_may_have_its_own_length() -> None:
         [prompt]
     )
     assert len(results[0].runs["vanilla"][0].tokens) == 7
+
+
+def test_a_lane_pays_for_no_other_lanes_draft_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def remember(*values: Any) -> Any:
+        asked.append(values[2].lanes)
+        return make_material(*values)
+
+    monkeypatch.setattr("specrace.lab.bench.make_material", remember)
+    Bench(tiny_target("llama"), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
+    assert set(asked) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
+
+
+def test_prefill_and_tables_are_corrected_as_the_steps_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At half the machine's speed, a prefill of 1,000 s."""
+    target = tiny_target("llama")
+    bench, prefill = Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=1), target.prefill
+    monkeypatch.setattr(target, "prefill", lambda tokens: replace(prefill(tokens), ms=1e6))
+    bench._pace = SimpleNamespace(  # type: ignore[assignment]
+        slowdown=2.0, refresh=str, probe_if_due=str, correct=lambda _lane, _rows, timing: timing
+    )
+    run = bench._run_lane("trie", prompts(1)[0])
+    assert run.prefill_ms == 5e5 and run.run_ms == pytest.approx(5e5 + run.metrics.decode_ms)

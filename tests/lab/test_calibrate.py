@@ -14,6 +14,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specrace.cli.main import main
+from specrace.core import clock
 from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve, best_budget, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
@@ -227,7 +228,8 @@ def test_what_is_measured_is_what_rows_take(monkeypatch: pytest.MonkeyPatch) -> 
         return score(session, tree)
 
     monkeypatch.setattr(Session, "score", timed)
-    monkeypatch.setattr(calibrating, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(clock, "waited_ms", lambda: 0.0)
     curve = measure(small_target(), rows=(1, 9, 64), contexts=(256,), rounds=21)
     assert curve.ratio == pytest.approx((1.0, 12 / 4, 67 / 4)) and curve.contexts[0].row_ms == pytest.approx(8.0)
 

@@ -74,3 +74,14 @@ def test_figure_5_has_the_parts_of_the_drafting_time() -> None:
     _, (table,) = made("figure5")
     assert sum(row[-1] for row in table.rows) == pytest.approx(1.0)
     assert all(row[1] >= 0 for row in table.rows)
+
+
+@pytest.mark.usefixtures("small")
+def test_no_table_counts_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(paper, "_times", lambda _lane, counted, _curve: seen.append(len(counted)))
+    made("figure5")
+    assert seen == [len(TRANSCRIPTS) - 1]
+    sweep, (table,) = made("table6")
+    own = [score.build_ms for number, score in sweep.scores(1) if number < len(TRANSCRIPTS) - 1]
+    assert table.rows[0][1] == pytest.approx(sum(own) / len(own))

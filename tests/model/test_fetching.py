@@ -333,6 +333,17 @@ def test_a_model_with_a_licence_to_accept_says_so(monkeypatch: pytest.MonkeyPatc
         fetch(NAME)
 
 
+def test_a_tokenizer_that_lacks_a_package_is_told_before_the_weights_come(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del hub.files["tokenizer.json"]
+    hub.files["tokenizer.model"] = b"pieces"
+    monkeypatch.setattr(fetching, "_is_installed", lambda name: name != "sentencepiece")
+    with pytest.raises(InputError, match="pip install sentencepiece protobuf"):
+        fetch(NAME)
+    assert not hub.snapshot.exists()
+
+
 def test_a_home_that_is_a_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

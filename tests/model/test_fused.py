@@ -22,10 +22,10 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.model import kernels, replays
+from specrace.model import device_map, kernels, replays
 from specrace.model.fused import FusedForward
 from specrace.model.kernels import Kernels, fastest_products
-from specrace.model.loading import load_target, make_ready
+from specrace.model.loading import check_device, load_target, make_ready
 from specrace.model.products import (
     BlocksProduct,
     HalfProduct,
@@ -127,7 +127,14 @@ def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family.*use --dtype float32"):
         load_target(tmp_path, dtype="int8")
     with pytest.raises(InputError, match="int8 weights are for one CPU"):
-        load_target(BUNDLED_MODEL, dtype="int8", device="auto")
+        load_target(BUNDLED_MODEL, dtype="int8", device="cuda")
+
+
+def test_int8_runs_where_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_device("auto", "int8")
+    monkeypatch.setattr(device_map, "count_accelerators", lambda: 1)
+    with pytest.raises(InputError, match="int8 weights are for one CPU"):
+        check_device("auto", "int8")
 
 
 def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:

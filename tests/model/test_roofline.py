@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from specrace.core import clock
 from specrace.model import roofline
 from specrace.model.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
 from tests.parts import ARCHITECTURES, tiny_target
@@ -39,7 +40,8 @@ def test_bandwidth_is_bytes_read_and_written_over_the_median_time(monkeypatch: p
     """Of copies that take 2 to 14 hundredths of a second by the clock, the middle one counts."""
     ends = [sum(range(2, 2 * copy + 1, 2)) / 100 for copy in range(1, 8)]
     readings = iter([0.0, *(time for end in ends[:-1] for time in (end, end)), ends[-1]])
-    monkeypatch.setattr(roofline, "time", SimpleNamespace(perf_counter=readings.__next__))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=readings.__next__))
+    monkeypatch.setattr(clock, "waited_ms", lambda: 0.0)
     monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1000)
     assert copy_bandwidth(torch.device("cpu")) == pytest.approx(2 * 1000 / 0.08)
 

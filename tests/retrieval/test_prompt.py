@@ -245,6 +245,12 @@ def test_a_small_model_gets_the_evidence_again_best_first_and_each_knows_its_pla
     assert all(there.strip() in shown for _, there, shown in places)
 
 
+def test_a_model_that_can_think_first_answers_at_once() -> None:
+    tokenizer = chat_tokenizer()
+    tokenizer.chat_template = CHAT + "{% if enable_thinking is false %}<think></think>{% endif %}"
+    assert tokenizer.decode(build_prompt(tokenizer, "Why?", [], BRIEF).tokens).endswith("<think></think>")
+
+
 def test_where_nothing_is_evidence_a_small_model_gets_the_passages_alone() -> None:
     plain = [replace(each, sentences=()) for each in HITS]
     text = build_prompt(CHATTING, "Where?", plain, BRIEF).text

@@ -52,6 +52,29 @@ def test_a_corpus_without_text(tmp_path: Path, model: str, capsys: pytest.Captur
     assert "does not exist" in refusal(["--model", model, "--corpus", str(tmp_path / "nothing")], capsys)
 
 
+def test_an_adapter_of_ones_own_belongs_to_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "name it with --model" in refusal(["--adapter", str(tmp_path)], capsys)
+
+
+def test_a_folder_called_as_a_model_changes_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", PREFERRED):
+        (tmp_path / name).mkdir()
+    options = app.parse(["--no-fetch"])
+    app.choose_model(options)
+    assert options.model == str(BUNDLED_MODEL)
+
+
+def test_offline_holds_for_a_library_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    serve.stay_offline()
+    assert constants.HF_HUB_OFFLINE and constants.is_offline_mode()
+
+
 @pytest.mark.parametrize("port", ["0", "-1", "70000", "x"])
 def test_a_port_out_of_range(model: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "port" in refusal(["--model", model, "--port", port], capsys)

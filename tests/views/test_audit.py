@@ -11,6 +11,9 @@ import pytest
 
 from specrace.core.errors import MAX_MESSAGE, InputError
 from specrace.core.events import Finished, Pace, Repeated, Started, Step
+from specrace.core.settings import SETTINGS
+from specrace.drafters import METHODS
+from specrace.drafters.lookahead import tree_size
 from specrace.engine.recording import to_json
 from specrace.views.audit import PAGE, TERMINAL, Limits, open_recording, read_recording
 from specrace.views.reel import make_reel
@@ -268,7 +271,7 @@ REPEATED_LIES: dict[str, Callable[[Rows], None]] = {
     "faster than tokens per step": too_fast,
     "a range without the recorded run": narrow,
     "vanilla faster than itself": change("-1.lanes.0.high", 1.2),
-    "a note without end": change("-1.note", "x" * 500),
+    "a note without end": change("-1.note", "x" * 5000),
 }
 
 
@@ -372,3 +375,16 @@ def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, row
     path.write_bytes(data[: data.index("é".encode(), len(data) - 9000) + 1])
     finished = read_recording(path)[-1]
     assert isinstance(finished, Finished) and finished.cut
+
+
+def test_what_a_race_may_be_asked_for_can_be_shown(rows: Rows) -> None:
+    assert TERMINAL.lanes >= len(METHODS)
+    most = tree_size({option.name: option.bounds.high for option in METHODS["lookahead"].options})
+    rows[0]["lanes"][2]["num_draft"] = most
+    rows[0]["about"]["settings"]["seed"] = SETTINGS["seed"].high
+    # What a server adds about its other work.
+    repeat(
+        rows, note="Speedups are medians of 7 runs; 2 more were disturbed and do not count. " + 3 * ("x" * 80 + ". ")
+    )
+    started = open_recording(text_of(rows).encode(), "large.jsonl")[0]
+    assert isinstance(started, Started) and started.lanes[2].num_draft == most

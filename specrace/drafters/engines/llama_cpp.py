@@ -10,7 +10,7 @@ import sys
 from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import reduce
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from specrace.drafters.base import Bounds, Flag, Material, Method
 from specrace.drafters.engines.llama_cpp_maps import (
@@ -129,6 +129,11 @@ class CacheDrafter(LlamaCppDrafter):
 
     scored_part: ClassVar[str] = "without static counts"
     scored_options: ClassVar[Mapping[str, int]] = {"lookup_cache_static": False}
+
+    @staticmethod
+    def corpus_part(options: Mapping[str, Any]) -> str:
+        """Its part of `Material` that is made of all documents."""
+        return "corpus" if options["lookup_cache_static"] else ""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Annotated, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -169,6 +169,11 @@ class NgramDrafter:
 
     scored_part: ClassVar[str] = "trie, without documents"
     scored_options: ClassVar[Mapping[str, int]] = {"external_sam_budget": 0}
+
+    @staticmethod
+    def corpus_part(options: Mapping[str, Any]) -> str:
+        """Its part of `Material` that is made of all documents."""
+        return "corpus_index" if options["external_sam_budget"] else ""
 
     def __init__(
         self,
