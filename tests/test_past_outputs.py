@@ -10,7 +10,7 @@ from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Repeated, Started, Step
 from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
-from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.past import MOST_KINDS, PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
@@ -118,3 +118,13 @@ def test_the_page_keeps_them_if_it_is_told_to() -> None:
     options = app.parse(["--keep-outputs", "--model", "tiny"])
     app.check(options)
     assert options.draft_model is None and loader(options)(str).keep_outputs
+
+
+def test_indexes_for_settings_of_long_ago_are_dropped() -> None:
+    past = PastOutputs([(1, 2, 3)])
+    first = past.automaton(1)
+    for n in range(2, MOST_KINDS + 1):
+        past.automaton(n)
+    assert past.automaton(1) is first
+    past.automaton(MOST_KINDS + 1)
+    assert past.automaton(1) is first and len(past._indexes) == MOST_KINDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,7 +76,10 @@ def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
     # The library's limit is one for the process, and a log that was read before has set its own.
     csv.field_size_limit(_MOST_CHARACTERS)
     try:
-        rows = [row for row in csv.reader(text.splitlines(keepends=True), delimiter=delimiter) if any(row)]
+        # Spreadsheets of some countries write semicolons.
+        head = text.lstrip().partition("\n")[0]
+        delimiter = ";" if delimiter == "," and ";" in head and "," not in head else delimiter
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if any(row)]
     except csv.Error as error:
         raise InputError(f"{path} is no table ({error}); give a CSV file with a column question.") from error
     names = [name.strip().lower() for name in rows[0]] if rows else []

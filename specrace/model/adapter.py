@@ -23,7 +23,9 @@ AUTO, NONE = "auto", "none"
 # The sizes that identify the model which an adapter was trained for.
 SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
 # PEFT's settings that change the sum and are not followed here.
-_FOREIGN = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out")
+_FOREIGN = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "alora_invocation_tokens")
+# Values of init_lora_weights with which PEFT changes the base weights, too.
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 _HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
 _MOST_CONFIG = 1_000_000
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
@@ -73,6 +75,11 @@ def read_adapter(folder: Path) -> Adapter:
         raise InputError(f"{shorten(folder)} is no plain LoRA adapter (peft_type, r, lora_alpha); {_HINT}.")
     if foreign := [name for name in _FOREIGN if config.get(name)]:
         raise InputError(f"{shorten(folder)} is no plain LoRA adapter (it sets {', '.join(foreign)}); {_HINT}.")
+    if str(config.get("init_lora_weights")).lower().startswith(_CHANGES_BASE):
+        raise InputError(
+            f"{shorten(folder)} changes the weights that it is added to ({shorten(config['init_lora_weights'])}); save "
+            "it as a plain LoRA adapter with PEFT first."
+        )
     try:
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:

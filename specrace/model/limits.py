@@ -25,7 +25,9 @@ def eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """
     found: set[int] = set()
     generation = getattr(model, "generation_config", None)
-    for ids in (getattr(generation, "eos_token_id", None), model.config.eos_token_id):
+    # Configs of several parts may have it in the text model's alone.
+    for holder in (generation, model.config, model.config.get_text_config()):
+        ids = getattr(holder, "eos_token_id", None)
         found |= set(ids) if isinstance(ids, (list, tuple)) else {ids} if ids is not None else set()
     own = getattr(tokenizer, "eos_token_id", None)
     if own is not None and (not found or getattr(tokenizer, "chat_template", None)):

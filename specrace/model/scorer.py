@@ -30,6 +30,8 @@ from specrace.model.tree_inputs import TreeInputs
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
+# Cells of all kept masks: those of small trees are kept for good, those of a thousand large ones would take gigabytes.
+MOST_CELLS = 8_000_000
 # The row counts of graphs by default.
 _ROWS = row_counts(65)
 
@@ -150,10 +152,15 @@ class Scorer:
         return self.forward(store, inputs, base + inputs.rows)[:size]
 
     def inputs(self, rows: int) -> TreeInputs:
-        """The buffers for trees of up to `rows` nodes, made once."""
-        if rows not in self._inputs:
-            self._inputs[rows] = TreeInputs(rows, self.device, self.dtype)
-        return self._inputs[rows]
+        """The buffers for trees of up to `rows` nodes, kept while there is room for them."""
+        found = self._inputs.pop(rows, None)
+        if found is None:
+            found = TreeInputs(rows, self.device, self.dtype)
+            while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MOST_CELLS:
+                del self._inputs[next(iter(self._inputs))]
+        # The latest last.
+        self._inputs[rows] = found
+        return found
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
         """The model over `inputs`, which sees the first `end` columns of `store`: [N, V]. Tensor operations only."""

@@ -11,6 +11,8 @@ from specrace.ngrams.suffix_index import END
 
 # Tokens of the prompt, of its chat template, that are kept with an output, so that drafters learn how outputs begin.
 PROMPT_TAIL = 4
+# More than any race asks for.
+MOST_KINDS = 32
 
 
 class Index(Protocol):
@@ -36,8 +38,9 @@ _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 class PastOutputs:
     """The latest outputs, the oldest first; of more than `most` the older half is dropped.
 
-    An index of them is built when a drafter first asks for its kind, on that lane's clock, and then shared. Outputs are
-    added between requests, as on a server, never during a race; so are they to the indexes.
+    An index of them is built when a drafter first asks for its kind, on that lane's clock, and then shared; those of
+    the latest `MOST_KINDS` kinds are kept. Outputs are added between requests, as on a server, never during a race; so
+    are they to the indexes.
     """
 
     def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
@@ -102,9 +105,12 @@ class PastOutputs:
         return cast(A, self._shared((make, settings, None)))
 
     def _shared(self, key: _Key) -> Any:
-        if key not in self._indexes:
-            self._indexes[key] = self._build(key)
-        return self._indexes[key]
+        found = self._indexes.pop(key, None)
+        # The latest last: visitors may ask for any settings.
+        self._indexes[key] = found = self._build(key) if found is None else found
+        if len(self._indexes) > MOST_KINDS:
+            del self._indexes[next(iter(self._indexes))]
+        return found
 
     def _build(self, key: _Key) -> Any:
         make, settings, prompt_tail = key

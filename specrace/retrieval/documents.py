@@ -19,6 +19,10 @@ from specrace.retrieval.sandbox import HINT, Sandbox
 # Between progress lines.
 REPORT_S = 2.0
 
+UNREADABLE = "cannot be read: check its permissions, and where it leads if it is a link."
+# What every index has, as `specrace.retrieval.store` keeps it.
+INDEX_FILES = ("index.json", "vectors.f16")
+
 
 @dataclass(frozen=True)
 class Document:
@@ -140,8 +144,7 @@ def _find_files(paths: Sequence[Path], intake: _Intake) -> dict[str, Path]:
     files: dict[str, Path] = {}
     seen: set[Path] = set()
     for root in map(Path, paths):
-        for file in _files_under(root, intake):
-            real = file.resolve()
+        for file, real in _files_under(root, intake):
             if real in seen:
                 continue
             if len(files) == intake.limits.files:
@@ -153,26 +156,35 @@ def _find_files(paths: Sequence[Path], intake: _Intake) -> dict[str, Path]:
     return files
 
 
-def _files_under(root: Path, intake: _Intake) -> Iterator[Path]:
-    """`root` itself if it is a file, else the readable files below it, sorted by path."""
+def _files_under(root: Path, intake: _Intake) -> Iterator[tuple[Path, Path]]:
+    """`root` itself if it is a file, else the readable files below it, sorted by path; each with where it lies."""
     if root.is_file():
-        yield root
+        yield root, root.resolve()
     elif root.is_dir():
         home = root.resolve()
         for file in sorted(_walk(root, intake), key=lambda file: file.relative_to(root).parts):
-            if not file.resolve().is_relative_to(home):
+            try:
+                real, is_file = file.resolve(), file.is_file()
+            except (OSError, RuntimeError):  # a link to itself is a RuntimeError
+                intake.refuse(file, UNREADABLE)
+                continue
+            if not real.is_relative_to(home):
                 intake.refuse(file, "is a link out of the folder: copy the file itself there.")
-            elif file.is_file():
-                yield file
+            elif is_file:
+                yield file, real
     else:
         raise InputError(f"{_printable(root)} does not exist: check the path of the documents.")
 
 
 def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
-        intake.refuse(error.filename, "cannot be read: check its permissions.")
+        intake.refuse(error.filename, UNREADABLE)
 
     for folder, subfolders, names in os.walk(root, onerror=refuse):
+        if set(INDEX_FILES) <= set(names):
+            # The passages of an index are no documents.
+            subfolders.clear()
+            continue
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and Path(name).suffix.lower() in KINDS:

@@ -123,8 +123,12 @@ class Retriever:
         self, asked: Vectors, found: list[tuple[int, float]], count: int, chance: random.Random
     ) -> list[tuple[int, float]]:
         """`found` with `count` passages that are far from the question, fewer if the index holds fewer."""
-        known, total = {number for number, _ in found}, len(self.index.passages)
-        sample = [each for each in chance.sample(range(total), min(total, NOISE_SAMPLE)) if each not in known]
+        total, texts = len(self.index.passages), {self._words(number) for number, _ in found}
+        sample = []
+        for number in chance.sample(range(total), min(total, NOISE_SAMPLE)):
+            if (words := self._words(number)) not in texts:
+                texts.add(words)
+                sample.append(number)
         if not sample:
             return found
         far = ranked(sample, self.index.vectors_of(sample) @ asked)[len(sample) // 2 :]
@@ -139,10 +143,14 @@ class Retriever:
             best: dict[str, tuple[int, float]] = {}
             nearest = self.index.search(asked, wanted)
             for number, score in nearest:
-                best.setdefault(" ".join(self.index.passages[number].text.split()), (number, score))
+                best.setdefault(self._words(number), (number, score))
             if len(best) >= top or len(nearest) < wanted or wanted >= total:
                 return list(best.values())[:top]
             wanted *= 4
+
+    def _words(self, number: int) -> str:
+        """What a passage says, however it is set."""
+        return " ".join(self.index.passages[number].text.split())
 
     def _split(self, numbers: Sequence[int]) -> list[_SplitPassage]:
         """These passages with their sentences' vectors; those not remembered are embedded in one batch."""

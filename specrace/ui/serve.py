@@ -16,7 +16,9 @@ from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECO
 from specrace.core.errors import DeviceError, InputError
 from specrace.lab.exports.own import read_settings
 from specrace.model.names import must_fetch
+from specrace.retrieval.embedder import DEFAULT_EMBEDDER
 from specrace.retrieval.rerank import LIGHT, NONE
+from specrace.retrieval.store import read_head
 from specrace.ui import zero_gpu
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def serve(options: argparse.Namespace) -> int:
     log_discreetly()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     reranker = None if options.reranker in (NONE, LIGHT) else options.reranker
-    used = (options.model, options.draft_model, reranker, *(options.models or ()))
+    embedder = None if options.index is None else read_head(options.index).embedder
+    made_by = None if embedder == DEFAULT_EMBEDDER else embedder
+    used = (options.model, options.draft_model, reranker, made_by, *(options.models or ()))
     if options.no_fetch or all(Path(name).exists() for name in used if name is not None):
         stay_offline()
     with ending_on_sigterm(), upload_folder() as folder:

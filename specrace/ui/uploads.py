@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specrace.core.errors import InputError
-from specrace.retrieval.documents import Document, read_documents
+from specrace.retrieval.documents import Document, stream_documents
 from specrace.retrieval.index import PassageIndex, embedded_text
 from specrace.retrieval.limits import UPLOADS
 from specrace.retrieval.passages import Passage, split_passages
+from specrace.retrieval.readers.kinds import READ
 from specrace.retrieval.suggestions import suggest_questions
 
 if TYPE_CHECKING:
@@ -67,14 +68,16 @@ def read_uploads(_: str, files: bytes) -> bytes:
             sentence = sentence.replace(folder, "")
         return sentence
 
+    paths = [Path(file) for file in json.loads(files)]
     try:
-        documents = read_documents(
-            [Path(file) for file in json.loads(files)],
-            skip=lambda sentence: skipped.append(public(sentence)),
-            limits=UPLOADS,
+        # Each sentence is made public before a message of many is cut.
+        documents = list(
+            stream_documents(paths, skip=lambda sentence: skipped.append(public(sentence)), limits=UPLOADS)
         )
     except InputError as error:
         raise InputError(public(str(error))) from None
+    if not documents:
+        raise InputError(" ".join(skipped) or f"No text was found in the files: give a {READ} file.")
     passages = [
         (number, each.start, each.end, each.place)
         for number, own in enumerate(documents)
@@ -95,6 +98,8 @@ class SessionBenches:
     def __init__(self, read: Callable[[bytes], bytes]) -> None:
         self._read = read
         self._sessions: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
+        # The latest reading of each session, until it ends or the visitor leaves.
+        self._reading: dict[str, object] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -111,10 +116,18 @@ class SessionBenches:
             return None
         if len(files) > MAX_FILES:
             raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_FILES}.")
-        head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
+        reading = self._reading[session] = object()
+        try:
+            head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
+        finally:
+            # A visitor who has left meanwhile is forgotten.
+            stays = self._reading.get(session) is reading
+            if stays:
+                del self._reading[session]
         found = json.loads(head)
         upload = Upload(tuple(files), found["num_passages"], tuple(found["skipped"]), tuple(found["examples"]), content)
-        self._keep(session, upload, None)
+        if stays:
+            self._keep(session, upload, None)
         return upload
 
     def open(self, session: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
@@ -128,7 +141,8 @@ class SessionBenches:
         known, bench = self._sessions.get(session, (None, None))
         if bench is None or known != upload:
             bench = yield from _index(shared, upload)
-        self._keep(session, upload, bench)
+        if self.known(session) == upload:
+            self._keep(session, upload, bench)
         return bench
 
     def known(self, session: str) -> Upload | None:
@@ -136,7 +150,8 @@ class SessionBenches:
         return self._sessions.get(session, (None, None))[0]
 
     def forget(self, session: str) -> None:
-        """The visitor has left."""
+        """The visitor has left, or other files are read."""
+        self._reading.pop(session, None)
         self._sessions.pop(session, None)
 
     def _keep(self, session: str, upload: Upload, bench: Workbench | None) -> None:

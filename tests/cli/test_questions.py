@@ -19,6 +19,7 @@ from specrace.retrieval.documents import Document
         ("q.csv", "id,Question\n7,Why?\n8,\n9,How so?\n"),
         ("q.csv", "query,answer\nWhy?,So.\n\nHow so?\n"),
         ("q.csv", '"Why?"\r\nHow so?'),
+        ("q.csv", "question;answer\nWhy?;So.\nHow so?;Thus, so.\n"),
         ("q.tsv", "question\tn\nWhy?\t1\nHow so?\t2\n"),
         ("q.jsonl", '{"question": "Why?"}\n\n{"question": "How so?"}\n'),
         ("q.jsonl", '{"question": "Why?", "note": "a\u2028b\x85c"}\r\n\r\n{"question": "How so?"}\r\n'),
@@ -50,6 +51,11 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, content: str, named: 
     (tmp_path / name).write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(InputError, match=named):
         read_prompts(tmp_path / name)
+
+
+def test_a_line_break_of_unicodes_ends_no_row(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question\nWhy\u2028not?\x0bAnd how?\n", encoding="utf-8")
+    assert [line["question"] for line in read_prompts(tmp_path / "q.csv")] == ["Why\u2028not?\x0bAnd how?"]
 
 
 def test_auto_has_a_count() -> None:

@@ -62,6 +62,15 @@ def test_after_a_removed_match_one_is_skipped() -> None:
     assert [*pool.lists((2,))] == [(3, 5), (3, 5, 6)]
 
 
+def test_lists_that_are_whole_are_not_searched_for_shorter_ones_again() -> None:
+    """Else every text's end would make each later one search whole lists."""
+    pool = NGramPool(3, 2, keep_all=True)
+    pool.extend([1, 2])
+    assert (1,) in pool._short
+    pool.extend([1, 2, 3, 4])
+    assert (1,) not in pool._short and list(pool.lists((1,))) == [(2, 3, 4)]
+
+
 def test_the_public_pool_has_earlier_requests_with_their_prompts() -> None:
     past = PastOutputs()
     past.add((6, 7), prompt=(8, 9, 5))

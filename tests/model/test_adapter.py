@@ -101,6 +101,8 @@ def _not_finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         (dict, {"r": 3}, "not of rank 3"),
         (dict, {"peft_type": "IA3"}, "no plain LoRA"),
         (dict, {"use_dora": True}, "no plain LoRA"),
+        (dict, {"alora_invocation_tokens": [1, 2]}, "it sets alora_invocation_tokens"),
+        (dict, {"init_lora_weights": "pissa_niter_16"}, "changes the weights that it is added to"),
         (dict, {"alpha_pattern": {"k_proj": 3}}, "it sets alpha_pattern"),
         (dict, {"fan_in_fan_out": True, "rank_pattern": {"k_proj": 1}}, "it sets rank_pattern, fan_in_fan_out"),
     ],

@@ -14,6 +14,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
+from specrace.model import sampling
 from specrace.model.sampling import Sampler, warp
 
 MAX_SEED = 2**63 - 1
@@ -166,3 +167,13 @@ def test_logits_that_are_no_numbers_still_give_a_token(bad: float, params: dict[
 def test_values_out_of_bounds_are_refused(name: str, value: float) -> None:
     with pytest.raises(InputError, match=SETTINGS[name].label):
         SamplingParams(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_deep_draft_draws_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    plain = sampling._uniform
+    monkeypatch.setattr(sampling, "_uniform", lambda key, *how: (drawn.append(key), plain(key, *how))[1])
+    sampler, logits = Sampler(SamplingParams(1.0, seed=3)), torch.zeros(129, 40)
+    for root in range(7, 12):
+        sampler.choose(logits, range(root, root + 129))
+    assert len(drawn) == len(set(drawn)) == 129 + 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
 from specrace.model import machine
+from specrace.model.limits import eos_ids
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
@@ -466,3 +468,21 @@ def test_without_a_tokenizer_text_is_numbers() -> None:
 def test_a_recording_can_hold_what_a_target_says_of_itself() -> None:
     about = tiny_target("llama").describe()
     assert from_json(json.loads(json.dumps(to_json(Started((), 1, 0.0, about=about))))).about == about
+
+
+def test_a_config_of_parts_may_have_the_end_in_the_texts_part() -> None:
+    model = tiny_model("llama")
+    text = SimpleNamespace(eos_token_id=[5, 6])
+    config = SimpleNamespace(get_text_config=lambda: text)
+    assert eos_ids(SimpleNamespace(config=config), None) == {5, 6}
+    assert eos_ids(model, None) == Target(model).eos_ids
+
+
+def test_buffers_of_large_trees_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tiny_target("llama")
+    monkeypatch.setattr("specrace.model.scorer.MOST_CELLS", 3 * 100)
+    small = target.inputs(4)
+    made = [target.inputs(rows) for rows in (10, 11)]
+    assert target.inputs(11) is made[1] and target.inputs(10) is made[0] and target.inputs(4) is small
+    target.inputs(17)
+    assert set(target._inputs) == {17} and target.inputs(4) is not small

@@ -217,3 +217,20 @@ def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
     write(tmp_path / "a.md", "text")
     assert [document.name for document in read_documents([tmp_path])] == ["a.md"]
+
+
+def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "a.md", "inside")
+    (tmp_path / "loop.md").symlink_to("loop.md")
+    named: list[str] = []
+    assert [document.text for document in read_documents([tmp_path], skip=named.append)] == ["inside"]
+    assert len(named) == 1 and "loop.md cannot be read" in named[0]
+
+
+def test_an_index_in_a_folder_is_no_document(tmp_path: Path) -> None:
+    """As `index . --out notes.index` leaves it there."""
+    write(tmp_path / "a.md", "inside")
+    for name in ("index.json", "documents.jsonl", "vectors.f16"):
+        write(tmp_path / "notes.index" / name, '{"text": "twice"}')
+    write(tmp_path / "other" / "index.json", '{"text": "mine"}')
+    assert [document.text for document in read_documents([tmp_path])] == ["inside", "text: mine"]

@@ -126,3 +126,8 @@ def test_noise_ends_with_the_index() -> None:
     assert {hit.passage.text for hit in retriever.retrieve("w1", top=4, noise=3)} == {"w1", "w2"}
     alone = Retriever(PassageIndex(passages[:1], EMBEDDER.embed(["w1"])), EMBEDDER)
     assert [hit.passage.text for hit in alone.retrieve("w1", top=4, noise=3)] == ["w1"]
+    again = [Passage("b.md", "B", 0, 3, "w1 "), *passages, Passage("c.md", "C", 0, 3, " w2")]
+    twice = Retriever(PassageIndex(again, EMBEDDER.embed([each.text for each in again])), EMBEDDER)
+    for seed in range(4):
+        found = sorted(hit.passage.text.strip() for hit in twice.retrieve("w1", top=3, noise=2, seed=seed))
+        assert found == ["w1", "w2"], "no text twice"

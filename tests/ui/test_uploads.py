@@ -154,3 +154,25 @@ def test_sessions_are_forgotten(tmp_path: Path, shared: Workbench) -> None:
     benches.forget(f"session {SESSIONS_KEPT}")
     benches.forget("somebody else")
     assert len(benches) == SESSIONS_KEPT - 1
+
+
+def test_many_bad_files_are_named_without_the_servers_paths(tmp_path: Path) -> None:
+    """A long message is cut, and a folder's name that is cut would not be recognised."""
+    folder = tmp_path / "deep" / ("f" * 60)
+    folder.mkdir(parents=True)
+    with pytest.raises(InputError) as caught:
+        upload([put(folder, f"empty {number}.md", "# Title only\n") for number in range(20)])
+    assert "empty 0.md" in str(caught.value) and "/" not in str(caught.value) and "fff" not in str(caught.value)
+
+
+def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, shared: Workbench) -> None:
+    def read(paths: bytes) -> bytes:
+        benches.forget("session")
+        return read_uploads("", paths)
+
+    benches = SessionBenches(read)
+    found = benches.read("session", [put(tmp_path, "owls.md", "Owls hear well.")])
+    assert found is not None and len(benches) == 0
+    for _ in benches.open("session", shared, found):
+        pass
+    assert len(benches) == 0

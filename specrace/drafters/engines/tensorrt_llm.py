@@ -61,6 +61,8 @@ class NGramPool:
             lists = lists.copy()
         if lists and ngram in self._short:
             _drop_shorter(lists, len(tokens))
+            if all(len(each) == self.most for each in lists):
+                self._short.discard(ngram)
         lists[tokens] = None
         self._lists[ngram] = lists
         if len(tokens) < self.most:

@@ -13,17 +13,24 @@ from specrace.retrieval.limits import Limits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, decode, load_parser
 
 _SAMPLE = 4096
+# Characters; a longer cell has lost its closing quote.
+_MOST_CELL = 1 << 20
 
 
 def read_csv(content: bytes, limits: Limits) -> Reading:
     """Rows with line numbers. Raises Refusal."""
     text, blocks = decode(content), Blocks(limits)
     try:
-        dialect: type[csv.Dialect] = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+        sniffed = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+        # Not its quoting: a sample without a doubled quote says nothing of the rest, nor do apostrophes in prose.
+        delimiter, spaced = sniffed.delimiter, sniffed.skipinitialspace
     except csv.Error:
-        dialect = csv.excel
+        delimiter, spaced = ",", False
+    # The library's limit is one for the process.
+    csv.field_size_limit(_MOST_CELL)
     try:
-        add_rows(blocks, _numbered(csv.reader(io.StringIO(text), dialect)))
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=spaced)
+        add_rows(blocks, _numbered(rows))
     except csv.Error as error:
         raise Refusal(f"is a broken table ({error}): save it again.") from error
     return blocks.reading()
@@ -39,19 +46,19 @@ def _numbered(rows: Any) -> Iterator[tuple[str, list[str]]]:
 def add_rows(blocks: Blocks, rows: Iterable[tuple[str, list[str]]]) -> None:
     """Add each row as "column: cell; ...", the columns named by the first row where that holds words only."""
     header: list[str] | None = None
-    bare = ""
+    bare = ("", "")
     for address, cells in rows:
         cells = [" ".join(cell.split()) for cell in cells]
         if header is None and any(cells):
             header = cells if len(cells) > 1 and all(map(_is_name, cells)) else []
             if header:
-                bare = "; ".join(header)
+                bare = ("; ".join(header), address)
                 continue
-        bare = ""
+        bare = ("", "")
         names = [*(header or []), *[""] * len(cells)]
         pairs = [f"{name}: {cell}" if name else cell for name, cell in zip(names, cells, strict=False) if cell]
         blocks.add("; ".join(pairs), address)
-    blocks.add(bare)
+    blocks.add(*bare)
 
 
 def _is_name(cell: str) -> bool:

@@ -81,7 +81,7 @@ def linked_zip() -> bytes:
         ("a.jsonl", b"x\ny", "", "holds no JSON"),
         ("a.ipynb", b"[]", "", "is a broken notebook"),
         ("a.ipynb", b'{"cells": [3]}', "", "is a broken notebook"),
-        ("a.csv", b'a,b\n"' + b"x" * 200_000, "", "is a broken table"),
+        ("a.csv", b'a,b\n"' + b"x" * 1_100_000, "", "is a broken table"),
         ("a.csv", b"\xff\xfe\x00", "", "is not UTF-8 text"),
         ("a.html", b"<script>only()</script>", "", "holds no text"),
         ("a.md", b"", "", "holds no text"),

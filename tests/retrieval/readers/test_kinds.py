@@ -13,7 +13,8 @@ from specrace.retrieval.limits import COMMAND_LINE, UPLOADS, Limits
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.readers.archives import read_content
 from specrace.retrieval.readers.kinds import KINDS
-from specrace.retrieval.readers.reading import Mark
+from specrace.retrieval.readers.reading import Blocks, Mark
+from specrace.retrieval.readers.tables import add_rows
 from tests.retrieval.readers import samples
 
 # File, title, words in it, their address.
@@ -127,3 +128,27 @@ def test_the_docs_state_the_limits() -> None:
     ):
         assert row in page
     assert all(f"`{suffix}`" in page for suffix in KINDS if KINDS[suffix].name != "source code")
+
+
+@pytest.mark.parametrize(
+    ("content", "row"),
+    [
+        (
+            "id,said\n" + "1,plain\n" * 700 + '2,"he said ""stop, now"" and left"\n',
+            'id: 2; said: he said "stop, now" and left',
+        ),
+        ("id,said\n" + "1,it was 'fine'\n" * 9 + '2,"a, b"\n', "id: 2; said: a, b"),
+        ("id;said\n1;plain\n2;" + "x" * 200_000 + "\n", "id: 2; said: " + "x" * 200_000),
+    ],
+)
+def test_a_table_is_quoted_as_tables_are_whatever_its_beginning_shows(tmp_path: Path, content: str, row: str) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    (document,) = read_documents([tmp_path])
+    assert document.text.endswith(row)
+
+
+def test_a_table_of_a_head_alone_has_its_own_place() -> None:
+    blocks = Blocks(COMMAND_LINE)
+    add_rows(blocks, [("sheet A, row 1", ["name", "born"]), ("sheet A, row 2", ["Ada", "1815"])])
+    add_rows(blocks, [("sheet B, row 1", ["city", "land"])])
+    assert [mark.address for mark in blocks.reading().marks] == ["sheet A, row 2", "sheet B, row 1"]
