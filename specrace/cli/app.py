@@ -220,10 +220,10 @@ def choose_model(options: argparse.Namespace) -> None:
         return
     if options.adapter not in ("auto", "none"):
         raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
-    here = options.draft_model is None and not must_fetch(PREFERRED)
-    # Not by its name: a folder of that name here would go first.
-    options.model, options.by_default = str(NAMES[PREFERRED].find() if here else BUNDLED_MODEL), True
-    if not here and options.draft_model is None and not options.no_fetch and options.models is None:
+    # Not by their names: a folder of that name here would go first.
+    here = NAMES[PREFERRED].find() if options.draft_model is None else None
+    options.model, options.by_default = str(here or BUNDLED_MODEL), True
+    if here is None and options.draft_model is None and not options.no_fetch and options.models is None:
         options.beside = PREFERRED
 
 

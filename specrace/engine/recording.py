@@ -16,7 +16,8 @@ from specrace.core.files import check_destination, explained, write_whole
 FORMAT = 1
 # The largest integer that every JSON reader keeps exactly; no race comes near.
 MAX_NUMBER = 2**53
-MAX_TEXT = 1_000_000
+# The longest answer, 4096 tokens, of long ones.
+MAX_TEXT = 500_000
 MAX_DEPTH = 32
 _KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished, "repeated": Repeated}
 _T = TypeVar("_T")

@@ -81,5 +81,5 @@ def test_a_prompt_that_is_no_question_is_refused(main_here, tmp_path: Path) -> N
 def test_a_question_that_cannot_be_asked_is_named(bundled: Workbench) -> None:
     with pytest.raises(InputError, match=r"^Question q7: "):
         prepare(bundled, "q7", "why " * 2000, RaceSpec(("trie",)), None)
-    with pytest.raises(InputError, match=r"^Question q8: .*context"):
+    with pytest.raises(InputError, match=r"^Question q8: .*takes 2048"):
         prepare(bundled, "q8", "Why?", RaceSpec(("trie",), max_new_tokens=4096), None)

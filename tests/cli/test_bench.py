@@ -131,7 +131,9 @@ def test_score_finds_the_benchs_tokens_per_step_on_its_transcripts(
 
 def test_a_scripted_bench_says_so_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transcripts = tmp_path / "t.jsonl"
-    rows = [{"id": n, "prompt_ids": [1, 2, 3, 4, 5, 6] * 3, "output_ids": [n, 1, 2, 3, 4, 9, 8, n]} for n in (7, 8)]
+    rows = [
+        {"id": n, "prompt_ids": [n, *[1, 2, 3, 4, 5, 6] * 3], "output_ids": [n, 1, 2, 3, 4, 9, 8, n]} for n in (7, 8)
+    ]
     transcripts.write_text("\n".join(map(json.dumps, rows)))
     code, out, _ = run(
         capsys, "--scripted", str(transcripts), "--shape", "tiny", "--limit", "1", "--repetitions", "1", "--json",

@@ -13,6 +13,7 @@ from specrace.core.errors import MAX_MESSAGE, InputError
 from specrace.core.events import Finished, Pace, Repeated, Started, Step
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
+from specrace.drafters.base import Bounds
 from specrace.drafters.lookahead import tree_size
 from specrace.engine.recording import to_json
 from specrace.views.audit import PAGE, TERMINAL, Limits, open_recording, read_recording
@@ -167,7 +168,7 @@ LIES: dict[str, Callable[[Rows], None]] = {
     "a race that was not stopped": change("-1.stopped", True),
     "an engine that is no text": change("0.about.engine", {"x": 1}),
     "a name without end": change("0.lanes.3.lane", "x" * 100_000),
-    "a title without end": change("0.lanes.3.title", "x" * 200_000),
+    "a title without end": change("0.lanes.3.title", "x" * 600_000),
     "a speedup of 400 digits": change("-1.lanes.3.speedup", 10**400),
     "tokens of 400 digits": change("-1.lanes.3.tokens", 10**400),
     "a score of 400 digits": change("0.about.passages.0.score", 10**400),
@@ -379,7 +380,8 @@ def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, row
 
 def test_what_a_race_may_be_asked_for_can_be_shown(rows: Rows) -> None:
     assert TERMINAL.lanes >= len(METHODS)
-    most = tree_size({option.name: option.bounds.high for option in METHODS["lookahead"].options})
+    bounds = {option.name: option.bounds for option in METHODS["lookahead"].options}
+    most = tree_size({name: round(each.high) for name, each in bounds.items() if isinstance(each, Bounds)})
     rows[0]["lanes"][2]["num_draft"] = most
     rows[0]["about"]["settings"]["seed"] = SETTINGS["seed"].high
     # What a server adds about its other work.
