@@ -161,6 +161,8 @@ class Workbench:
         only. Raises InputError.
         """
         own = self.has_model(model)
+        # Before it is loaded: a replaced model that is in a circle of references still holds its memory.
+        _freeze_garbage()
         target = load_target(
             model,
             device=self.device,

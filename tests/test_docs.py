@@ -175,9 +175,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the commands name."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("notes", "assets/recordings"):
+    for folder in ("corpus", "notes", "assets/recordings"):
         Path(folder).mkdir(parents=True)
-    Path("notes/hall.md").write_text("The hall was built in 1911.\n")
+    for folder in ("corpus", "notes"):
+        Path(folder, "hall.md").write_text("The hall was built in 1911.\n")
     Path("my-model").symlink_to(BUNDLED_MODEL)
     logs = [{"prompt_ids": [5, 6, 7, 5, 6], "output_ids": [7, 5, 6, 7, 5], "category": kind} for kind in ("qa", "rag")]
     Path("logs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in logs))
@@ -204,7 +205,7 @@ def test_a_command_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in ("race", "bench", "sweep"):
+    for name in ("answers", "race", "bench", "sweep"):
         monkeypatch.setattr(f"specrace.cli.{name}.open_workbench", lambda _: small)
     monkeypatch.setattr(time, "sleep", lambda _: None)  # a replay's
     monkeypatch.setattr("sys.argv", ["specrace"])

@@ -40,6 +40,26 @@ def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypat
     assert second() is None
 
 
+def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both may not fit in memory; and where the next does not, the one after it may."""
+    monkeypatch.setattr(workbench, "load_target", lambda *_, **__: tiny_target("llama"))
+    shared = workbench.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    chosen = shared.with_model("second")
+    second = weakref.ref(chosen.target)
+    chosen.target.model.circle = chosen.target
+    del chosen
+    found: list[object] = []
+
+    def load(*_: Any, **__: Any) -> Target:
+        found.append(second())
+        raise InputError("This machine has too little memory.")
+
+    monkeypatch.setattr(workbench, "load_target", load)
+    with pytest.raises(InputError):
+        shared.with_model("third")
+    assert found == [None]
+
+
 def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -114,11 +114,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-outputs",
         action="store_true",
-        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from the answers to other "
-        "questions in this session",
+        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from earlier answers to other "
+        "questions, of any visitor: not for a public server",
     )
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
-    parser.add_argument("--threads", type=int, help="of a CPU's forwards; default: leave a processor for the page")
+    parser.add_argument(
+        "--threads", type=int, help="threads for forwards on a CPU; default: all but one, which the page needs"
+    )
     parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     parser.add_argument(
@@ -129,7 +131,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         nargs="*",
         metavar="NAME",
-        help="models that visitors may choose beside the server's own; default: those that ship or are fetched",
+        help="models that visitors may choose beside the server's own; default: the bundled one, and all fetched ones",
     )
     parser.add_argument(
         "--auth",
@@ -195,7 +197,10 @@ def check_models(options: argparse.Namespace) -> None:
         name = getattr(options, each)
         if name is not None and must_fetch(name):
             if options.no_fetch:
-                raise InputError(f"{name} is not on this machine; leave out --no-fetch, or run: models get {name}.")
+                raise InputError(
+                    f"{name} is not on this machine; leave out --no-fetch, or run: python -m specrace models get "
+                    f"{name}."
+                )
         elif name is not None:
             setattr(options, each, find_model(name))
     if options.models is not None:
@@ -205,7 +210,7 @@ def check_models(options: argparse.Namespace) -> None:
 def find_model(name: str) -> str:
     """The folder of a model's name, or the hub id. Raises InputError."""
     if must_fetch(name):
-        raise InputError(f"{name} is not on this machine; run: models get {name}.")
+        raise InputError(f"{name} is not on this machine; run: python -m specrace models get {name}.")
     found = str(resolve(name))
     check_model(found)
     return found

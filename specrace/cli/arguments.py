@@ -29,8 +29,9 @@ RERANKER_HELP = (
     "a cross-encoder (a folder, a hub id, or bge-reranker-v2-m3) orders the best 100 passages; light (the default) "
     "re-scores an approximate index's by their vectors, none leaves them"
 )
+OPTION_HELP = "an option of a lane, such as trie.n=5; the command lanes lists them"
 DEVICES = ("cpu", "cuda", "auto")
-DEVICES_HELP = "auto: the GPU if there is one, and with several the model is spread over them"
+DEVICES_HELP = "auto: the GPU if there is one; with several the model is spread over them (default %(default)s)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,14 +74,16 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model, and where it runs."""
     parser.add_argument("--model", help=MODEL_HELP)
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
-    parser.add_argument("--dtype", help="float32, bfloat16, float16, or int8 on a CPU")
+    parser.add_argument(
+        "--dtype", help="float32 (default on a CPU), bfloat16 (default on a GPU), float16, or int8 on a CPU"
+    )
     parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
 
 
 def add_documents_arguments(parser: argparse.ArgumentParser) -> None:
     """Which documents, and what of them is in a prompt."""
     given = parser.add_mutually_exclusive_group()
-    given.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the corpus that ships")
+    given.add_argument("--docs", type=Path, nargs="+", help="files or folders; default: the bundled documents")
     add_search_arguments(parser, given, "--docs")
     for name in ("passages", "noise"):
         add_setting(parser, name)
@@ -103,7 +106,7 @@ def add_race_arguments(parser: argparse.ArgumentParser, lanes: Sequence[str]) ->
     parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     for name in SPEC_SETTINGS:
         add_setting(parser, name)
-    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 

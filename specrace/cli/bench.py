@@ -55,8 +55,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
-    parser.add_argument("--scripted", type=Path, metavar="TRANSCRIPTS.jsonl", help="a random model follows transcripts")
-    parser.add_argument("--shape", choices=SHAPES, help="of the scripted model")
+    parser.add_argument(
+        "--scripted",
+        type=Path,
+        metavar="TRANSCRIPTS.jsonl",
+        help="measure a model with random weights whose outputs follow this log",
+    )
+    parser.add_argument("--shape", choices=SHAPES, help="the published shape of that model")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
     add_transcripts(parser)
 
@@ -139,11 +144,18 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     curve = workbench.curve or calibrate(target)
     # As many as our own lane drafts after a prompt of the usual length.
     near = curve.near(round(median(len(each.tokens) for each in prompts)))
-    num_lookup = plan_lane(spec, "prompt-lookup", target.device_type, near).num_draft
+    lookup = plan_lane(spec, "prompt-lookup", target.device_type, near)
     bench = Bench(
         target,
         spec,
-        peers=make_peers(_peer_names(options), target, spec.sampling_params(), num_lookup, options.peer_weights),
+        peers=make_peers(
+            _peer_names(options),
+            target,
+            spec.sampling_params(),
+            lookup.num_draft,
+            options.peer_weights,
+            longest=lookup.options["longest"],
+        ),
         repetitions=options.repetitions,
         sources=workbench.sources(spec),
         curve=curve,
@@ -167,7 +179,10 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
             raise InputError(f"The lane {name} cannot follow a script: {reason}; leave it out of --lanes.")
     transcripts = list(TranscriptFile(options.scripted))[: options.limit]
     if not transcripts:
-        raise InputError(f"{options.scripted} holds no transcript.")
+        raise InputError(
+            f"{options.scripted} holds no transcript; give a log with prompts and outputs, such as "
+            "bench --save-transcripts writes."
+        )
     scripts = {each.prompt: each.output for each in transcripts}
     if len(scripts) < len(transcripts):
         raise InputError(

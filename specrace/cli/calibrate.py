@@ -24,7 +24,9 @@ def add_parser(commands: Any) -> None:
     """Add `calibrate` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("calibrate", help="measure the cost of verifying k rows; sets the lanes' draft sizes")
     add_model_arguments(parser)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="measurements of each number of rows")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="measurements of each number of rows; default %(default)s"
+    )
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the curve to this file, for score")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -92,4 +94,4 @@ def _show(curve: CostCurve, result: dict[str, Any]) -> None:
     sizes = {lane: " or ".join(map(str, dict.fromkeys(found.values()))) for lane, found in result["num_draft"].items()}
     out.print(f"Draft tokens a step: {', '.join(f'{lane} {size}' for lane, size in sizes.items())}.")
     kept = result["file"]
-    out.print(f"Kept in {kept}." if kept else "Not kept: the cache folder is not writable.")
+    out.print(f"Saved in {kept}." if kept else "Not saved: the cache folder is not writable.")

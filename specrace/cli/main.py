@@ -53,7 +53,7 @@ COMMANDS = {
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their arguments (design, section 7)."""
     parser = Parser(prog="specrace", description="Race draft-and-verify decoders on your own documents.")
-    parser.add_argument("--traceback", action="store_true", help="show where a failure came from")
+    parser.add_argument("--traceback", action="store_true", help="before the command: show where a failure came from")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for module in (
         app,

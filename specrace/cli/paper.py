@@ -34,7 +34,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("table", nargs="?", choices=TABLES, default=TABLES[0], help="default: table1")
     parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="default: the model answers --questions")
     add_log_arguments(parser)
-    parser.add_argument("--questions", type=Path, default=QUESTIONS, metavar="FILE.jsonl")
+    parser.add_argument(
+        "--questions",
+        type=Path,
+        default=QUESTIONS,
+        metavar="FILE.jsonl",
+        help="without logs the model answers these; default: the bundled ones",
+    )
     add_documents_arguments(parser)
     add_model_arguments(parser)
     add_setting(parser, "max_new_tokens")

@@ -28,7 +28,7 @@ PICTURES = "pictures"
 def check_pictures(out: Path | None, lanes: Sequence[ScoredLane]) -> None:
     """Raises InputError where a sweep of `lanes` into `out` cannot be drawn; before anything is scored."""
     if out is None:
-        raise InputError("--pictures needs --out DIR, whose folder pictures takes them.")
+        raise InputError("--pictures needs --out DIR; the pictures go into DIR/pictures.")
     if len(lanes) < 2:
         raise InputError("--pictures needs a lane beside vanilla; add one to --lanes.")
     require_matplotlib()

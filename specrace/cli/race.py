@@ -19,7 +19,9 @@ from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
 
 AUTO_S = 20.0
-REPEAT = Setting("repeat", None, "--repeat", f"runs; auto: until speedups hold to 10 %, {AUTO_S:.0f} s at most", 1, 50)
+REPEAT = Setting(
+    "repeat", None, "--repeat", f"runs; auto: until every speedup's range is within 10 %, {AUTO_S:.0f} s at most", 1, 50
+)
 
 
 def add_parser(commands: Any) -> None:

@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--docs", type=Path, nargs="+", help="write them as SGLang's corpus; needs --out")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the exports and the acceptance profile there")
     parser.add_argument(
-        "--seed", default=SETTINGS["seed"].default, help="of the bootstrap, and of the sample of --quick"
+        "--seed", default=SETTINGS["seed"].default, help="seeds the bootstrap intervals and the sample of --quick"
     )
 
 

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
-from specrace.cli.arguments import add_setting, lane_names, lane_options
+from specrace.cli.arguments import OPTION_HELP, lane_names, lane_options
 from specrace.cli.models import fetched
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
@@ -31,6 +31,8 @@ from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
 from specrace.model.names import NAMES, must_fetch, resolve
 
 TABLE_WIDTH = 140
+KEEP_OUTPUTS_HELP = "lanes may also draft from the outputs of earlier requests"
+FORMAT_HELP = f"read the log as this format instead of recognising it: {', '.join(FORMATS)}"
 
 
 def add_parser(commands: Any) -> None:
@@ -40,21 +42,27 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("requests", type=Path, nargs="?", metavar="OTHER", help="the other file of a batch")
     add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
-    add_setting(parser, "num_draft")
-    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help="see: lanes")
+    parser.add_argument(
+        "--num-draft", help="most draft tokens in a step, for every lane; default: each lane's own on a GPU"
+    )
+    parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)
     parser.add_argument("--by", choices=("category",), help="a row for each category, too")
-    parser.add_argument("--cost-curve", type=Path, metavar="FILE.json", help='{"rows": [1, ...], "ratio": [1.0, ...]}')
-    parser.add_argument("--keep-outputs", action="store_true", help="lanes may draft from the outputs before, too")
+    parser.add_argument(
+        "--cost-curve", type=Path, metavar="FILE.json", help="what calibrate --out wrote; adds the expected speedup"
+    )
+    parser.add_argument("--keep-outputs", action="store_true", help=KEEP_OUTPUTS_HELP)
     parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="write the table there, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     """How logs are read."""
-    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=", ".join(FORMATS))
-    parser.add_argument("--columns", metavar="prompt=COLUMN,output=COLUMN", help="where a table has them")
+    parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=FORMAT_HELP)
+    parser.add_argument(
+        "--columns", metavar="prompt=COLUMN,output=COLUMN", help="names of a table's columns, or of a line's fields"
+    )
     parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: name, folder, tokenizer.json")
-    parser.add_argument("--vocab-size", type=int, help="ids from here on are bad; default: no bound")
+    parser.add_argument("--vocab-size", type=int, help="token ids must be below this; default: no bound")
     parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
 
 
@@ -210,7 +218,7 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
     for each in result["not_scored"]:
         yield f"{each['lane']} cannot be scored without its model: {each['reason']}."
     if settings["earlier_outputs"] == "kept":
-        yield "Earlier outputs are kept: fusion, suffix and others that can draft from them do."
+        yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
     if result["looping"]["outputs"]:
         yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and apart under 'looping'."
     if result["skipped"]:

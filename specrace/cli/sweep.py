@@ -17,7 +17,7 @@ from rich.table import Table
 from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting, lane_names, open_workbench
 from specrace.cli.pictures import PICTURES, check_pictures, draw_sweep
 from specrace.cli.questions import read_prompts
-from specrace.cli.score import COLUMNS, add_log_arguments, open_log
+from specrace.cli.score import COLUMNS, KEEP_OUTPUTS_HELP, add_log_arguments, open_log
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
@@ -59,9 +59,15 @@ def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
     """What is swept over logs."""
     add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; vanilla is always swept")
-    parser.add_argument("--grid", action="append", default=[], metavar="LANE.KEY=V1,V2", help="or num_draft=4,8,16")
-    parser.add_argument("--cost-curve", metavar="NAME|FILE", help=NAMES)
-    parser.add_argument("--keep-outputs", action="store_true", help="lanes may draft from the outputs before, too")
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="LANE.KEY=V1,V2",
+        help="values to try, such as trie.n=3,5 or num_draft=4,8,16; every combination is scored",
+    )
+    parser.add_argument("--cost-curve", metavar="NAME|FILE", help=f"what calibrate --out wrote, {NAMES}")
+    parser.add_argument("--keep-outputs", action="store_true", help=KEEP_OUTPUTS_HELP)
     parser.add_argument("--processes", type=int, help="default: one for each processor")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 

@@ -107,7 +107,7 @@ def sentences(found: Mapping[str, Any]) -> Iterator[str]:
     if found["cut_at_limit"] and "scripted" not in found:
         yield f"Cut at the limit of new tokens: {len(found['cut_at_limit'])} of {len(found['prompts'])} outputs."
     if found["settings"]["earlier_outputs"] == "kept":
-        yield "Earlier outputs are kept: fusion, suffix and others that can draft from them do."
+        yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
     if not found["pace"]["disturbed_prompts"]:
         yield found["pace"]["note"]
     yield from found["warnings"]

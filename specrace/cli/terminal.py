@@ -54,10 +54,12 @@ def complain(message: object) -> None:
     print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 
 
-def exit_code(error: BaseException, *, traceback: bool = False, how: str = "--traceback") -> int:
+def exit_code(
+    error: BaseException, *, traceback: bool = False, how: str = "python -m specrace --traceback COMMAND ..."
+) -> int:
     """The exit code of a command that raised `error`, which is told in one sentence where there is something to say.
 
-    With `traceback` an error that nobody foresaw is raised again; else the sentence names the option, `how`.
+    With `traceback` an error that nobody foresaw is raised again; else the sentence ends with the command, `how`.
     """
     if isinstance(error, InputError):
         complain(error)
@@ -69,7 +71,7 @@ def exit_code(error: BaseException, *, traceback: bool = False, how: str = "--tr
         return 1
     if traceback:
         raise error
-    complain(f"specrace failed: {str(error) or type(error).__name__} ({how} shows where).")
+    complain(f"specrace failed: {str(error) or type(error).__name__}; to see where, run: {how}")
     return 1
 
 

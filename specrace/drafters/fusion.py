@@ -52,7 +52,9 @@ class FusionDrafter:
         past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
         recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
         chain: Annotated[bool, Flag("draft the likeliest path only, as engines without trees verify it")] = False,
-        copy: Annotated[bool, Flag("RACER's: those where the last tokens last stood, before others")] = False,
+        copy: Annotated[
+            bool, Flag("RACER's: also draft the tokens that were likely where the last two tokens stood before")
+        ] = False,
     ) -> None:
         self.chain = chain
         self.own = BackoffModel(longest, material.prompt)
@@ -158,10 +160,11 @@ class FusionDrafter:
         escape = self._calibrated(growth, probs, escape, length)
         if escape >= floor:
             self._add_others(probs, escape, floor, previous, growth.tokens[node])
-        if self.chain:
-            probs = _likeliest(probs)
+        if self.chain and probs:
+            likeliest = max(probs, key=probs.__getitem__)
+            probs = {likeliest: probs[likeliest]}
         for rank, (token, share) in enumerate(probs.items()):
-            if share >= floor and token != END:
+            if share >= floor:
                 heappush(heap, (-prob * share, node, rank, token, share))
 
     def _add_others(self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int) -> None:
@@ -177,7 +180,11 @@ class FusionDrafter:
             probs.setdefault(token, mass * share)
 
     def _calibrated(self, growth: Growth, probs: dict[int, float], escape: float, length: int) -> float:
-        """Calibrate a node's estimates by copying, in place; the escape mass left. Adds the node's prediction."""
+        """Calibrate a node's estimates by copying, in place; the escape mass left. Adds the node's prediction.
+
+        Where earlier outputs ended, nothing can be drafted, and what comes says nothing of copies.
+        """
+        probs.pop(END, None)
         if not probs:
             growth.predictions.append(NO_PREDICTION)
             return escape
@@ -187,7 +194,8 @@ class FusionDrafter:
         factor = self.calibration.factor(length, top)
         for token in probs:
             probs[token] *= factor
-        return self.calibration.revise(probs, 1.0 - factor * (1.0 - escape), likeliest)
+        # Several that are raised may be more than all together; then nothing is left, not less.
+        return self.calibration.revise(probs, max(0.0, 1.0 - factor * (1.0 - escape)), likeliest)
 
     def note(self, tree: TokenTree) -> Note:
         """The source of each draft token, and why there are no more."""
@@ -206,7 +214,7 @@ class FusionDrafter:
                 self.cool_down.watch(growth.predictions[0][1] == output[0])
         if tree.num_draft:
             self._cover(tree.num_draft)
-            self.cool_down.record(len(output), self.step_costs.measured[tree.num_draft])
+            self.cool_down.record(len(output), self.step_costs.costs[tree.num_draft])
         self.own.automaton.extend(output)
         if self.past is not None:
             if growth is not None and verdict.path[-1] < len(growth.past_matches):
@@ -230,12 +238,6 @@ class FusionDrafter:
                 if self.recycled is not None:
                     self.recycled.calibrate(previous, current, token)
             previous, current = current, token
-
-
-def _likeliest(probs: Mapping[int, float]) -> dict[int, float]:
-    """The likeliest token alone; an END is none."""
-    token = max((token for token in probs if token != END), key=probs.__getitem__, default=END)
-    return {token: probs.get(token, 0.0)}
 
 
 def _merge(probs: dict[int, float], mass: float, estimate: Estimate) -> float:

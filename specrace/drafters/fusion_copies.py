@@ -55,6 +55,7 @@ class EarlierAnswers:
             match = own.automaton.suffix()
             # Without its prompt an output says nothing of copies.
             probs, _, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
+            probs.pop(END, None)
             if probs:
                 likeliest = max(probs, key=probs.__getitem__)
                 self.calibration.learn(length, likeliest, probs[likeliest], token)

@@ -10,9 +10,8 @@ from specrace.core.cost_curve import CostCurve
 class StepCosts:
     """Costs of a step with 0 to `most` draft tokens, in steps without a draft.
 
-    `measured`: the forward alone, as in the curve. `costs`: never falling, for a lane pads its rows where more are
-    cheaper, and with the drafter's own time. `floor`: the least cost of a draft token, so the least probability that
-    may pay.
+    `costs`: never falling, for a lane pads its rows where more are cheaper, and with the drafter's own time. `floor`:
+    the least cost of a draft token, so the least probability that may pay.
     """
 
     # The least `floor`: on a curve that is flat, or falls by noise, tokens that are hardly ever right still do not pay.
@@ -22,8 +21,7 @@ class StepCosts:
 
     def __init__(self, curve: CostCurve, most: int) -> None:
         first, each = (self.DRAFT_MS / curve.row_ms, self.NODE_MS / curve.row_ms) if curve.row_ms else (0.0, 0.0)
-        self.measured = [curve.at(1 + count) for count in range(most + 1)]
-        rows = self.measured.copy()
+        rows = [curve.at(1 + count) for count in range(most + 1)]
         for count in range(most - 1, -1, -1):
             rows[count] = min(rows[count], rows[count + 1])
         self.costs = [cost / rows[0] + (first + each * count if count else 0.0) for count, cost in enumerate(rows)]

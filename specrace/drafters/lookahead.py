@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from specrace.core.note import Note, NoteRow
@@ -28,10 +29,20 @@ NGram = tuple[int, ...]
 
 def tree_size(options: Mapping[str, int]) -> int:
     """The most draft nodes of a step: those of the full window and G branches, or of the widest fill step."""
-    n, window = options["n"], options["window"]
+    return _tree_size(options["n"], options["window"], options["guesses"])
+
+
+@cache
+def _tree_size(n: int, window: int, guesses: int) -> int:
     first = window + n - 3
     filling = max(first - stage + stage * (first - stage + 1) for stage in range(n - 2))
-    return max((n - 1) * (window + options["guesses"]) - 1, filling)
+    return max((n - 1) * (window + guesses) - 1, filling)
+
+
+@cache
+def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
+    """The most columns whose window fits `budget` draft nodes beside as many n-grams, or `guesses`; 0 if none does."""
+    return max((each for each in range(1, window + 1) if _tree_size(n, each, min(guesses, each)) <= budget), default=0)
 
 
 class NGramPool:
@@ -73,7 +84,7 @@ class LookaheadDrafter:
         guesses: Annotated[int, Bounds(0, 64, "G: most n-grams verified a step, and kept for each token")] = 3,
         pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
-        self.n = n
+        self.n, self.window, self.guesses = n, window, guesses
         chance = random.Random(material.seed)
         self.rows: list[list[int]] = [[chance.choice(material.prompt) for _ in range(window + n - 3)]]
         self.pool = NGramPool(guesses)
@@ -91,22 +102,28 @@ class LookaheadDrafter:
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The window, then the pool's n-grams after the pending token, the most recent first.
 
-        A window larger than the budget is left out and unchanged. Columns deeper than `depth` are dropped for good.
+        Columns that are deeper than `depth`, or that `budget` has no room for, are dropped for good.
         """
         builder = TreeBuilder(context[-1])
         self._last_row_nodes = []
-        if self._narrow(depth) and sum(len(row) for row in self.rows) <= budget:
+        if self._narrow(fitting_window(self.n, self.window, self.guesses, budget), depth):
             self._hang_window(builder)
         if self.is_filled or not self._last_row_nodes:
             for ngram in self.pool.after(context[-1]):
                 builder.add_path(ngram)
         return builder.build()
 
-    def _narrow(self, depth: int) -> bool:
-        """Keep the columns that reach no deeper than `depth`; False where none does."""
+    def _narrow(self, window: int, depth: int) -> bool:
+        """Keep the columns that a window of so many has at this stage, and that reach no deeper than `depth`; False
+        where none does.
+        """
+        if not window:
+            return False
         first, *more = self.rows
+        # The window is wider while it is filled, by a column for each row that is missing.
+        window += self.n - 2 - len(more)
         # With a single row, column i has depth i + 1; with several, the first column is below the pending token.
-        columns = min(len(more[0]), depth + 1 - len(more)) if more else min(len(first), depth)
+        columns = min(len(more[0]), window, depth + 1 - len(more)) if more else min(len(first), window - 1, depth)
         if columns > 0:
             self.rows = [first[: columns - 1] if more else first[:columns], *(row[:columns] for row in more)]
         return columns > 0

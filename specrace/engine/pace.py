@@ -64,8 +64,8 @@ class PaceTarget(Protocol):
     def use_threads(self, count: int) -> None:
         """Run forwards on `count` threads."""
 
-    def session(self, prefix: Any, room: int) -> Any:
-        """A session on a clone of the prefix."""
+    def session(self, prefix: Any, room: int, *, rows: Sequence[int]) -> Any:
+        """A session on a clone of the prefix, for trees of so many rows."""
 
 
 class PaceKeeper:
@@ -86,7 +86,7 @@ class PaceKeeper:
     @classmethod
     def on(cls, target: PaceTarget, prefix: Any, root: int) -> PaceKeeper:
         """A keeper whose probe scores `root` after the prefix, in its own session."""
-        session, tree = target.session(prefix, 1), TokenTree.chain(root)
+        session, tree = target.session(prefix, 1, rows=(1,)), TokenTree.chain(root)
         return cls(lambda: session.score(tree), target)
 
     def choose_threads(self) -> None:

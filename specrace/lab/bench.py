@@ -238,15 +238,20 @@ class Bench:
         report(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
         warm_up(self.target, prefix, prompt.tokens, self._spec_of(prompt), self._near(prompt))
-        for name in self.spec.lanes:
-            if find_method(name).needs_draft_model:
-                warm_up_draft_model(self._make_lane(name, prompt, prefix))
+        self._open_lanes(prompt, prefix)
         if not self._warm:
             for name in self.spec.lanes:
                 self._run_lane(name, prompt)
             for peer in self.peers:
                 peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)
             self._warm = True
+
+    def _open_lanes(self, prompt: BenchPrompt, prefix: Any) -> None:
+        """Open all lanes at the same time: with CUDA graphs each gets a store, and captures what it will need."""
+        lanes = [self._make_lane(name, prompt, prefix) for name in self.spec.lanes]
+        for lane in lanes:
+            if find_method(lane.name).needs_draft_model:
+                warm_up_draft_model(lane)
 
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
         near = self._near(prompt)

@@ -21,9 +21,9 @@ from specrace.model.target import Target
 class Peer:
     """`target.model.generate` on the same weights, in the same process, with its own cache."""
 
-    def __init__(self, name: str, target: Target, params: SamplingParams, num_lookup: int | None = None) -> None:
+    def __init__(self, name: str, target: Target, params: SamplingParams, **settings: int) -> None:
         self.name, self._target, self._params = name, target, params
-        self.settings = {} if num_lookup is None else {"prompt_lookup_num_tokens": num_lookup}
+        self.settings = settings
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
         """Generate once, timed from prompt ids to output ids."""
@@ -79,19 +79,29 @@ def check_peers(names: Sequence[str], weights: str | None = None) -> None:
 
 
 def make_peers(
-    names: Sequence[str], target: Target, params: SamplingParams, num_lookup: int, weights: str | None = None
+    names: Sequence[str],
+    target: Target,
+    params: SamplingParams,
+    num_lookup: int,
+    weights: str | None = None,
+    *,
+    longest: int = 3,
 ) -> list[PeerDecoder]:
-    """The peers by name; prompt lookup drafts `num_lookup` tokens, llama.cpp runs on `weights` (`GgufWeights`).
+    """The peers by name; llama.cpp runs on `weights` (`GgufWeights`).
+
+    Prompt lookup drafts `num_lookup` tokens after a match of at most `longest`, as its lane does: transformers' own
+    default is 2.
 
     Raises InputError for an unknown name.
     """
     for name in names:
         if name not in COUNTERPARTS:
             raise InputError(f"There is no peer {name!r}; choose from {', '.join(COUNTERPARTS)}.")
+    lookup = {"prompt_lookup_num_tokens": num_lookup, "max_matching_ngram_size": longest}
     file = GgufWeights(target, weights) if any(name.startswith(PREFIX) for name in names) else None
     return [
         LlamaCppPeer(name, target, params, file)
         if file is not None and name.startswith(PREFIX)
-        else Peer(name, target, params, num_lookup if name == "transformers-pld" else None)
+        else Peer(name, target, params, **(lookup if name == "transformers-pld" else {}))
         for name in names
     ]

@@ -41,7 +41,7 @@ def find_curve(given: str) -> CostCurve:
         return roofline_curve(parts[1], float(parts[2]))
     if Path(given).exists():
         return CostCurve.load(Path(given))
-    raise InputError(f"There is no cost curve {shorten(given)!r}: give a file of calibrate's, {NAMES}.")
+    raise InputError(f"There is no cost curve {shorten(given)!r}: give a file that calibrate --out wrote, {NAMES}.")
 
 
 def roofline_curve(gpu: str, billions: float) -> CostCurve:

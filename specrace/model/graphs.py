@@ -3,8 +3,8 @@
 Launching a small model's kernels takes the host longer than running them takes the GPU; a replay is one launch. Its
 shapes and addresses are fixed: a tree is padded to the next row count, attention reads the cache up to a multiple of
 `COLUMN_STEP`, and stores with their graphs are pooled: sessions use them one after another. A session names its row
-counts; graphs that its store lacks are captured when it begins, outside every clock. The captured function is the eager
-one.
+counts; graphs that its store lacks are captured when it is opened: before a race's clocks start. The captured
+function is the eager one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from specrace.model.tree_inputs import TreeInputs
 
 COLUMN_STEP = 512
 _WARM_UP_RUNS = 2
+# A graph holds the logits of its rows. Beside its session's graphs a store keeps those of the latest sessions, of so
+# many rows in all.
+SPARE_ROWS = 512
 
 Forward = Callable[[KVStore, TreeInputs, int], Tensor]
 # (rows, columns that attention reads)
@@ -39,19 +43,24 @@ class CudaCapturer:
     """Captures CUDA graphs in one memory pool: replays never overlap, and each output is read at once."""
 
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError where that fails."""
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            for _ in range(_WARM_UP_RUNS):
-                work()
-        torch.cuda.current_stream().wait_stream(self._stream)
+        # Of this device, which need not be torch's current one: what is queued there must be done before `work` reads.
+        current = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            output = work()
+        # A capture that fails leaves its own stream the current one; the outer context brings this one back.
+        with torch.cuda.device(self._device), torch.cuda.stream(current):
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                for _ in range(_WARM_UP_RUNS):
+                    work()
+            current.wait_stream(self._stream)
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                output = work()
 
         def replay() -> Tensor:
             graph.replay()
@@ -66,7 +75,8 @@ class GraphPool:
     def __init__(self, forward: Forward, capturer: Capturer, device: torch.device, dtype: torch.dtype) -> None:
         self.forward, self.capturer = forward, capturer
         self._device, self._dtype = device, dtype
-        self._inputs: dict[int, TreeInputs] = {}
+        # They live as long as a graph that reads them.
+        self._inputs: WeakValueDictionary[int, TreeInputs] = WeakValueDictionary()
         self._free: list[GraphedStore] = []
         self.num_stores = 0
 
@@ -91,15 +101,20 @@ class GraphPool:
             pooled = GraphedStore(self, KVStore(prefix.num_layers, _round_up(needed)))
             self.num_stores += 1 - len(too_small)
         pooled.rows = rows
-        pooled.store.restore(prefix)
-        pooled.capture(buckets)
+        try:
+            pooled.store.restore(prefix)
+            pooled.capture(buckets)
+        except BaseException:
+            self.num_stores -= 1
+            raise
         return pooled
 
     def inputs(self, rows: int) -> TreeInputs:
         """The buffers of all stores' graphs with so many rows, filled right before a replay."""
-        if rows not in self._inputs:
-            self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
-        return self._inputs[rows]
+        found = self._inputs.get(rows)
+        if found is None:
+            found = self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
+        return found
 
     def reclaim(self, pooled: GraphedStore) -> None:
         """Take back the store of a session that is over."""
@@ -112,7 +127,8 @@ class GraphedStore:
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
         self.rows: Sequence[int] = ()
-        self._replays: dict[Bucket, Callable[[], Tensor]] = {}
+        # Those of the latest sessions last.
+        self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Tensor]]] = {}
 
     @property
     def buckets(self) -> Iterable[Bucket]:
@@ -123,12 +139,23 @@ class GraphedStore:
         """Those of `buckets` that are not captured."""
         return [each for each in buckets if each not in self._replays]
 
-    def capture(self, buckets: Iterable[Bucket]) -> None:
-        """Record the missing ones of `buckets`, largest first: the others then share its memory."""
+    def capture(self, buckets: Sequence[Bucket]) -> None:
+        """Capture the missing ones of `buckets`, largest first: the others then share its memory for what lies between.
+
+        Then drop the oldest others beyond SPARE_ROWS; not before, because a memory pool without a graph cannot be
+        captured into again.
+        """
         for rows, end in sorted(self.missing(buckets), reverse=True):
             inputs = self.pool.inputs(rows)
             inputs.fill(TokenTree.chain(0), self.store.length)
-            self._replays[rows, end] = self.pool.capturer.capture(self._work(inputs, end))
+            self._replays[rows, end] = inputs, self.pool.capturer.capture(self._work(inputs, end))
+        for bucket in buckets:
+            self._replays[bucket] = self._replays.pop(bucket)
+        spare, wanted = SPARE_ROWS, set(buckets)
+        for rows, end in [each for each in reversed(self._replays) if each not in wanted]:
+            spare -= rows
+            if spare < 0:
+                del self._replays[rows, end]
 
     def _work(self, inputs: TreeInputs, end: int) -> Callable[[], Tensor]:
         return lambda: self.pool.forward(self.store, inputs, end)
@@ -143,10 +170,11 @@ class GraphedStore:
         if place == len(self.rows):
             return None
         rows = self.rows[place]
-        replay = self._replays.get((rows, _round_up(self.store.length + rows)))
-        if replay is None:
+        found = self._replays.get((rows, _round_up(self.store.length + rows)))
+        if found is None:
             return None
-        self.pool.inputs(rows).fill(tree, self.store.length)
+        inputs, replay = found
+        inputs.fill(tree, self.store.length)
         return replay()[: len(tree)]
 
     def release(self) -> None:

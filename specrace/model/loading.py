@@ -72,9 +72,9 @@ def load_target(
     if ready:
         check_trees(target)
     if draft_model is not None:
-        target.drafting = load_draft_model(draft_model, target, ready=ready, lean=lean)
+        target.drafting = load_draft_model(draft_model, target, graphs=graphs, ready=ready, lean=lean)
     elif Path(name).resolve() == BUNDLED_MODEL:
-        target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL)
+        target.drafting = partial(load_draft_model, BUNDLED_DRAFT_MODEL, graphs=graphs)
     if ready and graphs and followers is None:
         capture(target)
         if lean:
@@ -85,7 +85,7 @@ def load_target(
 
 
 def make_ready(target: Target) -> None:
-    """Check a target that was loaded without, and capture its forward.
+    """Check a target that was loaded without, and capture its forward; and so its draft model, if that is loaded.
 
     Raises InputError when it cannot verify trees, or not run in its dtype.
     """
@@ -93,6 +93,10 @@ def make_ready(target: Target) -> None:
         check_trees(target)
         capture(target)
         check_int8(target)
+    if isinstance(target.drafting, DraftModel):
+        draft = target.drafting.model
+        assert isinstance(draft, Target)
+        make_ready(draft)
 
 
 def check_int8(target: Target) -> None:
@@ -136,8 +140,7 @@ def _load(
         raise
     except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
         if lacks_memory(error):
-            kind, where = (InputError, "this machine") if device == "cpu" else (DeviceError, f"the device {device}")
-            raise kind(f"{where.capitalize()} has too little memory for {shown}; give a smaller model.") from error
+            raise _too_little_memory(device, shown) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
             f"The model {shown} could not be loaded ({shorten(reason[0])}); "
@@ -150,13 +153,22 @@ def _load(
     return Target(model, tokenizer, label, style, int8=dtype == INT8)
 
 
-def load_draft_model(name: str | Path, target: Target, *, ready: bool = True, lean: bool = False) -> DraftModel:
+def _too_little_memory(device: str, name: str) -> InputError:
+    kind, where = (InputError, "This machine") if device == "cpu" else (DeviceError, f"The device {device}")
+    return kind(f"{where} has too little memory for {name}; give a smaller model.")
+
+
+def load_draft_model(
+    name: str | Path, target: Target, *, graphs: bool = True, ready: bool = True, lean: bool = False
+) -> DraftModel:
     """A Hugging Face model by path or hub id that drafts for `target`, on its (first) device and in its dtype.
 
-    Raises InputError when it cannot be loaded or has another vocabulary.
+    `graphs`, `ready` and `lean` are as in `load_target`. Raises InputError when it cannot be loaded or has another
+    vocabulary.
     """
     dtype = str(target.dtype).removeprefix("torch.")
-    model = load_target(name, device=str(target.device), dtype=dtype, adapter=NONE, ready=ready, lean=lean)
+    how: dict[str, Any] = {"graphs": graphs, "ready": ready, "lean": lean}
+    model = load_target(name, device=str(target.device), dtype=dtype, adapter=NONE, **how)
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)
 
@@ -269,6 +281,8 @@ def check_trees(target: Target) -> None:
         plain = target.plain_logits([*path, tokens[8]]).float()
         worst = max(gap(first, plain[-2]), gap(second, plain[-1]))
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError) as error:
+        if lacks_memory(error):
+            raise _too_little_memory(str(target.device), target.name) from error
         raise InputError(
             f"{target.name} cannot be scored with a tree of drafts ({error}); choose another model."
         ) from error

@@ -52,10 +52,11 @@ def capture_graphs(target: Target, capturer: Capturer) -> None:
     pool = GraphPool(target.forward, capturer, target.device, target.dtype)
     tree = TokenTree((0, 1 % target.vocab_size, 2 % target.vocab_size), (-1, 0, 0))
     try:
-        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9)[1:])
-        replayed = pooled.logits(tree)
-        eager = target.logits(target.prefill([0, 0]).store.clone(8), tree).float()
-        _check_gap(float("nan") if replayed is None else gap(replayed, eager), target.dtype)
+        pooled = pool.acquire(target.prefill([0, 0]).store, len(tree), row_counts(9))
+        for each in (TokenTree.chain(0), tree):
+            replayed = pooled.logits(each)
+            eager = target.logits(target.prefill([0, 0]).store.clone(8), each).float()
+            _check_gap(float("nan") if replayed is None else gap(replayed, eager), target.dtype)
     except (RuntimeError, ValueError) as error:
         _stay_eager(target, "no graphs", error)
         return

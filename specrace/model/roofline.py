@@ -11,10 +11,14 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from specrace.core.clock import own_ms, since_ms
+from specrace.core.errors import lacks_memory
 
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
+# More than a processor's own caches.
+_LEAST_COPY_BYTES = 1 << 26
 _ROUNDS = 7
 
 
@@ -76,9 +80,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
     Not the best: on a shared machine that would compare a lane's usual step with the memory's luckiest moment.
     """
-    size = _COPY_BYTES[device.type]
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    copy = source.clone()  # its memory is there before the first round
+    source, copy = _two_blocks(device)
     times = []
     for _ in range(_ROUNDS):
         _synchronize(device)
@@ -87,7 +89,20 @@ def copy_bandwidth(device: torch.device) -> float:
         copy.copy_(source)
         _synchronize(device)
         times.append(since_ms(began))
-    return 2 * size / (median(times) / 1000.0)
+    return 2 * len(source) / (median(times) / 1000.0)
+
+
+def _two_blocks(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Two blocks of memory to copy between; smaller ones where a model leaves no room. Raises torch's error then."""
+    size = _COPY_BYTES[device.type]
+    while True:
+        try:
+            source = torch.ones(size, dtype=torch.uint8, device=device)
+            return source, source.clone()
+        except RuntimeError as error:
+            if not lacks_memory(error) or size <= _LEAST_COPY_BYTES:
+                raise
+            size //= 2
 
 
 def _synchronize(device: torch.device) -> None:

@@ -39,7 +39,7 @@ _ROWS = row_counts(65)
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    With `graphs` (GPU) or `traced` (CPU) forwards are replayed without Python; `loading` sets and checks them, and
+    With `graphs` (GPU) or `traced` (CPU) forwards are replayed without Python; `replays` sets and checks them, and
     gives the reason in `eager_because` where they are not. A model may lie on several devices (`layer_devices`):
     tokens enter on the first, `device`, keys and values stay with their layer, logits are read on the device that
     computes them. Raises InputError for a model on several devices whose layers are not found.

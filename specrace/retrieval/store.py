@@ -30,7 +30,7 @@ ENDS, VECTORS = "passages.u64", "vectors.f16"
 EXACT, IVF_PQ = "exact", "ivf-pq"
 MAX_HEAD_BYTES = 1_000_000
 SAME_TEXT_COSINE = 0.99
-HINT = "make one with: specrace index DIR --out INDEX"
+HINT = "make one with: python -m specrace index DIR --out INDEX"
 
 HalfVectors = npt.NDArray[np.float16]
 

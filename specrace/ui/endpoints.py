@@ -42,7 +42,7 @@ FILE = {
     "required": ["path", "meta"],
 }
 RESULT = {"type": "object", "additionalProperties": {}}
-SENT = "over HTTP, the path that POST /gradio_api/upload answers"
+SENT = "over HTTP, a path that POST /gradio_api/upload returned"
 LOG_MB = log_scores.MAX_BYTES // 10**6
 # What a parameter is, beside the settings of a race.
 HELP = {
@@ -133,7 +133,7 @@ class Endpoints:
     ) -> dict[str, Any]:
         """Race draft-and-verify decoders on a question about the documents.
 
-        Vanilla, one token a step, always runs too: it is the reference for speed and text.
+        Vanilla, one token a step, always runs too: it is the baseline for speed and text.
 
         Returns:
             The question's passages, and for each lane its text, tokens per step, speedup, whether it printed vanilla's

@@ -65,7 +65,10 @@ class Page(gr.Blocks):
         try:
             gradio_client.traverse(inputs, _check_file, _is_file)
             if block_fn.fn is None:
-                raise InputError("This event is the page's own.")
+                raise InputError(
+                    "This event belongs to the page; programs call race, retrieve, score or recommend "
+                    "(GET /gradio_api/info)."
+                )
             if len(inputs) < len(block_fn.inputs):
                 raise InputError(f"{len(inputs)} values came of {len(block_fn.inputs)}; {LISTED}")
             return dict(await super().process_api(block_fn, inputs, *rest, **named))

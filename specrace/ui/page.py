@@ -256,15 +256,19 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
             models.check(asked.model, asked.dtype)
             visitors.race(address_of(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
-        try:
-            upload = benches.read(session, visitors.own_files(address_of(request), files))
-        except InputError as error:
-            # On the stage, where a race was expected: it does not run on the server's documents instead.
-            job = worker.refuse(session, error)
-        else:
-            enough = Until(REPEAT_S, REPEAT_RUNS)
-            run = racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
-            job = worker.submit(session, run)
+        # Documents may take a minute to be read.
+        with worker.starting(session) as begun:
+            try:
+                upload = benches.read(session, visitors.own_files(address_of(request), files))
+            except InputError as error:
+                # On the stage, where a race was expected: it does not run on the server's documents instead.
+                job = worker.refuse(session, error)
+            else:
+                enough = Until(REPEAT_S, REPEAT_RUNS)
+                run = racing(asked, benches, models, session, upload, lambda found: worker.idle and enough(found))
+                job = worker.submit(session, run)
+            if begun.stopped:
+                job.stop()
         worker.offer(job)
         return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": worker.name})
 

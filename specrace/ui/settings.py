@@ -145,7 +145,7 @@ def _lanes() -> gr.CheckboxGroup:
         [(method.title, name) for name, method in own_methods().items()],
         value=DEFAULTS["lanes"],
         label="Lanes",
-        info="Choose up to six. Vanilla always runs: it is the reference.",
+        info="Choose up to six. Vanilla always runs: it is the baseline.",
         elem_id="lanes",
     )
 

@@ -9,9 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -172,6 +172,14 @@ class Job:
             self._result = event
 
 
+@dataclass
+class Starting:
+    """A session's race that is prepared, and whether the session has stopped its races since."""
+
+    session: str
+    stopped: bool = False
+
+
 class Worker:
     """Loads the workbench behind the page, then takes jobs one at a time, first come, first served.
 
@@ -194,6 +202,7 @@ class Worker:
         self._line: list[Job] = []
         self._current: Job | None = None
         self._offered: dict[str, Job] = {}
+        self._starting: list[Starting] = []
         self._change = threading.Condition()
         self.telemetry.watch_queue(lambda: len(self._line), lambda: self._current is not None)
         # Numbers grow over restarts too, so that an open page never takes a new race for an old one.
@@ -298,9 +307,23 @@ class Worker:
         with self._change:
             return next((job for job in self._all() if job.key == key), None)
 
-    def stop(self, session: str) -> None:
-        """Stop the races of a session; those that wait leave the line at once."""
+    @contextmanager
+    def starting(self, session: str) -> Iterator[Starting]:
+        """While a session's race is prepared, before it is submitted: a stop that comes then is noted."""
+        start = Starting(session)
         with self._change:
+            self._starting.append(start)
+        try:
+            yield start
+        finally:
+            with self._change:
+                self._starting.remove(start)
+
+    def stop(self, session: str) -> None:
+        """Stop the races of a session; those that wait leave the line at once, those that are prepared never run."""
+        with self._change:
+            for start in self._starting:
+                start.stopped = start.stopped or start.session == session
             self._drop(lambda job: job.session == session)
 
     @property

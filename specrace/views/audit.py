@@ -190,7 +190,7 @@ def check(events: Sequence[Event], limits: Limits = PAGE) -> list[Event]:
         require(repeated is None, "it was repeated before its end")
         return [*events, Finished(tuple(result for result, _ in expected), stopped=True, cut=True)]
     assert isinstance(finished, Finished)
-    require(finished.cut or finished.stopped == stopped, "it was stopped, or was not, against what it says")
+    require(finished.stopped == (stopped or finished.cut), "it was stopped, or was not, against what it says")
     check_pace(finished.pace)
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
     results: list[LaneResult] = []
@@ -272,8 +272,10 @@ def check_pace(pace: Pace | None) -> None:
 
 
 def bounded(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | None:
-    """The pace, disturbed if a lane is faster than its tokens per step allow."""
-    return disturb(pace, TOO_FAST) if pace is not None and not pace.disturbed and too_fast(lanes) else pace
+    """The pace, disturbed if a lane is faster than its tokens per step allow; of races without one, too."""
+    if (pace is not None and pace.disturbed) or not too_fast(lanes):
+        return pace
+    return disturb(pace or Pace(0, 0.0, 1.0, 1.0, 0.0, 0.0, 0, False, ""), TOO_FAST)
 
 
 def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: Pace | None) -> None:

@@ -291,7 +291,7 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
     fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     if len(finished.lanes) == 1:
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    by = f", with {fastest.tau:.1f} tokens per model call" if fastest.tau > 1 else ""
+    by = f", with {fastest.tau:.1f} tokens per step" if fastest.tau > 1 else ""
     over = "" if repeated is None else f" over {repeated.runs} runs"
     times = times_words(fastest.speedup)
     won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated, over)}{by}."

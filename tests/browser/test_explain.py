@@ -65,7 +65,7 @@ def test_a_live_race_is_explained_from_its_start_on(app: Any, page: Page) -> Non
         return
     page.wait_for_selector(".caption[data-about=why]")
     about, words = captions(page)[-1][1:3]
-    assert about == "why" and re.search(r" is fastest: [\d.]+ tokens per model call", words)
+    assert about == "why" and re.search(r" is fastest: [\d.]+ tokens per step", words)
 
 
 def test_captions_say_what_happened_and_let_it_be_read(page: Page) -> None:

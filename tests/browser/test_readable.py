@@ -117,7 +117,7 @@ def test_the_longest_headline_is_whole(still: Any) -> None:
     page = still(SIX_LANES)
     page.keyboard.press("p")
     words = (
-        "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per model call. "
+        "Token recycling is fastest: 2.4× vanilla (2.2 to 2.6 over 12 runs), with 3.4 tokens per step. "
         "Every other lane printed the same text. The text repeats itself, which flatters copying."
     )
     page.evaluate("words => document.querySelector('.announcer').textContent = words", words)

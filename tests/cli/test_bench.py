@@ -82,7 +82,7 @@ def test_json_and_files_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFixt
     rows = list(csv.DictReader((tmp_path / "out" / "bench.csv").open()))
     assert len(rows) == 3 * 5 and {row["decoder"] for row in rows} >= {"vanilla", "transformers-pld"}
     table = (tmp_path / "out" / "bench.md").read_text()
-    assert "Earlier outputs are kept" in table and "Cut at the limit of new tokens" in table
+    assert "also drafted from the outputs of earlier prompts" in table and "Cut at the limit of new tokens" in table
     assert "a" in found["cut_at_limit"] and found["prompts"][0]["lanes"][0]["end"] == "length"
     assert "| vanilla |" in table and "prompt-lookup against transformers-pld" in table and found["date"] in table
 

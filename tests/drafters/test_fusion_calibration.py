@@ -13,6 +13,7 @@ from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_copies import EarlierAnswers
 from specrace.lab.score import forced_steps
 from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.suffix_index import END as OVER
 
 STOP, CITE, ONE, CLOSE, END, START = 3, 4, 5, 6, 7, 12
 
@@ -95,6 +96,19 @@ def test_earlier_answers_are_what_a_drafter_sees_token_by_token() -> None:
     assert found.calibration.instead(STOP) == {CITE}
     outcomes = found.calibration.tokens[CLOSE]
     assert outcomes.hits == 1 and outcomes.expected > 0
+
+
+def test_where_an_earlier_output_ended_is_no_prediction() -> None:
+    """Outputs of a log end without an end token: a text that goes on there missed no copy."""
+    earlier, past = EarlierAnswers(8), PastOutputs()
+    for each in range(8):
+        earlier.add((20 + each,), (40 + each, 8, 9))
+        past.add((40 + each, 8, 9), (20 + each,))
+    earlier.add((3,), (4, 8, 9, 30))
+    assert OVER not in earlier.calibration.tokens
+    drafter = FusionDrafter(Material((3,), 5000, curve=ASSUMED_CPU, past=past))
+    list(forced_steps(drafter, (3,), (4, 8, 9, 30), 32))
+    assert OVER not in drafter.calibration.tokens
 
 
 def test_an_index_of_answers_gets_prompts_and_outputs_and_is_rebuilt_between_requests() -> None:

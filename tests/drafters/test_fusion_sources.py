@@ -101,7 +101,6 @@ def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
     dear = StepCosts(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
     assert dear.knots == [2, 8] and dear.floor == pytest.approx(2 / 8)
     assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + each / 6 for each in range(7))])
-    assert dear.measured == pytest.approx(dear.costs)
     none = StepCosts(CostCurve((1, 9), (1.0, 2.0)), 0)
     assert (none.costs, none.knots, none.floor) == ([1.0], [], 1.0)
 
@@ -109,7 +108,6 @@ def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
 def test_a_draft_takes_time_and_each_node_a_little_more() -> None:
     curve = CostCurve((1, 9), (1.0, 1.0), (ContextCost(256, 2.0, (1.0, 1.0)),))
     assert StepCosts(curve, 3).costs == pytest.approx([1.0, 1.06, 1.07, 1.08])
-    assert StepCosts(curve, 3).measured == [1.0] * 4
     assert step_costs(curve, 3) is step_costs(curve, 3)
 
 

@@ -14,7 +14,7 @@ import pytest
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
-from specrace.drafters.lookahead import LookaheadDrafter, NGramPool
+from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_window
 from specrace.model.sampling import Sampler
 from tests.parts import VOCAB, continuation, function_lane, markov, material, step_verdict, tiny_target
 
@@ -284,6 +284,21 @@ def test_a_budget_too_small_for_the_window_leaves_the_window_as_it_is() -> None:
     assert drafter.rows == rows
     drafter.propose([33], 10_000)
     assert len(drafter.propose([33], 10_000)) > 10
+
+
+@pytest.mark.parametrize(("n", "w", "g"), [(3, 5, 3), (5, 15, 15), (4, 6, 0), (6, 9, 2)])
+@pytest.mark.parametrize("budget", [5, 8, 12, 30])
+def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int, budget: int) -> None:
+    """It fills, collects and drafts as a window that was asked to be so narrow."""
+    drafter = drafter_of(w, n, g)
+    lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=400)
+    sizes = [lane.step().tree.num_draft for _ in range(12)]
+    columns = fitting_window(n, w, g, budget)
+    if columns:
+        assert drafter.is_filled and len(drafter.rows[1]) == columns and bool(len(drafter.pool)) == bool(g)
+        assert all(sizes) and max(sizes) <= budget
+    else:
+        assert not any(sizes) and not drafter.is_filled
 
 
 @pytest.mark.parametrize("n", [3, 4, 6])

@@ -89,7 +89,9 @@ class WorkingTarget(FunctionTarget):
         self.used = count
         self.changes.append(count)
 
-    def session(self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any) -> WorkingSession:
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
+    ) -> WorkingSession:
         return WorkingSession(prefix.tokens, self, params)
 
     def run(self, rows: int, samples: bool) -> None:
@@ -347,7 +349,7 @@ def test_a_lane_that_its_tokens_per_step_do_not_allow_disturbs_the_race(machine:
             return super().score(tree)
 
     target = WorkingTarget(machine)
-    target.session = lambda prefix, *given: Uneven(prefix.tokens, target, given[1] if len(given) > 1 else None)  # type: ignore
+    target.session = lambda prefix, *given, **_: Uneven(prefix.tokens, target, given[1] if len(given) > 1 else None)  # type: ignore
     _, finished = run_race(machine, ("trie",), target, max_new_tokens=200)
     trie, pace_then = finished.lanes[1], finished.pace
     assert trie.speedup > 1.1 * trie.tau

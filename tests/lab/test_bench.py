@@ -32,7 +32,11 @@ def words(tokens: Any) -> str:
 def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
     target = tiny_target("llama")
     spec = RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30)
-    peers = make_peers(["transformers", "transformers-pld"], target, spec.sampling_params(), 10)
+    peers = make_peers(["transformers", "transformers-pld"], target, spec.sampling_params(), 10, longest=4)
+    assert [each.settings for each in peers] == [
+        {},
+        {"prompt_lookup_num_tokens": 10, "max_matching_ngram_size": 4},
+    ]
     told: list[str] = []
     results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), told.append)
     assert len(told) == 3 * (1 + 2 * 6)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.core.tree import TokenTree
@@ -147,6 +147,18 @@ def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:
     target = load_target(tmp_path, dtype="int8", ready=False)
     with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family"):
         make_ready(target)
+
+
+def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
+    target = load_target(BUNDLED_MODEL, draft_model=BUNDLED_DRAFT_MODEL, ready=False)
+    make_ready(target)
+    eager = load_target(BUNDLED_MODEL, graphs=False)
+    engines = []
+    for each in (target, eager):
+        drafting = each.draft_model()
+        assert drafting is not None and isinstance(drafting.model, Target)
+        engines.append(drafting.model.engine)
+    assert engines[0] == target.engine != "eager" and engines[1] == "eager"
 
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"layer_types": ["full_attention", "sliding_attention"]}])

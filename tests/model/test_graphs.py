@@ -6,6 +6,7 @@ import gc
 import random
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +19,12 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, Material, own_methods
 from specrace.drafters.draft_model import DraftModelDrafter
+from specrace.engine.pace import PaceKeeper
 from specrace.engine.race import make_lane, make_material, race
 from specrace.engine.spec import RaceSpec, plan_lane
-from specrace.lab.bench import Bench, BenchPrompt
+from specrace.lab.bench import Bench, BenchPrompt, LaneRun
 from specrace.model.draft_model import DraftModel
-from specrace.model.graphs import COLUMN_STEP
+from specrace.model.graphs import COLUMN_STEP, SPARE_ROWS, CudaCapturer
 from specrace.model.kv import KVStore
 from specrace.model.replays import capture_graphs
 from specrace.model.scorer import GraphedSession
@@ -152,10 +154,22 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
     assert 0 < before == after
     list(events)
     assert (double.captured, its.captured) == (captured, after)
-    bench = Bench(target, replace(spec, lanes=("draft-model",)), repetitions=1)
+    bench = Bench(target, replace(spec, lanes=("vanilla", "trie", "draft-model")), repetitions=1)
     prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
+    run_lane, warm = bench._run_lane, list[bool]()
+
+    def watched(name: str, prompt: BenchPrompt) -> LaneRun:
+        before, were_warm = double.captured, bench._warm
+        found = run_lane(name, prompt)
+        # The first prompt's lanes are run once before they are measured.
+        assert not were_warm or double.captured == before
+        warm.append(were_warm)
+        return found
+
+    monkeypatch.setattr(bench, "_run_lane", watched)
     for _ in bench.run(prompts):
         assert made[-1][0] == made[-1][1]
+    assert warm.count(True) == 6
     assert its.captured > after and sum(after > before for before, after in made) == 2
 
 
@@ -226,6 +240,79 @@ def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
     inputs.fill(TokenTree.chain(9), 0)
     second.score(TokenTree.chain(5, [6, 7]))
     assert double.replayed == before + 1 and inputs.tensors.ids[0, :3].tolist() == [5, 6, 7]
+
+
+def test_a_store_keeps_the_graphs_of_the_latest_sessions_up_to_a_number_of_rows() -> None:
+    target, double = graphed("llama")
+    assert target.graphs is not None
+    most = 130
+    for rows in range(2, most):
+        session = session_of(target, [3, 4, 5], rows=(1, rows))
+        del session
+    gc.collect()
+    (store,) = target.graphs._free
+    kept = [rows for rows, _ in store.buckets]
+    assert 1 in kept and most - 1 in kept and sum(kept) <= SPARE_ROWS + most
+    assert set(target.graphs._inputs) == set(kept)
+    before = double.captured
+    session = session_of(target, [3, 4, 5], rows=(1, most - 2))
+    assert double.captured == before
+    del session
+    session_of(target, [3, 4, 5], rows=(1, 40))
+    assert double.captured == before + 1
+
+
+def test_a_store_whose_capture_fails_is_no_longer_counted() -> None:
+    target, double = graphed("llama")
+    capture = double.capture
+
+    def fail(_: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        raise torch.OutOfMemoryError("out of memory")
+
+    double.capture = fail  # type: ignore[method-assign]
+    with pytest.raises(torch.OutOfMemoryError):
+        session_of(target, [3, 4, 5], rows=(1, 50))
+    double.capture = capture  # type: ignore[method-assign]
+    assert target.graphs is not None and target.graphs.num_stores == 0
+    session = session_of(target, [3, 4, 5], rows=(1, 50))
+    assert target.graphs.num_stores == 1 and session.score(TokenTree.chain(5)).targets
+
+
+def test_a_capture_waits_for_its_own_device_s_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's current device may be another one: what is queued for this one must be done before it is read."""
+    asked: list[Any] = []
+
+    class Stream:
+        def __init__(self, device: object = None) -> None:
+            asked.append(device)
+
+        def wait_stream(self, other: object) -> None:
+            asked.append(other)
+
+    current = Stream()
+    asked.clear()
+    for name, stand_in in {
+        "Stream": Stream,
+        "stream": lambda _: nullcontext(),
+        "device": lambda device: asked.append(device) or nullcontext(),
+        "graph": lambda *_, **__: nullcontext(),
+        "CUDAGraph": object,
+        "graph_pool_handle": lambda: None,
+        "current_stream": lambda device=None: asked.append(device) or current,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    device = torch.device("cuda:1")
+    capturer = CudaCapturer(device)
+    capturer.capture(lambda: torch.zeros(1))
+    assert [each for each in asked if not isinstance(each, Stream)] == [device] * 3
+    assert [each for each in asked if isinstance(each, Stream)] == [current, capturer._stream]
+
+
+def test_the_probe_of_the_pace_captures_one_row_only() -> None:
+    target, double = graphed("llama")
+    captured, prefix = double.captured, target.prefill([3] * (COLUMN_STEP + 4))
+    PaceKeeper.on(target, prefix, 4)
+    assert double.captured == captured + 1
 
 
 def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_reused() -> None:

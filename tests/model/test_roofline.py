@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,25 @@ def test_bandwidth_is_bytes_read_and_written_over_the_median_time(monkeypatch: p
     monkeypatch.setattr(clock, "waited_ms", lambda: 0.0)
     monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1000)
     assert copy_bandwidth(torch.device("cpu")) == pytest.approx(2 * 1000 / 0.08)
+
+
+def test_where_memory_is_short_smaller_blocks_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that fills its GPU must not be refused for a measurement."""
+    ones, asked = torch.ones, list[int]()
+
+    def scarce(size: int, **named: Any) -> torch.Tensor:
+        asked.append(size)
+        if size > 1 << 20:
+            raise torch.OutOfMemoryError("out of memory")
+        return ones(size, **named)
+
+    monkeypatch.setattr(roofline.torch, "ones", scarce)
+    monkeypatch.setattr(roofline, "_LEAST_COPY_BYTES", 1 << 20)
+    monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1 << 22)
+    assert copy_bandwidth(torch.device("cpu")) > 0 and asked == [1 << 22, 1 << 21, 1 << 20]
+    monkeypatch.setattr(roofline, "_LEAST_COPY_BYTES", 1 << 21)
+    with pytest.raises(torch.OutOfMemoryError):
+        copy_bandwidth(torch.device("cpu"))
 
 
 def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:

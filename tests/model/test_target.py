@@ -235,6 +235,16 @@ def test_models_that_score_trees_otherwise_are_refused_by_trying(prefix: str) ->
     one_sentence(refused)
 
 
+def test_a_first_forward_without_memory_is_no_fault_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    target = tiny_target("llama")
+    monkeypatch.setattr(target, "logits", fail)
+    with pytest.raises(InputError, match=r"too little memory for .*; give a smaller model"):
+        check_trees(target)
+
+
 @pytest.mark.parametrize(
     "prefix",
     ["Phi", "Phi3", "Gemma", "StableLm", "Olmo2", "Cohere", "Granite", "SmolLM3", "Starcoder2", "Glm", "Falcon"],

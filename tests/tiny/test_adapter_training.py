@@ -98,7 +98,8 @@ def test_the_prompt_says_where_there_is_no_evidence(tokenizer: Any) -> None:
     sample = _samples(1)[0]
     asked = replace(sample.asked[0], evidence=())
     text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
-    assert f"Most relevant sentences:\n{NO_EVIDENCE}\n\nQuestion:" in text
+    assert f"Question: {asked.question}\n\nMost relevant sentences:\n{NO_EVIDENCE}" in text
+    assert text.count(NO_EVIDENCE) == 1
 
 
 def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() -> None:

@@ -103,10 +103,11 @@ def test_what_nobody_foresaw_is_one_sentence_too(
         raise RuntimeError(words)
 
     monkeypatch.setattr(app, "serve", fail)
-    how = {"python -m specrace --traceback app": app.main(["--model", model])}
-    how["--traceback"] = main.main(["app", "--model", model])
-    assert set(how.values()) == {1}
-    assert capsys.readouterr().err.splitlines() == [f"specrace failed: {said} ({each} shows where)." for each in how]
+    codes = {"app": app.main(["--model", model]), "COMMAND ...": main.main(["app", "--model", model])}
+    assert set(codes.values()) == {1}
+    assert capsys.readouterr().err.splitlines() == [
+        f"specrace failed: {said}; to see where, run: python -m specrace --traceback {each}" for each in codes
+    ]
     with pytest.raises(RuntimeError):
         main.main(["--traceback", "app", "--model", model])
 

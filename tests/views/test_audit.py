@@ -203,8 +203,12 @@ def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Ro
         steps = [each for each in events if isinstance(each, Step) and each.lane == result.lane]
         assert (result.steps, result.tokens) == (len(steps), sum(len(each.emitted) for each in steps))
         assert result.identical and result.end == "stopped"
-    again = text_of([to_json(event) for event in [*events, finished]])
-    assert open_recording(again.encode(), "again.jsonl") == [*events, finished]
+    told = [to_json(event) for event in [*events, finished]]
+    assert open_recording(text_of(told).encode(), "again.jsonl") == [*events, finished]
+    # It is not made a whole race, with a winner, by what it says of itself.
+    told[-1]["stopped"] = False
+    with pytest.raises(InputError, match="was stopped, or was not"):
+        open_recording(text_of(told).encode(), "whole.jsonl")
 
 
 def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
@@ -292,9 +296,10 @@ def test_disturbed_runs_may_be_anything(rows: Rows, lie: Callable[[Rows], None])
     assert isinstance(open_recording(text_of(rows).encode(), "busy.jsonl")[-1], Repeated)
 
 
-def test_a_speedup_beyond_the_tokens_per_step_does_not_count(rows: Rows) -> None:
-    """The times have to be believed, but not what no machine can do."""
-    rows[-1]["pace"], late = PACE, 20.0
+@pytest.mark.parametrize("pace", [True, False])
+def test_a_speedup_beyond_the_tokens_per_step_does_not_count(rows: Rows, pace: bool) -> None:
+    """The times have to be believed, but not what no machine can do, also where nothing is said of its pace."""
+    rows[-1]["pace"], late = PACE if pace else None, 20.0
     for row in rows[1:-1]:
         if row["lane"] == "vanilla":
             row["timing"]["target_ms"] += late

@@ -249,7 +249,7 @@ def test_the_headline_names_the_fastest_lane_and_what_differs() -> None:
     race = started(("vanilla", "trie"))
     won = Finished((result("vanilla"), result("trie", speedup=2.13)))
     assert headline(race, won) == (
-        "Trie is fastest: 2.1× vanilla, with 2.0 tokens per model call. Every lane printed the same text."
+        "Trie is fastest: 2.1× vanilla, with 2.0 tokens per step. Every lane printed the same text."
     )
     level = Finished((result("vanilla"), result("trie", speedup=1.04)))
     assert headline(race, level).startswith("No lane was faster than vanilla.")

@@ -182,7 +182,7 @@ export class Advice {
     const rest = [];
     if (looping) rest.push(`${countOf(looping, "request")} left out: their output loops, which flatters copying.`);
     if (scored < requests - looping && scored)
-      rest.push(`The time was over: the best settings were scored on ${scored} of ${requests} requests.`);
+      rest.push(`Time ran out: the best settings were scored on ${scored} of ${requests} requests.`);
     if (limit) rest.push(`The log has more requests: ${limit}.`);
     return rest;
   }

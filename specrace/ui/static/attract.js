@@ -11,6 +11,7 @@ export class Attract {
     this.turn = 0;
     this.stop = this.stop.bind(this);
     for (const act of ACTS) window.addEventListener(act, this.stop, { once: true, capture: true });
+    stage.node.addEventListener("refused", this.stop);
     stage.node.addEventListener("result", () => this.wait());
   }
 

@@ -39,7 +39,7 @@ async function ask(path, body) {
   const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(path, body && sent);
   const given = await answer.json();
-  if (!answer.ok) throw new Error(given.error);
+  if (!answer.ok) throw Object.assign(new Error(given.error), { gone: answer.status < 500 });
   return given;
 }
 
@@ -56,6 +56,7 @@ export class Audience {
     node.addEventListener("lanes", () => node.dataset.mode === "idle" && this.steer(true));
     node.addEventListener("moved", ({ detail }) => detail.end && this.state?.open && this.steer(false));
     node.addEventListener("result", ({ detail }) => this.conclude(detail));
+    node.addEventListener("lost", () => this.state?.open && this.steer(false));
   }
 
   async show() {
@@ -76,7 +77,7 @@ export class Audience {
     this.dialog.querySelector(".code").replaceChildren(drawCode(this.poll.qr));
     this.dialog.querySelector(".link").replaceChildren(make("b", "", this.poll.link.replace(/^https?:\/\//, "")));
     await this.steer(true);
-    setInterval(() => this.look(), PERIOD_MS);
+    this.looking = setInterval(() => this.look(), PERIOD_MS);
   }
 
   // Opens a round for the lanes on the stage, or closes it; one after the other.
@@ -85,7 +86,7 @@ export class Audience {
     const lanes = this.stage.panes.map((pane) => pane.method.title);
     const given = { key: this.poll.key, lanes, open, winner };
     await this.steered;
-    this.steered = ask(`audience/${this.poll.code}`, given).catch(() => undefined);
+    this.steered = ask(`audience/${this.poll.code}`, given).catch((error) => this.lose(error));
     this.take(await this.steered);
   }
 
@@ -96,7 +97,18 @@ export class Audience {
   }
 
   async look() {
-    if (this.state?.open) this.take(await ask(`audience/${this.poll.code}/state`).catch(() => undefined));
+    if (!this.state?.open) return;
+    this.take(await ask(`audience/${this.poll.code}/state`).catch((error) => this.lose(error)));
+  }
+
+  // A server that was started again has no poll of before: its code leads nowhere. Any other failure may pass.
+  lose({ gone }) {
+    if (!gone || !this.poll) return;
+    clearInterval(this.looking);
+    this.poll = this.state = undefined;
+    this.line.hidden = true;
+    this.dialog.close();
+    this.stage.warn("The server no longer has the audience's poll; open it again for a new code.");
   }
 
   take(state) {

@@ -106,7 +106,7 @@ function writeWin(reel) {
         reel,
       },
       {
-        words: `${row.title} wins: ${times(row.speedup)} vanilla, at ${row.tau.toFixed(1)} tokens per model call.`,
+        words: `${row.title} wins: ${times(row.speedup)} vanilla, at ${row.tau.toFixed(1)} tokens per step.`,
         ms: 9000,
         show: "result",
       },

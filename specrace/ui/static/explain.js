@@ -82,7 +82,7 @@ const CAPTIONS = [
       name !== "vanilla" &&
       meters.steps > 8 &&
       meters.speedup > 1.2 &&
-      `${title} prints ${meters.tau.toFixed(1)} tokens per model call and is ${times(meters.speedup)} as fast as vanilla.`,
+      `${title} prints ${meters.tau.toFixed(1)} tokens per step and is ${times(meters.speedup)} as fast as vanilla.`,
   ],
   ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
@@ -156,7 +156,7 @@ export class Explainer {
     const best = findBest(rows);
     if (!best) return;
     const cost = (best.tau / best.speedup).toFixed(2);
-    this.why = `${best.title} is fastest: ${best.tau.toFixed(1)} tokens per model call, and a step took ${cost} times as long as vanilla's.`;
+    this.why = `${best.title} is fastest: ${best.tau.toFixed(1)} tokens per step, and a step took ${cost} times as long as vanilla's.`;
     this.say("why", this.why);
   }
 

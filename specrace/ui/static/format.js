@@ -10,6 +10,11 @@ export function times(speedup) {
   return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
 }
 
+// The speedup by which a lane is placed: what is shown as vanilla's is no faster than vanilla.
+export function standing({ speedup }) {
+  return times(speedup) === times(1) ? 1 : speedup;
+}
+
 // What lane `index`'s speedup rests on: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
 export function describeRange(repeated, index) {
   if (!repeated || !index) return "";

@@ -1,7 +1,7 @@
 // Recorded races: the cards of those that ship, and files that a visitor opens or drops. The server checks both.
 import { make } from "./dom.js";
 import { describeRecording, seconds, times } from "./format.js";
-import { isUpload, uploadDocuments } from "./gradio.js";
+import { isUpload, uploadDocuments, uploadFolders } from "./gradio.js";
 import { isLog } from "./scoring.js";
 
 const MAX_FILE_BYTES = 16e6;
@@ -123,6 +123,6 @@ export class Gallery {
     delete document.body.dataset.drop;
     if (!this.takes(event)) return;
     event.preventDefault();
-    this.sort(event.dataTransfer.files);
+    if (!uploadFolders(event.dataTransfer)) this.sort(event.dataTransfer.files);
   }
 }

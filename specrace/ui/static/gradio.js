@@ -79,7 +79,7 @@ export function showLanes(names) {
 // What a visitor has ticked, made to fit: vanilla is among them, and at most `most`. The latest tick is the last.
 export function limitLanes(names, most) {
   const wanted = names.includes("vanilla") ? names : ["vanilla", ...names];
-  if (wanted.length > names.length) tellStage("complain", "Vanilla always runs: it is the reference.");
+  if (wanted.length > names.length) tellStage("complain", "Vanilla always runs: it is the baseline.");
   if (wanted.length > most) tellStage("complain", `At most ${most} lanes fit; untick one first.`);
   return wanted.slice(0, most);
 }
@@ -113,7 +113,12 @@ export function uploadDocuments(files) {
 
 // The same for what was dropped, folders' files, too.
 export function uploadDropped(transfer) {
-  if (!hasFolder(transfer)) return uploadDocuments(transfer.files);
+  return uploadFolders(transfer) || uploadDocuments(transfer.files);
+}
+
+// The documents in what was dropped, if a folder was; whether it was.
+export function uploadFolders(transfer) {
+  if (!hasFolder(transfer)) return false;
   if (!document.querySelector(DOCUMENTS)) return false;
   listDropped(transfer, MOST_FILES).then(
     (files) => (files.length ? uploadDocuments(files) : tellStage("complain", "There are no files in that folder.")),

@@ -167,7 +167,9 @@ export class Logs {
   async take(files) {
     delete this.node.dataset.drop;
     if (!files.length) return;
-    if (await isRecordedRace(files[0])) {
+    const recorded = await isRecordedRace(files[0]).catch(() => undefined);
+    if (recorded === undefined) return this.say(`${files[0].name} cannot be read; give files.`, "bad");
+    if (recorded) {
       this.node.close();
       return this.openRace(files[0]);
     }

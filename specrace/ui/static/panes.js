@@ -3,6 +3,7 @@
 import { make, write } from "./dom.js";
 import { times } from "./format.js";
 import { hueOf } from "./lanes.js";
+import { withoutTurns } from "./pieces.js";
 import { drawAccepted, drawOwn, drawProposed, drawRejected, drawVerified } from "./tokens.js";
 import { MEANS, describeLane } from "./tooltips.js";
 import { CALM, later, never } from "./motion.js";
@@ -138,7 +139,8 @@ export class Pane {
   }
 
   write(runs, light, step) {
-    for (const [kind, text, count, spans] of runs) {
+    for (const [kind, raw, count, spans] of runs) {
+      const text = withoutTurns(raw);
       if (kind !== "accepted") this.writeOwn(text, step);
       else this.writeRun(text, count, step, spans && ((run) => light(spans, run)));
     }

@@ -125,7 +125,7 @@ function plotSplit(lanes) {
     columns: ["lane", "draft_ms", "model_ms", "cache_ms", "steps"],
     rows,
     words:
-      "Mean of a lane's steps: drafting (dots), the model (plain), keeping the cache (stripes). Right: drafting's share.",
+      "Mean of a lane's steps: drafting (dots), the model (plain), updating the KV cache (stripes). Right: drafting's share.",
     draw: (picture, width) => {
       addPatterns(picture);
       return drawRows(
@@ -265,9 +265,16 @@ export class Plots {
     this.node.append(make("h2", "", "Plots"), this.cards);
     this.list = [];
     const seek = (lane, step) => stage.dispatchEvent(new CustomEvent("seek", { detail: { lane, step } }));
+    stage.addEventListener("opened", () => this.close());
     stage.addEventListener("reel", (event) => this.load(event.detail, seek));
     stage.addEventListener("cursor", (event) => this.point(event.detail));
     new ResizeObserver(() => this.list.forEach((plot) => plot.draw())).observe(this.cards);
+  }
+
+  // Another race begins, whose plots come when it is whole.
+  close() {
+    this.node.hidden = true;
+    this.list = [];
   }
 
   load(reel, seek) {

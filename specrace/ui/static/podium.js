@@ -1,13 +1,13 @@
 // The three fastest lanes, once the race is over.
 import { make } from "./dom.js";
-import { describeRange, times } from "./format.js";
+import { describeRange, standing, times } from "./format.js";
 import { hueOf } from "./lanes.js";
 import { MEANS } from "./tooltips.js";
 
 const PODIUM = 3;
 
 export function findFastest(rows) {
-  return [...rows].sort((a, b) => b.speedup - a.speedup).slice(0, PODIUM);
+  return [...rows].sort((a, b) => standing(b) - standing(a)).slice(0, PODIUM);
 }
 
 // `repeated`: the figures over several runs; null after one.

@@ -164,7 +164,7 @@ export class Proof {
 
   // For a moment, unless somebody takes hold of it.
   flash(reel) {
-    if (document.querySelector("dialog[open]")) return;
+    if (document.querySelector("dialog[open]") || readProof(reel).lanes.length < 2) return;
     this.open(reel);
     const close = setTimeout(() => this.node.close(), SHOW_MS + READ_MS);
     for (const act of ["pointerdown", "keydown", "close"])

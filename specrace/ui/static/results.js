@@ -1,6 +1,6 @@
 // The table after the race, and why its winner won.
 import { make } from "./dom.js";
-import { seconds, times } from "./format.js";
+import { seconds, standing, times } from "./format.js";
 import { MEANS } from "./tooltips.js";
 
 const COLUMNS = [
@@ -18,16 +18,16 @@ const COLUMNS = [
 
 // The fastest lane, where that is one that drafts.
 export function findBest(rows) {
-  const best = rows.reduce((most, row) => (row.speedup > most.speedup ? row : most), { speedup: 0 });
+  const best = rows.reduce((most, row) => (standing(row) > standing(most) ? row : most), { speedup: 0 });
   return rows.length > 1 && best.drafted ? best : undefined;
 }
 
-// The fastest lane and why: its tokens per model call.
+// The fastest lane and why: its tokens per step.
 export function tellWhy(rows) {
   const best = findBest(rows);
   if (!best) return "";
   const share = Math.round((100 * best.accepted) / best.drafted);
-  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per model call, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
+  return `Why ${best.title} is fastest: it prints ${best.tau.toFixed(1)} tokens per step, vanilla 1. The model accepted ${share} % of its drafts, and a step took ${(best.tau / best.speedup).toFixed(2)} times as long as one of vanilla's.`;
 }
 
 export function showResults(host, rows, why) {

@@ -2,7 +2,8 @@
 // goes through textContent only. On the .stage element it tells others "opened" (another race: its lanes), "steps"
 // (those of it that have come), "reel" (it is there, whole), "begun" (it starts, live or again), "moved" (a lane has
 // gone on), "cursor" (the step that is shown: {lane, step}) and "result" (its rows, at the end; none where they do not
-// count) and "finish" (that of a live race was shown); they may ask for a step with "seek".
+// count), "figures" (the same, over several runs), "finish" (that of a live race was shown), "lost" (a live race does not
+// come to its end) and "refused" (what the address asks for cannot be); they may ask for a step with "seek".
 import { describeRange, describeRecording } from "./format.js";
 import { Feed } from "./feed.js";
 import { Gallery } from "./gallery.js";
@@ -126,9 +127,21 @@ export class Stage {
     this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
+  // A live show goes on: while it is live nothing on the page lets it go on again.
+  pause() {
+    if (!this.player.live) this.player.pause();
+  }
+
   complain(words) {
-    this.player.pause();
+    this.pause();
     this.say(words, "bad");
+  }
+
+  // What the address asks for cannot be: said until the visitor acts, so nothing else may play.
+  refuse(words) {
+    this.tell("refused");
+    this.gallery.withdraw();
+    this.note("failed", words);
   }
 
   // The start is not waited for any longer.
@@ -159,7 +172,11 @@ export class Stage {
   // The race that was asked for does not come, or not to its end. A whole one that is on the stage stays.
   giveUp() {
     this.stay();
-    if (this.player.live) this.player.unload();
+    if (this.player.live) {
+      this.player.unload();
+      this.guess.close();
+      this.tell("lost");
+    }
     if (this.node.dataset.mode === "live" && !this.player.loaded) this.setMode("idle");
     markStop(false);
   }
@@ -209,7 +226,7 @@ export class Stage {
   takeAgain(part) {
     Object.assign(this.reel, part);
     if (this.node.dataset.mode !== "result") return;
-    this.showFigures(this.reel);
+    this.tell("figures", this.showFigures(this.reel));
     this.say(this.reel.headline);
   }
 
@@ -370,7 +387,7 @@ export class Stage {
   pick(target) {
     const words = target.closest("[data-step]");
     const index = this.panes.findIndex((pane) => pane.node.contains(target));
-    if (!words || !this.reel) return;
+    if (!words || !this.reel || this.player.live) return;
     this.player.pause();
     this.point({ lane: index, index: Number(words.dataset.step) });
   }

@@ -22,13 +22,14 @@ export class Tools {
     this.proof = new Proof(node, say);
     this.tour = new Tour(stage, this);
     this.audience = new Audience(stage, document.querySelector("meta[name=specrace-reach]")?.content ?? "");
-    this.logs = new Logs(node, { pause: () => player.pause(), openRace: (file) => stage.gallery.open(file) });
+    this.logs = new Logs(node, { pause: () => stage.pause(), openRace: (file) => stage.gallery.open(file) });
     stage.gallery.sift = (files) => this.logs.take(files);
     stage.find(".panes").before(this.explainer.node);
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));
     node.addEventListener("begun", ({ detail }) => this.explainer.begin(detail.live));
-    node.addEventListener("result", ({ detail }) => this.explainer.conclude(detail));
+    for (const known of ["result", "figures"])
+      node.addEventListener(known, ({ detail }) => this.explainer.conclude(detail));
     // On a stage the proof follows the finish.
     node.addEventListener("finish", ({ detail }) => {
       if (document.body.dataset.view === "stage") setTimeout(() => this.prove(stage, detail), FINISH_MS);

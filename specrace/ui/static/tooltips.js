@@ -3,7 +3,7 @@ export const MEANS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   range: "The lowest and the highest speedup of several runs; the figure is their median.",
   rate: "Decode tokens per second on this lane's own clock: draft + model + cache. The prompt is not counted.",
-  tau: "Tokens per step: tokens per model call (one forward pass). Vanilla has 1.00.",
+  tau: "Tokens per step. A step is one forward pass of the model; vanilla has 1.00.",
   counts: "Draft tokens accepted / draft tokens verified.",
   badge: "Whether this lane wrote exactly the tokens that vanilla wrote.",
   loops: "The text repeats itself, which flatters every drafter that copies.",

@@ -24,6 +24,7 @@ export class Tour {
     this.canvas = make("div", "tour-canvas");
     this.title = make("b", "tour-title");
     this.words = make("p", "tour-words");
+    this.words.setAttribute("aria-live", "polite");
     this.bar = make("i");
     this.toggler = button("Pause", "Pause or go on (space)", () => this.toggle());
     const progress = make("div", "tour-progress");
@@ -68,7 +69,7 @@ export class Tour {
         title: `${number + 1} of ${chapters.length}: ${title}`,
       })),
     );
-    this.view = document.body.dataset.view;
+    if (!this.open) this.view = document.body.dataset.view;
     document.body.dataset.view = "stage";
     this.node.hidden = false;
     this.paused = CALM.matches;
@@ -82,6 +83,7 @@ export class Tour {
     this.node.hidden = true;
     document.body.dataset.view = this.view ?? "bench";
     delete document.body.dataset.tour;
+    if (this.shot?.show === "end") focusQuestion();
   }
 
   go(number) {
@@ -143,6 +145,8 @@ export class Tour {
       " ": () => this.toggle(),
     };
     const act = acts[event.key];
+    // The page's own keys would begin another race behind the tour.
+    if (event.key.length === 1 && event.key !== " ") event.stopPropagation();
     if (!act || (event.key === " " && event.target.closest?.("button"))) return;
     event.preventDefault();
     event.stopPropagation();
@@ -157,7 +161,7 @@ export class Tour {
       figure: () => this.canvas.replaceChildren(drawBars(shot.bars)),
       proof: () => this.proof.open(shot.reel),
       result: () => player.result(),
-      end: () => focusQuestion(),
+      end: () => {},
       stay: () => {},
     };
     shows[shot.show]();

@@ -121,7 +121,7 @@ export const cases = {
       [
         [
           `--vllm '{"a": 1}'`,
-          `On these 4 requests ${HOSTILE}. Costs: none. 1 request left out: their output loops, which flatters copying. The time was over: the best settings were scored on 4 of 9 requests. The log has more requests: the page takes 9 of them.`,
+          `On these 4 requests ${HOSTILE}. Costs: none. 1 request left out: their output loops, which flatters copying. Time ran out: the best settings were scored on 4 of 9 requests. The log has more requests: the page takes 9 of them.`,
         ],
         ["false", "true"],
         "Do not draft",

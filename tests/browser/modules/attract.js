@@ -27,6 +27,12 @@ export const cases = {
     await each.play();
     return [played, ["a true"]];
   },
+  "or the address asks for what cannot be": async () => {
+    const { attract: each, played, node } = attract();
+    node.dispatchEvent(new CustomEvent("refused"));
+    await each.play();
+    return [played, []];
+  },
   "or opens a link": async () => {
     const { attract: each, played } = attract();
     window.dispatchEvent(new HashChangeEvent("hashchange"));

@@ -48,6 +48,32 @@ export const cases = {
       ],
     ];
   },
+  "a poll that the server has no more is given up": async () => {
+    const host = put(["button", { type: "button" }], ["p", { className: "votes" }]);
+    host.firstChild.dataset.do = "close";
+    const closed = [];
+    const dialog = Object.assign(host, { close: () => closed.push("closed") });
+    const line = put();
+    const said = [];
+    const find = (name) => (name === ".room" ? line : dialog);
+    const stage = { node: put(), panes: [], track: {}, find, warn: (words) => said.push(words) };
+    const audience = new Audience(stage, "");
+    const before = window.fetch;
+    const answers = [500, 400];
+    window.fetch = async () => ({ ok: false, status: answers.shift(), json: async () => ({ error: "Gone." }) });
+    audience.poll = { key: "k", code: "c" };
+    try {
+      await audience.steer(true);
+      const after = Boolean(audience.poll);
+      await audience.steer(true);
+      return [
+        [after, audience.poll, said.length, closed, line.hidden],
+        [true, undefined, 1, ["closed"], true],
+      ];
+    } finally {
+      window.fetch = before;
+    }
+  },
   "a code with its quiet zone": () => {
     const picture = drawCode(["101", "010", "111"]);
     return [

@@ -4,6 +4,7 @@ import { Feed } from "../../../specrace/ui/static/feed.js";
 function tell(...coming) {
   const told = [];
   const feed = new Feed({
+    refuse: (words) => told.push(`refused: ${words}`),
     wait: (race) => told.push(`race ${race}`),
     note: (phase, words) => told.push(`${phase}: ${words}`),
     takeHead: (part) => told.push(`head ${part}`),
@@ -41,6 +42,35 @@ export const cases = {
       { race: 2, kind: "note", phase: "failed", message: "Too long." },
     ),
     ["race 1", "head h", "race 2", "failed: Too long."],
+  ],
+  "a race that is whole is not lost with the connection": () => {
+    const listened = [];
+    const before = window.EventSource;
+    window.EventSource = class extends EventTarget {
+      constructor() {
+        super();
+        listened.push(this);
+      }
+
+      close() {}
+    };
+    const break_off = () => listened.at(-1).dispatchEvent(new Event("error"));
+    try {
+      const told = tell(
+        { race: 1, kind: "watch", key: "a" },
+        { race: 1, kind: "end", parts: ["e"] },
+        break_off,
+        { race: 2, kind: "watch", key: "b" },
+        break_off,
+      );
+      return [told.map((each) => each.slice(0, 26)), ["race 1", "end e", "race 2", "failed: The connection was"]];
+    } finally {
+      window.EventSource = before;
+    }
+  },
+  "of no race: the address cannot be read, whatever was left": () => [
+    tell((feed) => feed.leave(), { race: 0, kind: "note", phase: "failed", message: "No lane ghost." }),
+    ["refused: No lane ghost."],
   ],
   "a new server's numbers begin anew": () => [
     tell(

@@ -1,6 +1,8 @@
 // What several modules are tried on.
 export const HOSTILE =
   "<img src=x onerror=window.__pwn=1> ${window.__pwn=2} {{x}} </p><script>window.__pwn=3</script> =cmd() \u202egnirts 🦉";
+// In a pane, where no mark turns the text.
+export const SHOWN = HOSTILE.replace("\u202e", "");
 
 // A step whose draft has 4 nodes: "cat" and its child "sat" are accepted, "dog" is not, "ran" is never reached.
 export const EVENT = {

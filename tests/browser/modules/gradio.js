@@ -63,7 +63,7 @@ export const cases = {
           ["vanilla", "a", "b"],
         ],
         [
-          "Vanilla always runs: it is the reference.",
+          "Vanilla always runs: it is the baseline.",
           "At most 3 lanes fit; untick one first.",
           ["vanilla", "trie", "rest"],
         ],

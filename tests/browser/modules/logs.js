@@ -134,6 +134,15 @@ export const cases = {
         ["race.jsonl", false],
       ];
     }),
+  "what cannot be read, as a folder, is a sentence": () =>
+    open(undefined, async (logs, asked) => {
+      const folder = { name: "logs", slice: () => ({ text: () => Promise.reject(new DOMException("a folder")) }) };
+      await logs.take([folder]);
+      return [
+        [asked.length, logs.line.textContent, logs.line.dataset.kind],
+        [1, "logs cannot be read; give files.", "bad"],
+      ];
+    }),
   "too large a log is not": () =>
     open(undefined, async (logs, asked) => {
       await logs.take([new File(["x".repeat(11)], "a.jsonl")]);

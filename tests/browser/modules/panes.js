@@ -1,5 +1,5 @@
 import { describeEnd, judgeDraft, Pane, shortBadge } from "../../../specrace/ui/static/panes.js";
-import { HOSTILE } from "./given.js";
+import { HOSTILE, SHOWN } from "./given.js";
 
 const FRAME = {
   runs: [
@@ -54,7 +54,7 @@ export const cases = {
     const { body, rate, tau, counts, speedup, badge } = drawPane(FRAME);
     return [
       [body.textContent, body.children.length, ...[rate, tau, counts, speedup, badge].map((node) => node.textContent)],
-      [`${HOSTILE} and so on`, 3, "100", "2.5", "3/4 accepted", "1.3×", "✓ identical to vanilla so far"],
+      [`${SHOWN} and so on`, 3, "100", "2.5", "3/4 accepted", "1.3×", "✓ identical to vanilla so far"],
     ];
   },
   "a step's words can be pointed at": () => {

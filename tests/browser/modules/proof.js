@@ -76,6 +76,15 @@ export const cases = {
       [false, 2],
     ];
   },
+  "at the finish nothing is said of it": () => {
+    const said = [];
+    const proof = new Proof(put(), (words) => said.push(words));
+    proof.flash(alone);
+    return [
+      [proof.node.open, said],
+      [false, []],
+    ];
+  },
   "where motion is unwanted it stands there at once": () => {
     const proof = new Proof(put(), () => {});
     proof.open(differ());

@@ -1,5 +1,5 @@
 import { nameRequest, rankRequests, readFrames, Requests } from "../../../specrace/ui/static/requests.js";
-import { HOSTILE } from "./given.js";
+import { HOSTILE, SHOWN } from "./given.js";
 
 const REQUEST = {
   number: 1,
@@ -92,7 +92,7 @@ export const cases = {
     const [first, second] = panes.querySelectorAll(".text p:last-child");
     return [
       [node.querySelectorAll("img, script").length, prompt.textContent, first.textContent, second.textContent],
-      [0, HOSTILE, `a${HOSTILE} c d e`, `a${HOSTILE} c d e`],
+      [0, HOSTILE, `a${SHOWN} c d e`, `a${SHOWN} c d e`],
     ];
   },
   "another rank lists the other first, and a press shows it": () => {
@@ -127,7 +127,7 @@ export const cases = {
       .dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true, cancelable: true }));
     return [
       [...found, at(), pane.querySelector(".draft-label").textContent],
-      [`a${HOSTILE} c`, "✓ 2 of 3", 1, " d e", "✓ 1 of 1"],
+      [`a${SHOWN} c`, "✓ 2 of 3", 1, " d e", "✓ 1 of 1"],
     ];
   },
   "one lane alone, and back": () => {

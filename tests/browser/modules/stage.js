@@ -95,6 +95,50 @@ export const cases = {
         ],
       ];
     }),
+  "a click on words leaves a live show alone": () =>
+    open((stage) => {
+      stage.takeHead(WIRE);
+      stage.panes[0].write([["own", "A"]], undefined, 0);
+      const told = [];
+      for (const name of ["cursor", "lost"]) stage.node.addEventListener(name, () => told.push(name));
+      stage.node.querySelector("[data-step]").click();
+      return [
+        [told, stage.player.live],
+        [[], true],
+      ];
+    }),
+  "a race that fails takes its guess with it": () =>
+    open((stage) => {
+      stage.takeHead(WIRE);
+      stage.guess.ask(LANES);
+      const told = [];
+      stage.node.addEventListener("lost", () => told.push("lost"));
+      stage.note("failed", "Memory ran out.");
+      const { hidden } = stage.find(".guess");
+      return [
+        [told, hidden, stage.guess.open, stage.find(".announcer").textContent],
+        [["lost"], true, false, "Memory ran out."],
+      ];
+    }),
+  "figures over several runs are told to others, too": () =>
+    open((stage) => {
+      stage.openReel(WIRE);
+      const told = [];
+      stage.node.addEventListener("figures", ({ detail }) => told.push(detail.map((each) => each.speedup)));
+      stage.takeAgain({ results: [row(0, 1, 50), row(1, 3, 150)] });
+      return [told, [[1, 3]]];
+    }),
+  "what the address asks for and cannot be had is said, and nothing else plays": () =>
+    open((stage) => {
+      const told = [];
+      stage.node.addEventListener("refused", () => told.push("refused"));
+      stage.openReel(WIRE, true);
+      stage.feed.take({ race: 0, kind: "note", phase: "failed", message: "There is no lane ghost." });
+      return [
+        [told, stage.find(".announcer").textContent],
+        [["refused"], "There is no lane ghost."],
+      ];
+    }),
   "a guess is judged by who was first over the line": () =>
     open((stage) => {
       sessionStorage.clear();
