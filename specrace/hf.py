@@ -24,7 +24,7 @@ from transformers import EosTokenCriteria, GenerationConfig, GenerationMixin, Ma
 from transformers.generation import LogitNormalization, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from specrace.core.cost_curve import CostCurve
+from specrace.core.cost_curve import ASSUMED_EAGER_CPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.race import generate
@@ -63,10 +63,10 @@ def custom_generate(
 ) -> Any:
     """Decode one sequence with `method`; returns ids [1, prompt + new], as `generate` does.
 
-    The keyword arguments are given to `generate` itself: a lane's name, `num_draft` (None: from the cost `curve`, or
-    the method's default) and drafter `options`; its `sources` and `draft_model`; the `seed` under sampling (None: drawn
-    from torch's generator, so `torch.manual_seed` reproduces the output). Raises ValueError for more than one sequence
-    and for settings that drafts cannot obey.
+    The keyword arguments are given to `generate` itself: a lane's name, `num_draft` (None: from the cost `curve`, which
+    is assumed in float32 on a CPU, or the method's default) and drafter `options`; its `sources` and `draft_model`; the
+    `seed` under sampling (None: drawn from torch's generator, so `torch.manual_seed` reproduces the output). Raises
+    ValueError for more than one sequence and for settings that drafts cannot obey.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
@@ -74,6 +74,8 @@ def custom_generate(
         eos_ids, max_length, criteria = _split_criteria(stopping_criteria, generation_config)
         params = _sampling_params(logits_processor, bool(generation_config.do_sample), seed)
         target = _open_target(model, eos_ids, draft_model)
+        if curve is None and target.device_type == "cpu" and target.dtype == torch.float32:
+            curve = ASSUMED_EAGER_CPU
         prompt, options = input_ids[0].tolist(), options or {}
         new = max(1, max_length - len(prompt))
         spec = RaceSpec((method,), num_draft=num_draft, options={method: options})

@@ -385,6 +385,7 @@ def test_the_curve_reaches_a_drafter_that_cuts_its_own_trees(ours: Generate, mod
         assert rows[0] == prompts[0].shape[1] - 1 and set(rows[1:]) == {1}
         rows.clear()
         ours(prompts[0], **arguments)
-        assert max(rows[1:]) > 1
+        # Two or three rows on plain weights cost more than four.
+        assert max(rows[1:]) > 3 and not {2, 3} & set(rows[1:])
     finally:
         hook.remove()

@@ -154,7 +154,7 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
             spec.sampling_params(),
             lookup.num_draft,
             options.peer_weights,
-            longest=lookup.options["longest"],
+            longest=int(lookup.options["longest"]),
         ),
         repetitions=options.repetitions,
         sources=workbench.sources(spec),

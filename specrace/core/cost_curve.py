@@ -113,9 +113,11 @@ class CostCurve:
 # found, in float32 on packed weights, on one thread of a 2-core AMD EPYC without AVX-512 (bundled model, the dearest
 # context of three runs, other work beside them), 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows, and
 # no more for a shape of half a billion weights up to 32. What is assumed is about a tenth dearer, for other machines.
-# An eager model on plain weights is dearer still for 2 and 3 rows (2.1 and 3.0): there it takes a measurement.
 ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
 ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
+# A float32 model on a CPU whose forwards are not captured, and run on plain weights: on two threads there two and three
+# rows took 1.7 and 2.1 times one row (SmolLM2-135M; 2.1 and 3.0 on another machine), four 1.8, and 32 2.8.
+ASSUMED_EAGER_CPU = CostCurve((1, 2, 3, 4, 8, 16, 32, 64), (1.0, 2.1, 3.0, 2.0, 2.2, 2.4, 3.1, 5.2))
 
 
 def assumed_curve(device: str) -> CostCurve:

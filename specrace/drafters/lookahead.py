@@ -179,9 +179,10 @@ class PoolDrafter(LookaheadDrafter):
     scored_options: ClassVar[Mapping[str, int]] = {"pool_from_prompt": True}
 
     @staticmethod
-    def unscored_rows(options: Mapping[str, Any]) -> int:
-        """The window's tokens."""
-        return int((options["n"] - 1) * options["window"] - 1)
+    def unscored_rows(options: Mapping[str, Any], budget: int) -> int:
+        """The tokens of the window that `budget` has room for."""
+        columns = fitting_window(options["n"], options["window"], options["guesses"], budget)
+        return (options["n"] - 1) * columns - 1 if columns else 0
 
     def _hang_window(self, builder: TreeBuilder) -> None:
         """No window."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from specrace.core.clock import own_ms, since_ms
-from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
+from specrace.core.cost_curve import ASSUMED_GPU, CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.events import Step, Timing
 from specrace.core.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
@@ -83,6 +83,11 @@ class ScoredLane:
         return cls(name, budget, options, build, part)
 
     @property
+    def most_rows(self) -> int | None:
+        """Rows up to which a tree is padded where more of them cost less; None for other engines' drafters."""
+        return None if find_method(self.name).engine else 1 + self.unscored_rows + self.num_draft
+
+    @property
     def filled(self) -> int | None:
         """The draft size that its engine fills every draft up to; None where it verifies what was drafted."""
         return self.num_draft if find_method(self.name).padded else None
@@ -91,8 +96,7 @@ class ScoredLane:
     def unscored_rows(self) -> int:
         """Draft tokens that each step verifies beside those that are scored, where the budget has room for them."""
         count = getattr(self.build, "unscored_rows", None)
-        rows = 0 if count is None else count(self.options)
-        return rows if rows <= self.num_draft else 0
+        return 0 if count is None else int(count(self.options, self.num_draft))
 
     def describe(self) -> dict[str, Any]:
         """The lane and its settings as JSON."""
@@ -195,11 +199,10 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.steps.update(other.steps)
 
-    def row(self, curve: CostCurve | None = None, filled: int | None = None, unscored: int = 0) -> dict[str, Any]:
+    def row(self, curve: CostCurve | None = None, lane: ScoredLane | None = None) -> dict[str, Any]:
         """The figures by name; times are the drafter's. A figure without data is null.
 
-        `filled`: the draft size that the engine fills up to in all steps but each output's first. `unscored`: draft
-        tokens that each step verifies beside those of the steps.
+        With a `curve` the `lane` says what its steps verify beside the draft tokens that were counted.
         """
         m = self.metrics
         calm = m.steps - self.loops.steps
@@ -216,9 +219,14 @@ class Tally:
             "build_ms_per_output": self.build_ms / self.outputs,
         }
         if curve is not None:
-            cost = sum(count * curve.at(1 + unscored + drafted) for (drafted, _), count in self.steps.items())
-            if filled is not None:
-                cost = self.outputs + (m.steps - self.outputs) * curve.at(1 + filled)
+            rows = 1 if lane is None else 1 + lane.unscored_rows
+            most = None if lane is None else lane.most_rows
+            padded = {drafted: rows + drafted for drafted, _ in self.steps}
+            if most is not None:
+                padded = {drafted: pad_rows(curve, count, most) for drafted, count in padded.items()}
+            cost = sum(count * curve.at(padded[drafted]) for (drafted, _), count in self.steps.items())
+            if lane is not None and lane.filled is not None:
+                cost = self.outputs + (m.steps - self.outputs) * curve.at(1 + lane.filled)
             figures["expected_speedup"] = m.tokens / cost
         return figures
 
@@ -320,7 +328,7 @@ class Scoreboard:
             {
                 "lane": lane.name,
                 "category": category,
-                **self._tallies[lane.name, category].row(curve, lane.filled, lane.unscored_rows),
+                **self._tallies[lane.name, category].row(curve, lane),
                 "num_draft": lane.num_draft,
                 "scored": lane.part or "whole",
             }

@@ -12,7 +12,7 @@ from specrace.ngrams.suffix_index import END
 # Tokens of the prompt, of its chat template, that are kept with an output, so that drafters learn how outputs begin.
 PROMPT_TAIL = 4
 # More than any race asks for.
-MOST_KINDS = 32
+MOST_KINDS = 12
 
 
 class Index(Protocol):

@@ -158,9 +158,11 @@ def test_a_race_that_begins_has_nothing_of_the_one_before(app: Any, page: Page) 
         wait_for(page, mode="live")
         assert not any(texts(page)) and set(page.locator(".speedup").all_text_contents()) == {"–"}
         expect(page.locator(".podium")).to_be_hidden()
+        expect(page.locator(".stage > .plots")).to_be_hidden()
         expect(page.locator(".passage mark.drafted")).to_have_count(0)
     wait_for_reel(page, number)
     assert all(texts(page))
+    expect(page.locator(".stage > .plots")).to_be_visible()
 
 
 def test_stop_ends_a_race_and_another_can_start(app: Any, page: Page) -> None:

@@ -138,6 +138,19 @@ def test_the_cost_curve_is_drawn_where_it_was_measured(page: Page, races: dict[s
     assert table(page, "cost-curve")[2] == {"rows": "16", "cost_ratio": "1.5"}
 
 
+def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
+    """Words of different steps stand as in one text; a mark that would turn them is left out."""
+    rows = read_rows(races["greedy"])
+    own = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
+    for row, word in zip(own, ("אחת", " שתיים", " \u202dשלוש"), strict=False):
+        row["texts"] = [word] * len(row["emitted"])
+    open_race(page, write_rows(tmp_path / "hebrew.jsonl", rows))
+    words = page.locator('.pane[data-lane="vanilla"] .text .own-token')
+    left = [words.nth(number).bounding_box()["x"] for number in range(3)]
+    assert left[0] > left[1] > left[2]
+    assert "\u202d" not in page.locator('.pane[data-lane="vanilla"] .text').inner_text()
+
+
 def test_titles_of_a_hostile_recording_do_no_harm(page: Page, races: dict[str, Path], tmp_path: Path) -> None:
     rows = read_rows(races["greedy"])
     for lane in rows[0]["lanes"]:

@@ -202,8 +202,9 @@ def test_a_link_without_autorun_waits(app: Any, open_page: Any) -> None:
     raced_once(page)
 
 
-def test_a_wrong_link_says_so_and_starts_nothing(app: Any, open_page: Any) -> None:
-    page = open_page(f"{app.url}?lanes=ghost,<b>&autorun=1")
+@pytest.mark.parametrize("invited", ["&autorun=1", ""])
+def test_a_wrong_link_says_so_and_starts_nothing(app: Any, open_page: Any, invited: str) -> None:
+    page = open_page(f"{app.url}?lanes=ghost,<b>{invited}")
     expect(page.locator(".announcer")).to_contain_text("ghost")
     assert page.evaluate("window.__pwn") is None
     raced_once(page)

@@ -65,19 +65,20 @@ def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
     sweep = forced(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
     (found,) = forecast(sweep, curve)
     assert found.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and found.drafted[1].tolist() == [8]
-    assert sweep.tally(1, {0}).row(curve, lane.filled)["expected_speedup"] == pytest.approx(9 / 11)
+    assert sweep.tally(1, {0}).row(curve, lane)["expected_speedup"] == pytest.approx(9 / 11)
     assert ScoredLane.of("vllm-ngram", {}, 4).filled is None is ScoredLane.of("fusion", {}).filled
 
 
 def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
     """4 rows of 15 tokens: 59 beside the pool's, in every step."""
     curve, lane = CostCurve((1, 60, 61), (1.0, 2.0, 3.0)), ScoredLane.of("lookahead", {})
-    assert lane.unscored_rows == 59 and ScoredLane.of("lookahead", {}, 58).unscored_rows == 0
+    # A smaller budget narrows the window, in which it has as many n-grams as columns.
+    assert [ScoredLane.of("lookahead", {}, size).unscored_rows for size in (119, 58, 6)] == [59, 27, 0]
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
     sweep = forced([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])
     assert forecast(sweep, curve)[0].cost.tolist() == [[9.0], [15.0]]
-    row = sweep.tally(1, {0}).row(curve, lane.filled, lane.unscored_rows)
+    row = sweep.tally(1, {0}).row(curve, lane)
     assert row["expected_speedup"] == pytest.approx(9 / 15)
 
 
