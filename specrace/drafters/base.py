@@ -80,8 +80,8 @@ class Drafter(Protocol):
     Optional class attributes: `num_top`, the k of `Scores.top` it learns from (an instance may have its own);
     `needs_target_outputs`, why `score` needs the model for it; `scored_part`, what part of it is scored without,
     `scored_options`, the options fixed for that, and `unscored_rows`, from the options and the draft size the draft
-    tokens that each step verifies beside that part; `corpus_part`, from the options which of "corpus" and "corpus_index" it drafts from, ""
-    for neither; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
+    tokens that each step verifies beside that part; `corpus_part`, from the options which of "corpus" and
+    "corpus_index" it drafts from, "" for neither; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
