@@ -216,8 +216,9 @@ def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
 
 def test_a_window_that_just_fits_is_drafted() -> None:
     lookahead = LookaheadDrafter(material((1, 2, 3)), n=3, window=5, guesses=0)
-    assert lookahead.propose((1, 2, 3), 1).num_draft == 0
-    assert lookahead.propose((1, 2, 3), 5).num_draft == 5
+    assert lookahead.propose((1, 2, 3), 9).num_draft == 5
+    narrow = LookaheadDrafter(material((1, 2, 3)), n=3, window=5, guesses=0)
+    assert narrow.propose((1, 2, 3), 4).num_draft == 2
     assert tree_size({"n": 3, "window": 5, "guesses": 0}) == 9
 
 
