@@ -144,6 +144,7 @@ def test_an_answer_from_right_to_left_is_in_order(page: Page, races: dict[str, P
     own = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
     for row, word in zip(own, ("אחת", " שתיים", " \u202dשלוש"), strict=False):
         row["texts"] = [word] * len(row["emitted"])
+    rows[-1]["lanes"][0]["text"] = "".join(text for row in own for text in row["texts"]).strip()
     open_race(page, write_rows(tmp_path / "hebrew.jsonl", rows))
     words = page.locator('.pane[data-lane="vanilla"] .text .own-token')
     left = [words.nth(number).bounding_box()["x"] for number in range(3)]

@@ -275,6 +275,7 @@ export class Plots {
   close() {
     this.node.hidden = true;
     this.list = [];
+    this.lanes = [];
   }
 
   load(reel, seek) {

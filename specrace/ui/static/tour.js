@@ -24,7 +24,6 @@ export class Tour {
     this.canvas = make("div", "tour-canvas");
     this.title = make("b", "tour-title");
     this.words = make("p", "tour-words");
-    this.words.setAttribute("aria-live", "polite");
     this.bar = make("i");
     this.toggler = button("Pause", "Pause or go on (space)", () => this.toggle());
     const progress = make("div", "tour-progress");
