@@ -10,7 +10,7 @@ ENV TORCH="--require-hashes -r requirements/container-cuda.txt"
 
 # hadolint ignore=DL3006
 FROM ${DEVICE}
-RUN useradd --create-home --uid 1000 specrace && install --directory --owner=1000 /app
+RUN useradd --create-home --uid 1000 specrace && install --directory --owner=1000 --group=1000 /app /home/specrace/.cache
 USER 1000
 WORKDIR /app
 ENV PIP_NO_CACHE_DIR=1 PYTHONUNBUFFERED=1
@@ -22,5 +22,5 @@ RUN python3 -m venv .venv \
     && .venv/bin/pip install --no-deps --require-hashes -r requirements/container.txt
 COPY --chown=1000 . ./
 EXPOSE 7860
-HEALTHCHECK --start-period=2m --timeout=10s CMD [".venv/bin/python", "-c", "import json, sys, urllib.request; sys.exit(json.load(urllib.request.urlopen('http://localhost:7860/healthz'))['status'] == 'failed')"]
+HEALTHCHECK --start-period=2m --timeout=10s CMD [".venv/bin/python", "-c", "import json, sys, urllib.request as web; sys.exit(json.load(web.build_opener(web.ProxyHandler({})).open('http://127.0.0.1:7860/healthz'))['status'] == 'failed')"]
 ENTRYPOINT [".venv/bin/python", "app.py", "--host", "0.0.0.0", "--port", "7860", "--device", "auto"]

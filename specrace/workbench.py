@@ -29,7 +29,7 @@ from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
-from specrace.retrieval.index import SearchIndex, open_index, require_faiss
+from specrace.retrieval.index import SearchIndex, open_index
 from specrace.retrieval.limits import COMMAND_LINE
 from specrace.retrieval.prompt import Prompt, PromptStyle, build_prompt, choose_style, tokenize_document
 from specrace.retrieval.rerank import LIGHT, NONE, load_reranker
@@ -127,7 +127,6 @@ class Workbench:
         stored = None if index is None else StoredIndex(index)
         most = COMMAND_LINE.characters
         texts = stored.documents(most) if stored else read_documents(documents, skip=skip, report=report)
-        require_faiss()
         report("Loading the embedder")
         encoder = load_embedder(stored.head.embedder if stored else DEFAULT_EMBEDDER)
         report("Loading the model")
@@ -240,7 +239,7 @@ class Workbench:
         began = time.perf_counter()
         hits = self.retrieve(question, top, noise, spec.seed)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
-        prompt, hits = self.fitting_prompt(question, hits, spec)
+        prompt, hits = self.fitting_prompt(question, hits, spec, top=top, noise=noise)
         past = self.outputs.of_others(prompt.tokens, question)
         about = {
             "question": question.strip(),
@@ -259,16 +258,20 @@ class Workbench:
         counts = self.tables.counts if "corpus" in parts else None
         return Sources(counts, self.tables.suffixes if "corpus_index" in parts else None)
 
-    def fitting_prompt(self, question: str, hits: list[Hit], spec: RaceSpec) -> tuple[Prompt, list[Hit]]:
-        """The prompt and the passages in it.
+    def fitting_prompt(
+        self, question: str, hits: list[Hit], spec: RaceSpec, *, top: int | None = None, noise: Any = 0.0
+    ) -> tuple[Prompt, list[Hit]]:
+        """The prompt and the passages in it: of `hits`, which `retrieve` found with `top` and `noise`, those that fit.
 
-        A model without a chat template follows no instructions and may have a short context: it gets as many of the
-        best passages as fit, at least one.
+        The best are kept, at least one. Where `top` says how many, a model with a chat template gets them all: only one
+        without follows no instructions and may have a short context.
         """
         tokenizer, style = self.target.tokenizer, self.style
         prompt = build_prompt(tokenizer, question, hits, style)
-        while not tokenizer.chat_template and len(hits) > 1 and not self._fits(prompt, spec):
-            hits = hits[:-1]
+        may_drop = SETTINGS["passages"].check(top) is None or not tokenizer.chat_template
+        while may_drop and len(hits) > 1 and not self._fits(prompt, spec):
+            # Irrelevant ones lie anywhere among the others, and their share shall stay.
+            hits = self.retrieve(question, len(hits) - 1, noise, spec.seed) if noise else hits[:-1]
             prompt = build_prompt(tokenizer, question, hits, style)
         return prompt, hits
 

@@ -35,7 +35,7 @@ GROUPS = (
     "tests without a browser",
     "tests in a browser",
 )
-PROGRAMS = ("python", "oxlint", "oxfmt", "hadolint")
+PROGRAMS = ("python", "pip", "oxlint", "oxfmt", "hadolint")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,7 +72,7 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
         return tiny_target("llama")
 
     monkeypatch.setattr(workbench, "load_target", load)
-    for part in ("read_documents", "require_faiss", "load_embedder", "load_reranker", "open_index"):
+    for part in ("read_documents", "load_embedder", "load_reranker", "open_index"):
         monkeypatch.setattr(workbench, part, lambda *_, **__: None)
     bench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
     bench.with_model("other")
@@ -102,6 +104,21 @@ def test_without_passages_the_question_stands_alone(bundled: Workbench) -> None:
     with_passages = bundled.fitting_prompt("What is a trie?", bundled.retrieve("What is a trie?"), spec)[0]
     assert started.prompt_tokens < len(with_passages.tokens) / 4
     assert check(events)[-1] == finished
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_as_many_passages_as_fit_unless_somebody_says_how_many(bundled: Workbench, noise: float) -> None:
+    question, spec = "What is a trie?", RaceSpec(("trie",), max_new_tokens=8)
+    hits = bundled.retrieve(question, 4, noise)
+    whole = len(bundled.fitting_prompt(question, hits, spec, top=4, noise=noise)[0].tokens)
+    narrow = replace(bundled, target=copy(bundled.target), curve=None)
+    narrow.target.max_context = whole - 1
+    prompt, fewer = narrow.fitting_prompt(question, hits, spec, noise=noise)
+    assert 1 <= len(fewer) < 4 and len(prompt.tokens) + 8 < whole
+    near = {hit.passage for hit in bundled.retrieve(question, 4)}
+    assert sum(hit.passage not in near for hit in fewer) == min(len(fewer) - 1, round(noise * len(fewer)))
+    with pytest.raises(InputError, match="use fewer passages"):
+        list(narrow.ask(question, spec, top=4, noise=noise))
 
 
 @pytest.mark.parametrize(

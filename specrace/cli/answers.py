@@ -23,6 +23,7 @@ from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec, largest_draft
 from specrace.lab.logs import write_transcripts
 from specrace.retrieval.grounding import GROUNDED, groundedness
+from specrace.retrieval.passages import count_words
 from specrace.retrieval.prompt import Prompt
 from specrace.retrieval.retriever import Hit
 from specrace.retrieval.sentences import split_sentences
@@ -54,7 +55,7 @@ class Answer:
     def repeats(self) -> bool:
         """Whether a sentence of four words or more stands there twice; loops of long paragraphs have no other sign."""
         sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
-        long = [each for each in sentences if len(each.split()) >= 4]
+        long = [each for each in sentences if count_words(each) >= 4]
         return len(set(long)) < len(long)
 
     def as_json(self) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def prepare(
     """The question's prompt. Raises InputError with the question's id."""
     try:
         hits = workbench.retrieve(question, passages, noise, spec.seed)
-        prompt, hits = workbench.fitting_prompt(question, hits, spec)
+        prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
         largest = largest_draft(spec, workbench.target.device_type, workbench.curve)
         workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
     except InputError as error:

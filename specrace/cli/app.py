@@ -24,7 +24,7 @@ from specrace.cli.arguments import (
 )
 from specrace.cli.terminal import complain, exit_code, open_closed_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS
 from specrace.lab.exports.own import read_settings
 from specrace.lab.forecast import is_twin
@@ -35,6 +35,7 @@ from specrace.ui.serve import DTYPES, serve
 from specrace.ui.visitors import THIS_MACHINE, Limits
 
 MAX_THREADS = 1024
+LOG_FORMATS = ("text", "json")
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
 # A limit's flag, its most, and its help.
 LIMITS = {
@@ -96,6 +97,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "address that is served on, this machine's name, and a Space's own",
     )
     parser.add_argument(
+        "--proxies",
+        nargs="+",
+        default=[],
+        metavar="NETWORK",
+        help="addresses and networks of proxies, which name the visitor in X-Forwarded-For; default: this machine, and "
+        "a Space's; behind others all visitors count as one",
+    )
+    parser.add_argument(
         "--metrics",
         nargs="+",
         default=THIS_MACHINE,
@@ -104,8 +113,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log",
-        default=os.environ.get("SPECRACE_LOG", "text"),
-        choices=("text", "json"),
+        default=os.environ.get("SPECRACE_LOG", space.DEFAULTS["log"] if space.is_here() else "text"),
+        choices=LOG_FORMATS,
         help="on standard error: failures as text, or failures and each race's counts as a line of JSON; default: "
         "SPECRACE_LOG in the environment, else text",
     )
@@ -150,7 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help_text, default = f"{meaning}; default: %(default)s", getattr(Limits, name)
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
     if space.is_here():
-        parser.set_defaults(**space.DEFAULTS)
+        parser.set_defaults(**{name: value for name, value in space.DEFAULTS.items() if name != "log"})
 
 
 def check(options: argparse.Namespace) -> None:
@@ -162,16 +171,15 @@ def check(options: argparse.Namespace) -> None:
     for name, (flag, most, _) in LIMITS.items():
         if not 1 <= getattr(options, name) <= most:
             raise InputError(f"{flag} is {getattr(options, name)}; give 1 to {most}.")
+    if options.log not in LOG_FORMATS:
+        raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
     for name in options.allowed_hosts:
         if not HOST_NAME.fullmatch(name):
             raise InputError(
                 f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
             )
-    for name in options.metrics:
-        try:
-            ipaddress.ip_network(name)
-        except ValueError:
-            raise InputError(f"--metrics has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
+    for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
+        check_networks(flag, names)
     if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
         raise InputError("--auth takes USER:PASSWORD; give both.")
     space.settle(options)
@@ -189,6 +197,15 @@ def check(options: argparse.Namespace) -> None:
         check_corpus(options.corpus)
     else:
         StoredIndex(options.index)
+
+
+def check_networks(flag: str, names: Sequence[str]) -> None:
+    """Raises InputError for what is neither an address nor a network."""
+    for name in names:
+        try:
+            ipaddress.ip_network(name)
+        except ValueError:
+            raise InputError(f"{flag} has {name!r}; give addresses or networks, such as 10.0.0.0/8.") from None
 
 
 def check_models(options: argparse.Namespace) -> None:

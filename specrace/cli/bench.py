@@ -214,7 +214,7 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: ar
         check_prompt(line["prompt"])
         return BenchPrompt(line["id"], tuple(workbench.target.tokenizer(line["prompt"])["input_ids"]), line["prompt"])
     hits = workbench.retrieve(line["question"], options.passages, options.noise, spec.seed)
-    prompt, _ = workbench.fitting_prompt(line["question"], hits, spec)
+    prompt, _ = workbench.fitting_prompt(line["question"], hits, spec, top=options.passages, noise=options.noise)
     return BenchPrompt(line["id"], prompt.tokens, line["question"])
 
 

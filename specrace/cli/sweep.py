@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 from rich.table import Table
@@ -22,6 +23,7 @@ from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import explained, read_text
+from specrace.core.processors import processors
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method
 from specrace.engine.spec import RaceSpec
@@ -30,6 +32,9 @@ from specrace.lab.logs import Transcript
 from specrace.lab.presets import NAMES, find_curve
 from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
 from specrace.lab.sweep import SHARD, Cell, Sweep, SweepFolder, grid_lanes, run_sweep
+
+if TYPE_CHECKING:
+    from specrace.workbench import Workbench
 
 ANSWERS = "answers.jsonl"
 MAX_PROCESSES = 1024
@@ -155,6 +160,7 @@ def answered(options: argparse.Namespace) -> list[Transcript]:
     chosen = (SETTINGS["passages"].check(options.passages), SETTINGS["noise"].check(options.noise))
     workbench = open_workbench(options)
     about = {name: workbench.target.describe()[name] for name in ("model", "dtype")} | spec.as_json()
+    about |= {"documents": _digest(workbench), "reranker": options.reranker}
     file = None if options.out is None else options.out / ANSWERS
     kept = _kept_answers(file) if file is not None and options.resume else {}
     keys = [json.dumps([line["question"], chosen, about]) for line in lines]
@@ -180,6 +186,14 @@ def answered(options: argparse.Namespace) -> list[Transcript]:
     return found
 
 
+def _digest(workbench: Workbench) -> str:
+    """What tells the documents that are asked about from others."""
+    digest = hashlib.sha256(str(workbench.num_passages).encode())
+    for document in workbench.documents:
+        digest.update(f"\0{document.name}\0{document.text}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
 def _kept_answers(file: Path) -> dict[str, dict[str, Any]]:
     """Answers by their questions and settings, but a last line that was cut off, which is dropped."""
     if not file.exists():
@@ -198,7 +212,7 @@ def _kept_answers(file: Path) -> dict[str, dict[str, Any]]:
 
 def checked_processes(options: argparse.Namespace) -> int:
     """How many processes score. Raises InputError."""
-    processes: int = options.processes or os.cpu_count() or 1
+    processes: int = options.processes or processors()
     if not 1 <= processes <= MAX_PROCESSES:
         raise InputError(f"--processes is {processes}; give 1 to {MAX_PROCESSES}.")
     return processes

@@ -19,6 +19,7 @@ from specrace.drafters import Drafter, Material
 from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
+from specrace.engine.refit import refit
 from specrace.engine.repeats import Run, summarise
 from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
 from specrace.ngrams.past import PastOutputs
@@ -102,9 +103,12 @@ def race(
     pace = PaceKeeper.on(target, target.prefill(prompt), prompt[-1])
     try:
         setup = prepare(target, prompt, spec, sources, near, pace)
+        plans = plan_lanes(spec, target.device_type, setup.curve)
         untouched = setup.with_own_automata()
         lanes = setup.make_lanes(spec.lanes)
-        described = target.describe() | {"settings": spec.as_json(), "cost_curve": curve and curve.as_json()}
+        # One that was measured, as it is at this moment.
+        shown = curve if curve is None or setup.curve is near else setup.curve
+        described = target.describe() | {"settings": spec.as_json(), "cost_curve": shown and shown.as_json()}
         infos = tuple(lane_info(lane, plans[lane.name], setup.material) for lane in lanes)
         yield Started(infos, len(prompt), setup.prefix.ms, described | dict(about or {}))
         metrics = start_metrics(lanes)
@@ -128,6 +132,7 @@ class Setup:
     spec: RaceSpec
     prefix: Prefix
     material: Material
+    # As it is at this moment.
     curve: CostCurve | None
     pace: PaceKeeper
 
@@ -153,6 +158,7 @@ def prepare(
     pace.choose_threads()
     prefix = target.prefill(prompt)  # a second time, warm: its time is reported
     warm_up(target, prefix, prompt, spec, curve)
+    curve = refit(target, prefix, prompt, spec, curve)
     material = make_material(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
     for name, plan in plan_lanes(spec, target.device_type, curve).items():
         if plan.method.needs_draft_model:

@@ -41,6 +41,7 @@ from specrace.engine.race import (
     warm_up,
     warm_up_draft_model,
 )
+from specrace.engine.refit import refit
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
@@ -171,6 +172,8 @@ class Bench:
         self._sources, self.curve, self.keep_outputs = sources, curve, keep_outputs
         self._outputs = self._past = PastOutputs()
         self._warm = False
+        # The curve near this prompt, as it is at this moment.
+        self._costs: CostCurve | None = None
         self._pace: PaceKeeper
 
     def run(self, prompts: Iterable[BenchPrompt], report: Callable[[str], object] = str) -> list[PromptResult]:
@@ -237,7 +240,9 @@ class Bench:
         """Run every shape of this prompt; before the first prompt also every lane and peer once."""
         report(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
-        warm_up(self.target, prefix, prompt.tokens, self._spec_of(prompt), self._near(prompt))
+        spec, near = self._spec_of(prompt), self._near(prompt)
+        warm_up(self.target, prefix, prompt.tokens, spec, near)
+        self._costs = refit(self.target, prefix, prompt.tokens, spec, near)
         self._open_lanes(prompt, prefix)
         if not self._warm:
             for name in self.spec.lanes:
@@ -254,7 +259,7 @@ class Bench:
                 warm_up_draft_model(lane)
 
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
-        near = self._near(prompt)
+        near = self._costs
         curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
         # Of this lane alone, so that no other one pays for what a draft model reads.
         material = make_material(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)

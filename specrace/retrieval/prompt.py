@@ -134,8 +134,10 @@ class Plain:
     """
 
     def __init__(self, tokenizer: Any) -> None:
+        # DeepSeek's vocabularies have letters added, such as "ü", which end nothing.
+        added = {text for text in tokenizer.get_added_vocab() if not (len(text) == 1 and text.isalpha())}
         # Without their blanks: a template may put one before a text that begins with "[1]".
-        added = {text.strip() for text in (*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens)} - {""}
+        added = {text.strip() for text in (*added, *tokenizer.all_special_tokens)} - {""}
         longest_first = sorted(added, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import threading
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import numpy as np
 from specrace.core.errors import InputError
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import SearchIndex, ranked
-from specrace.retrieval.passages import Passage, split_sentences
+from specrace.retrieval.passages import Passage, count_words, split_sentences
 from specrace.retrieval.rerank import CANDIDATES, Reranker
 from specrace.retrieval.sentences import is_heading, word_set
 
@@ -27,7 +28,11 @@ PASSAGES_REMEMBERED = 512
 # Irrelevant passages are drawn from the far half of so many.
 NOISE_SAMPLE = 256
 
-_WORD = re.compile(r"\w+")
+# Scripts without blanks, whose words no pattern finds: pairs of neighbouring characters stand for them.
+_RUNS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+# Vowel signs, which belong to the words of Hindi and others, are no letters to `\w`.
+_MARKS = "".join(each for each in map(chr, range(0x300, 0x1E00)) if unicodedata.category(each).startswith("M"))
+_WORD = re.compile(rf"(?P<run>[{_RUNS}]+)|(?:(?![{_RUNS}])[\w{_MARKS}])+")
 _STEM_CHARS = 5
 _COMMON_WORDS = word_set(
     "a about an and are as at be been by can could did do does explain for from had has have how in is it its me no "
@@ -203,22 +208,31 @@ def _score(question: str, asked: Vectors, passage: Passage, split: _SplitPassage
 
 
 def content_words(text: str) -> set[str]:
-    """The words that say what a text is about, roughly stemmed."""
-    return {word[:_STEM_CHARS] for word in _WORD.findall(text.lower()) if word not in _COMMON_WORDS}
+    """The words that say what a text is about, roughly stemmed; of a script without blanks, pairs of characters."""
+    words = set[str]()
+    for found in _WORD.finditer(text.lower()):
+        word = found.group()
+        if found["run"]:
+            words.update(word[place : place + 2] for place in range(max(1, len(word) - 1)))
+        elif word not in _COMMON_WORDS:
+            words.add(word[:_STEM_CHARS])
+    return words
 
 
 def _mark_evidence(
     passages: Sequence[Sequence[Sentence]], max_evidence: int, evidence_ratio: float
 ) -> list[tuple[Sentence, ...]]:
     """The sentences of each passage, the best of them all ranked 1, 2, ..., `max_evidence`."""
-    candidates = [
+    good = [
         (i, j, sentence)
         for i, sentences in enumerate(passages)
         for j, sentence in enumerate(sentences)
-        if _can_be_evidence(sentence.text)
+        if sentence.score >= MIN_EVIDENCE_SCORE and not is_heading(sentence.text)
     ]
+    # "Price: $40" and a clause of a contract answer, too, where no plain sentence does.
+    candidates = [each for each in good if _is_plain(each[2].text)] or good
     candidates.sort(key=lambda candidate: -candidate[2].score)
-    least = max(MIN_EVIDENCE_SCORE, evidence_ratio * candidates[0][2].score) if candidates else 0.0
+    least = evidence_ratio * candidates[0][2].score if candidates else 0.0
     ranks: dict[tuple[int, int], int] = {}
     told: list[frozenset[str]] = []
     for i, j, sentence in candidates:
@@ -234,5 +248,5 @@ def _mark_evidence(
     ]
 
 
-def _can_be_evidence(text: str) -> bool:
-    return not is_heading(text) and MIN_EVIDENCE_WORDS <= len(text.split()) <= MAX_EVIDENCE_WORDS
+def _is_plain(text: str) -> bool:
+    return MIN_EVIDENCE_WORDS <= count_words(text) <= MAX_EVIDENCE_WORDS

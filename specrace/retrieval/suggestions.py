@@ -8,6 +8,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from specrace.retrieval.documents import Document
+from specrace.retrieval.passages import count_words
 from specrace.retrieval.retriever import content_words
 from specrace.retrieval.sentences import is_heading, split_sentences
 
@@ -40,7 +41,7 @@ def _key_sentences(sentences: Sequence[str]) -> list[str]:
     """Those that share the most content words with the others, for their length, first."""
     words = {sentence: content_words(sentence) for sentence in sentences}
     counts = Counter(chain.from_iterable(words.values()))
-    fit = [each for each, own in words.items() if own and SHORTEST <= len(each.split()) <= LONGEST]
+    fit = [each for each, own in words.items() if own and SHORTEST <= count_words(each) <= LONGEST]
     return sorted(fit, key=lambda each: -sum(counts[word] - 1 for word in words[each]) / len(words[each]))
 
 

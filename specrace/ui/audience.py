@@ -24,6 +24,7 @@ from specrace.ui.guard import Hosts
 from specrace.ui.visitors import HOUR_S, Rate, TooManyError, visitor_of
 
 COOKIE = "specrace_voter"
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 MAX_POLLS, MAX_VOTERS = 100, 5000
 POLLS_PER_HOUR = 20
 MAX_LANES, MAX_TITLE = 6, 60
@@ -181,11 +182,18 @@ def reach(bound: Sequence[str], port: int) -> str:
     """The address under which other machines on the network reach a server that is bound so; "" where none does."""
     if space := os.environ.get("SPACE_HOST"):
         return f"https://{space.split(',')[0]}"
+    if _is_walled():
+        return ""
     for host in bound:
         name = _own_address() if host in ("0.0.0.0", "::") else host
         if name and name not in ("localhost", "::1") and not name.startswith("127."):
             return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
     return ""
+
+
+def _is_walled() -> bool:
+    """In a container, or in Windows' Linux: the network of this machine is not the phones'."""
+    return any(map(os.path.exists, CONTAINER_FILES)) or "microsoft" in os.uname().release.lower()
 
 
 def _own_address() -> str:

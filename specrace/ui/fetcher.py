@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -15,8 +16,10 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 from specrace.model.names import NAMES
+
+log = logging.getLogger("specrace")
 
 REPORT_PERIOD_S = 0.5
 BROKEN = "the process that fetched it ended; the next start tries again"
@@ -115,6 +118,9 @@ def _work(connection: Connection, name: str, offline: str) -> None:
             send("ready", "")
         except InputError as error:
             send("failed", str(error))
+        except (OSError, MemoryError, RuntimeError) as error:
+            log.exception("fetching %s failed", name)
+            send("failed", f"{name} was not fetched ({shorten(str(error) or type(error).__name__)}).")
 
 
 def _end_with_server(connection: Connection) -> None:

@@ -136,9 +136,25 @@ class FileReader:
             context = multiprocessing.get_context("spawn")
             self._connection, other = context.Pipe()
             self._process = context.Process(target=_serve, args=[other], name="helper", daemon=True)
-            self._process.start()
+            with _single_threaded():
+                self._process.start()
             other.close()
         return self._connection
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """What is started here has no thread for each processor: their stacks and buffers would fill its memory."""
+    former = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+    os.environ.update(dict.fromkeys(former, "1"))
+    try:
+        yield
+    finally:
+        for name, value in former.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _serve(connection: Connection) -> None:

@@ -46,6 +46,9 @@ MAX_BODIES = {
 MAX_PATH = 255
 BODY_LIMIT_S = 120.0
 NO_FILES = "This server takes no files."
+FOREIGN = (
+    "Another site's page asked for this; open this server's own page, or name a proxy before it by --allowed-hosts."
+)
 # Of Gradio's own: nothing on the page needs them.
 CLOSED = (
     "/monitoring",
@@ -134,7 +137,7 @@ class Guard:
         if scope["path"].rstrip("/") in MAX_BODIES and not reads and not self._visitors.limits.uploads:
             raise HTTPException(403, NO_FILES)
         if self._is_foreign(scope["method"], headers):
-            raise HTTPException(403, "Another site's page asked for this; open this server's own page.")
+            raise HTTPException(403, FOREIGN)
 
     def _is_foreign(self, method: str, headers: Headers) -> bool:
         """Whether another site's page asks for more than to come here. Programs send neither header."""

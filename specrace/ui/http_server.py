@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ import signal
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,22 +52,40 @@ def open_sockets(host: str, port: int | None) -> list[socket.socket]:
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
+    """Sockets on the host's addresses; those that this machine lacks are left out if it has another."""
     opened: list[socket.socket] = []
+    missing: OSError | None = None
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in dict.fromkeys(found):
-            opened.append(socket.socket(family, kind, protocol))
-            opened[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                opened[-1].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            opened[-1].bind(address)
-            # From now on a browser waits for the page instead of being refused.
-            opened[-1].listen()
+            try:
+                opened.append(_listen(socket.socket(family, kind, protocol), address))
+            except OSError as error:
+                # "localhost" may name ::1 where there is no IPv6.
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                missing = error
     except OSError:
         for each in opened:
             each.close()
         raise
+    if missing and not opened:
+        raise missing
     return opened
+
+
+def _listen(own: socket.socket, address: Any) -> socket.socket:
+    try:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if own.family == socket.AF_INET6:
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        own.bind(address)
+        # From now on a browser waits for the page instead of being refused.
+        own.listen()
+    except OSError:
+        own.close()
+        raise
+    return own
 
 
 def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
@@ -101,7 +120,8 @@ def _end(*_: Any) -> None:
 class Server(uvicorn.Server):
     """Unlike uvicorn's own, it calls `leave`, which ends the work behind open answers, before it waits for them."""
 
-    def __init__(self, app: ASGIApp, leave: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, leave: Callable[[], None], proxies: Sequence[str] = ()) -> None:
+        known = SPACE_PROXIES if "SPACE_ID" in os.environ else []
         config = uvicorn.Config(
             app,
             http=Impatient,
@@ -110,7 +130,8 @@ class Server(uvicorn.Server):
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_LIMIT_S,
-            forwarded_allow_ips=SPACE_PROXIES if "SPACE_ID" in os.environ else None,
+            # None: as FORWARDED_ALLOW_IPS says, else this machine.
+            forwarded_allow_ips=[*known, "127.0.0.1", "::1", *proxies] if known or proxies else None,
             server_header=False,
         )
         super().__init__(config)

@@ -16,10 +16,10 @@ from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
+from specrace.core.processors import processors
 from specrace.lab.advice import profile_file, report, sentences
 from specrace.lab.candidates import candidates, engine_lanes, pools
 from specrace.lab.exports.profile import PROFILE_FILE
-from specrace.lab.forks import processors
 from specrace.lab.halving import Halving, Round, Tried
 from specrace.lab.logs import Transcript
 from specrace.lab.presets import GPUS, describe_curve, find_curve

@@ -169,6 +169,8 @@ def mount_options(
         # Far more than is read, and than the page sends (fitUploads in gradio.js): beyond it no file would arrive.
         "max_file_size": uploads.MAX_FILES * uploads.MAX_BYTES,
         "pwa": False,
+        # A Space asks for it; then a second server, of Node, would start before this one answers.
+        "ssr_mode": False,
         "enable_monitoring": False,
         "mcp_server": mcp,
         "show_error": False,

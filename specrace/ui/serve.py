@@ -76,7 +76,7 @@ def serve(options: argparse.Namespace) -> int:
         print(f"specrace serves {address(sockets)}", flush=True)
         if options.mcp:
             print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
-        code = run(Server(app, leave), sockets)
+        code = run(Server(app, leave, options.proxies), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
         # A model that loads or computes in a thread would bring the interpreter down as it ends.
         sys.stdout.flush()

@@ -198,7 +198,8 @@ def answers(url: str) -> bool:
 
 def find_chromium() -> str:
     """The system's Chromium, or Chrome."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
+    found = [path for path in map(shutil.which, BROWSERS) if path]
+    if not found:
         pytest.fail("Chromium is missing; run: apt-get install -y --no-install-recommends chromium fonts-dejavu-core")
-    return path
+    # A snap's may not read the profile that Playwright makes for it.
+    return min(found, key=lambda path: path.startswith("/snap/"))

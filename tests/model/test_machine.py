@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from specrace.core import processors
 from specrace.model import machine
 
 # A process of its own: its OpenMP has two threads, however many the tests' has.
@@ -48,8 +49,9 @@ UNLIMITED = "9223372036854771712"
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the control groups of a machine with 64 GB available lie."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {64 * GB // 1024} kB\n")
-    for name, path in (("_MEMORY", "meminfo"), ("_GROUPS", "groups"), ("_OWN_GROUPS", "own")):
-        monkeypatch.setattr(machine, name, tmp_path / path)
+    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
+    for name, path in (("_GROUPS", "groups"), ("_OWN_GROUPS", "own")):
+        monkeypatch.setattr(processors, name, tmp_path / path)
     return tmp_path / "groups"
 
 

@@ -370,7 +370,7 @@ def test_a_prompt_that_just_fits_is_decoded_to_its_end(method: str) -> None:
         t for step in generate(target, method, prompt, max_new_tokens=24 - num_draft, num_draft=8) for t in step.emitted
     ]
     assert tokens
-    with pytest.raises(InputError, match="use fewer or shorter documents"):
+    with pytest.raises(InputError, match="use fewer passages"):
         list(generate(target, method, prompt, max_new_tokens=25 - num_draft, num_draft=8))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.retrieval import documents as reading
+from specrace.retrieval import encoding as encoding_module
 from specrace.retrieval.documents import Document, read_documents
 from specrace.retrieval.limits import COMMAND_LINE
 from tests.retrieval.readers import samples
@@ -31,7 +32,9 @@ def test_folder_is_read_sorted_and_below(tmp_path: Path) -> None:
     ("content", "title", "text"),
     [
         ("# Tides #\n\nThe sea.\n## More\nRest", "Tides", "\nThe sea.\n## More\nRest"),
-        ("Before.\n## Late\nAfter.", "Late", "Before.\nAfter."),
+        ("Before.\n## Late\nAfter.", "name", "Before.\n## Late\nAfter."),
+        ("A picture.\n# Tides\n## More\nRest", "Tides", "A picture.\n## More\nRest"),
+        ("---\nlayout: page\n---\n# Tides\nRest", "Tides", "---\nlayout: page\n---\nRest"),
         ("```\n# a comment\n```\n# Real\nBody", "Real", "```\n# a comment\n```\nBody"),
         ("#hashtag only", "name", "#hashtag only"),
         ("#   \nBody", "name", "Body"),
@@ -39,7 +42,7 @@ def test_folder_is_read_sorted_and_below(tmp_path: Path) -> None:
         ("# <img src=x onerror=alert(1)>\nBody", "<img src=x onerror=alert(1)>", "Body"),
     ],
 )
-def test_title_is_the_first_heading(tmp_path: Path, content: str, title: str, text: str) -> None:
+def test_title_is_the_heading_at_the_top_or_of_level_1(tmp_path: Path, content: str, title: str, text: str) -> None:
     assert read_documents([write(tmp_path / "name.md", content)]) == [Document("name.md", title, text)]
 
 
@@ -114,6 +117,29 @@ def test_unusable_file_is_named(tmp_path: Path, name: str, content: bytes, compl
 def test_other_encodings_are_read_where_there_is_no_doubt(tmp_path: Path, encoding: str) -> None:
     text = "Der Käse wurde am 31. März naïve café genannt. ¿Qué pasó después?\n"
     assert read_documents([write(tmp_path / "a.md", text.encode(encoding))])[0].text == text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "It’s only a café – naïve".encode()[:-1],
+        "It’s only a café".encode() + b" \x92",
+        "Grüße aus Köln. ".encode() * 20 + b"\xfc" + "Größe".encode() * 20,
+        "Москва".encode()[:-1],
+    ],
+    ids=["cut in a character", "one byte of Windows", "one byte of Latin-1", "cut in a word"],
+)
+def test_utf8_with_little_damage_is_utf8(tmp_path: Path, content: bytes) -> None:
+    assert read_documents([write(tmp_path / "a.txt", content)])[0].text == content.decode("utf-8", "replace")
+
+
+def test_a_text_of_one_endless_line_is_told_by_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples: list[bytes] = []
+    monkeypatch.setattr(encoding_module, "_other_script", lambda sample: samples.append(sample) or "")
+    file = write(tmp_path / "a.txt", CYRILLIC.strip().encode("cp1251") * 2000)
+    with pytest.raises(InputError, match="UTF-8"):
+        read_documents([file])
+    assert [len(each) for each in samples] == [16_384]
 
 
 CYRILLIC = "Москва является столицей России и крупнейшим городом страны.\n"

@@ -17,10 +17,21 @@ QUESTION = "Why does bread rise?"
         ("Yeast makes carbon dioxide. Sugar and butter melt.", 0.0),
         ("Bread rises.", 1.0),
         ("Yeasts exhale carbon dioxides!", 0.75),
+        ("Yeast makes carbon dioxide [1].", 1.0),
+        ("Yeast makes carbon dioxide. [1] It is caught by gluten. [1, 2][3]", 1.0),
         ("", 0.0),
         (" \n", 0.0),
     ],
-    ids=["copied", "one sentence made up", "the question's words", "stems count", "empty", "blank"],
+    ids=[
+        "copied",
+        "one sentence made up",
+        "the question's words",
+        "stems count",
+        "cites",
+        "cites after it",
+        "empty",
+        "blank",
+    ],
 )
 def test_the_share_of_the_worst_sentence(answer: str, share: float) -> None:
     assert groundedness(answer, QUESTION, PASSAGES) == pytest.approx(share)

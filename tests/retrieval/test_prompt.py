@@ -197,6 +197,15 @@ def test_added_tokens_of_blanks_only_change_nothing() -> None:
     assert Plain(tokenizer)("a b  c") == "a b  c"
 
 
+def test_letters_that_a_vocabulary_adds_are_letters() -> None:
+    """DeepSeek's, for instance; what its model takes for the end of a text ends nothing either."""
+    core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
+    tokenizer.add_tokens([AddedToken("ü"), AddedToken("<x>")])
+    tokenizer.add_special_tokens({"eos_token": "þ"})
+    assert Plain(tokenizer)("über <x> þ") == "über ‹x> ‹"
+
+
 def test_control_strings_within_one_another_are_all_disarmed() -> None:
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)

@@ -71,7 +71,9 @@ def test_evidence_follows_its_rules(
     assert all(score >= max(ratio * scores[0], module.MIN_EVIDENCE_SCORE) for score in scores)
 
 
-def test_short_long_and_heading_are_never_evidence(counting: CountingEmbedder, tmp_path: Path) -> None:
+def test_short_and_long_are_evidence_where_nothing_else_is_and_a_heading_never(
+    counting: CountingEmbedder, tmp_path: Path
+) -> None:
     tea = about_tea(
         "## How hot is water for green tea",
         "Green tea: 80 degrees.",
@@ -84,8 +86,20 @@ def test_short_long_and_heading_are_never_evidence(counting: CountingEmbedder, t
         "Green tea: 80 degrees.",
         "It is brewed with water at eighty degrees, and never hotter.",
     ]
-    shorter = about_tea("Tea: 80 degrees.", "Hot tea.")
-    assert evidence(retriever([shorter], counting, tmp_path).retrieve(question, evidence_ratio=0.0)) == []
+    shorter = about_tea("Tea water: 80 degrees.", "## How hot is water for green tea")
+    (only,) = evidence(retriever([shorter], counting, tmp_path).retrieve(question))
+    assert only.text == "Tea water: 80 degrees."
+
+
+@pytest.mark.parametrize("text", ["茶は八十度のお湯でいれる。", "ชาเขียวชงด้วยน้ำแปดสิบองศา"])
+def test_words_of_scripts_without_blanks_count(text: str) -> None:
+    words = module.content_words(text)
+    assert len(words) > 5 and {len(word) for word in words} == {2}
+    assert words == module.content_words(f"“{text}”") and len(words & module.content_words(f"Tea {text[:5]} tea")) == 4
+
+
+def test_vowel_signs_belong_to_their_words() -> None:
+    assert module.content_words("पानी") == {"पानी"} and module.content_words("cafe\u0301") == {"cafe\u0301"}
 
 
 def test_near_duplicates_are_marked_once(counting: CountingEmbedder, tmp_path: Path) -> None:

@@ -158,10 +158,14 @@ def test_polls_and_votes_have_limits() -> None:
 
 def test_where_phones_reach_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_HOST", raising=False)
+    # The tests may run in a container themselves.
+    monkeypatch.setattr("specrace.ui.audience.CONTAINER_FILES", ())
     assert reach(["127.0.0.1", "localhost", "::1"], 7860) == ""
     assert reach(["192.0.2.7", "192.0.2.7"], 7860) == "http://192.0.2.7:7860"
     assert reach(["2001:db8::1"], 80) == "http://[2001:db8::1]:80"
     monkeypatch.setattr("specrace.ui.audience._own_address", lambda: "198.51.100.3")
     assert reach(["0.0.0.0"], 7860) == "http://198.51.100.3:7860"
+    monkeypatch.setattr("specrace.ui.audience.CONTAINER_FILES", (__file__,))
+    assert reach(["0.0.0.0"], 7860) == ""
     monkeypatch.setenv("SPACE_HOST", "a-b.hf.space,other")
     assert reach(["0.0.0.0"], 7860) == "https://a-b.hf.space"

@@ -35,6 +35,8 @@ def card() -> dict[str, object]:
 def on_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SYSTEM": "spaces", "SPACE_ID": "someone/race", "SPACE_HOST": HOST}.items():
         monkeypatch.setenv(name, value)
+    # A server of another test has set it.
+    monkeypatch.delenv("SPECRACE_LOG", raising=False)
 
 
 def test_the_card_is_whole_and_names_what_is_there() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import MagicMock
 
 import pytest
 from starlette.applications import Starlette
@@ -29,8 +28,6 @@ from specrace.core.events import (
 )
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
-from specrace.engine.spec import RaceSpec
-from specrace.ui import asking, page, settings
 from specrace.ui import stream as streaming
 from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
 from specrace.ui.telemetry import Telemetry
@@ -237,26 +234,6 @@ def test_races_of_one_page_take_one_place() -> None:
     assert worker.ahead(other) == 2
     first.stop()
     assert other.wait(LONG_S) and clicks[-1].events
-
-
-def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race is not there to be stopped yet; another visitor's stop does nothing to it."""
-    worker = Worker(lambda _report: BENCH)
-    asked = asking.Asking("q", RaceSpec(("vanilla",)), None)
-    monkeypatch.setattr(asking, "read_asking", lambda *_: asked)
-    monkeypatch.setattr(settings, "read_options", lambda _: {})
-    anything, request = MagicMock(), SimpleNamespace(session_hash="mine", client=None)
-
-    def started(stopping: str) -> Job:
-        benches = SimpleNamespace(read=lambda *_: worker.stop(stopping))
-        start = page._starter(worker, benches, anything, anything)  # type: ignore[arg-type]
-        told = json.loads(start("q", None, "", "", request, []))  # type: ignore[arg-type]
-        job = worker.find(told["key"])
-        assert job is not None
-        return job
-
-    assert not started("other").stopped
-    assert started("mine").stopped
 
 
 def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

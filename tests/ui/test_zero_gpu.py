@@ -201,5 +201,5 @@ def test_what_a_race_cannot_do_is_said_from_within_the_call(bundled: Workbench) 
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla",), 8))
     endless = replace(prepared, prompt=prepared.prompt * 1000)
     assert [type(each) for each in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [zero_gpu.Refusal]
-    with pytest.raises(InputError, match="fewer or shorter documents"):
+    with pytest.raises(InputError, match="use fewer passages"):
         list(zero_gpu.runner(bundled.target)(endless, lambda: False, lambda _: False))

@@ -12,7 +12,7 @@ from specrace.retrieval.readers.notebooks import read_notebook
 from specrace.retrieval.readers.office import checked, read_docx, read_pptx
 from specrace.retrieval.readers.pdf import read_pdf
 from specrace.retrieval.readers.reading import Reading, Refusal
-from specrace.retrieval.readers.tables import read_csv, read_json, read_json_lines, read_xlsx
+from specrace.retrieval.readers.tables import read_csv, read_json, read_json_lines, read_tsv, read_xlsx
 from specrace.retrieval.readers.text import read_code, read_markdown, read_plain
 from specrace.retrieval.readers.unpacking import open_zip
 
@@ -35,14 +35,16 @@ class Kind:
 
 _KINDS = (
     Kind("markdown", (".md", ".markdown"), read_markdown, parsed=False),
-    Kind("text", (".txt", ".rst", ".log"), read_plain, parsed=False),
+    Kind("text", (".txt", ".rst"), read_plain, parsed=False),
+    Kind("text", (".log",), read_code, parsed=False),
     Kind("source code", tuple(_CODE.split()), read_code, parsed=False),
     Kind("HTML", (".html", ".htm"), read_html),
     Kind("PDF", (".pdf",), read_pdf),
     Kind("Word", (".docx",), checked(read_docx)),
     Kind("PowerPoint", (".pptx",), checked(read_pptx)),
     Kind("Excel", (".xlsx",), checked(read_xlsx)),
-    Kind("CSV", (".csv", ".tsv"), read_csv),
+    Kind("CSV", (".csv",), read_csv),
+    Kind("CSV", (".tsv",), read_tsv),
     Kind("JSON", (".json",), read_json),
     Kind("JSON lines", (".jsonl", ".ndjson"), read_json_lines),
     Kind("notebook", (".ipynb",), read_notebook),

@@ -17,15 +17,25 @@ _SAMPLE = 4096
 _MOST_CELL = 1 << 20
 
 
+def read_tsv(content: bytes, limits: Limits) -> Reading:
+    """Rows between tabs, with line numbers. Raises Refusal."""
+    return _read_rows(decode(content), "\t", False, limits)
+
+
 def read_csv(content: bytes, limits: Limits) -> Reading:
     """Rows with line numbers. Raises Refusal."""
-    text, blocks = decode(content), Blocks(limits)
+    text = decode(content)
     try:
         sniffed = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
         # Not its quoting: a sample without a doubled quote says nothing of the rest, nor do apostrophes in prose.
         delimiter, spaced = sniffed.delimiter, sniffed.skipinitialspace
     except csv.Error:
         delimiter, spaced = ",", False
+    return _read_rows(text, delimiter, spaced, limits)
+
+
+def _read_rows(text: str, delimiter: str, spaced: bool, limits: Limits) -> Reading:
+    blocks = Blocks(limits)
     # The library's limit is one for the process.
     csv.field_size_limit(_MOST_CELL)
     try:
@@ -44,15 +54,19 @@ def _numbered(rows: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def add_rows(blocks: Blocks, rows: Iterable[tuple[str, list[str]]]) -> None:
-    """Add each row as "column: cell; ...", the columns named by the first row where that holds words only."""
+    """Add each row as "column: cell; ...", the columns named by the first row of several cells if those are words.
+
+    Up to half of its cells may be blank, and a title may stand above it.
+    """
     header: list[str] | None = None
     bare = ("", "")
     for address, cells in rows:
         cells = [" ".join(cell.split()) for cell in cells]
-        if header is None and any(cells):
-            header = cells if len(cells) > 1 and all(map(_is_name, cells)) else []
+        filled = [cell for cell in cells if cell]
+        if header is None and len(filled) > 1:
+            header = cells if 2 * len(filled) >= len(cells) and all(map(_is_name, filled)) else []
             if header:
-                bare = ("; ".join(header), address)
+                bare = ("; ".join(filled), address)
                 continue
         bare = ("", "")
         names = [*(header or []), *[""] * len(cells)]
@@ -62,7 +76,7 @@ def add_rows(blocks: Blocks, rows: Iterable[tuple[str, list[str]]]) -> None:
 
 
 def _is_name(cell: str) -> bool:
-    return bool(cell) and not cell.replace(".", "").replace(",", "").lstrip("-").isdigit()
+    return not cell.replace(".", "").replace(",", "").lstrip("-").isdigit()
 
 
 def read_xlsx(content: bytes, limits: Limits) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from specrace.retrieval.limits import Limits
 from specrace.retrieval.readers.reading import Mark, Reading, decode
@@ -15,9 +16,11 @@ _FENCES = ("```", "~~~")
 
 
 def read_plain(content: bytes, _: Limits) -> Reading:
-    """Text with line numbers; a markdown heading is its title."""
+    """Text with line numbers; a markdown heading that begins it is its title."""
     text = decode(content)
-    for start, end, title in _headings(text):
+    for start, end, title in islice(_headings(text), 1):
+        if text[:start].strip():
+            break
         after = Mark(start, "line", text.count("\n", 0, end) + 1)
         return Reading(title, text[:start] + text[end:], (Mark(0, "line", 1), after) if start else (after,))
     return Reading("", text, (Mark(0, "line", 1),))
@@ -29,15 +32,17 @@ def read_code(content: bytes, _: Limits) -> Reading:
 
 
 def read_markdown(content: bytes, _: Limits) -> Reading:
-    """Markdown: the first heading is the title, the others are addresses."""
+    """Markdown: a heading that begins it, or else its first of level 1, is the title; the others are addresses."""
     return from_markdown(decode(content))
 
 
 def from_markdown(text: str) -> Reading:
     """As `read_markdown`, of text."""
-    first, *others = [*_headings(text)] or [(0, 0, "")]
-    start, end, title = first
-    marks = tuple(Mark(place - (end - start), words) for place, _, words in others if words)
+    headings = [*_headings(text)]
+    leading = (each for each in headings if not text[: each[0]].strip() or text.startswith(("# ", "#\t"), each[0]))
+    start, end, title = next(leading, (0, 0, ""))
+    others = ((place, words) for place, _, words in headings if words and (place, words) != (start, title))
+    marks = tuple(Mark(place - (end - start) * (place > start), words) for place, words in others)
     return Reading(title, text[:start] + text[end:], marks)
 
 

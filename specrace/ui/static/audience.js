@@ -61,7 +61,7 @@ export class Audience {
 
   async show() {
     if (!this.origin) {
-      this.stage.warn("Phones cannot reach this server; start it with --host 0.0.0.0 to let the audience vote.");
+      this.stage.warn("Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.");
       return;
     }
     try {

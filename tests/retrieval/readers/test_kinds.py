@@ -103,12 +103,39 @@ def test_a_passage_has_the_address_of_its_text() -> None:
 
 
 def test_lines_are_counted_from_the_file_s_first() -> None:
-    found = list(read_content("a.txt", b"one\n\ntwo\n# Title\nfive\nsix", COMMAND_LINE))
+    found = list(read_content("a.txt", b"\n# Title\nthree\n\nfive", COMMAND_LINE))
     ((_, reading),) = found
     assert not isinstance(reading, str) and reading.title == "Title"
     addresses = Addresses(reading.text, reading.marks)
-    places = {word: addresses.of(at := reading.text.index(word), at + 1) for word in ("one", "two", "five", "six")}
-    assert places == {"one": "line 1", "two": "line 3", "five": "line 5", "six": "line 6"}
+    places = {word: addresses.of(at := reading.text.index(word), at + 1) for word in ("three", "five")}
+    assert places == {"three": "line 3", "five": "line 5"}
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.log", "a.rst"])
+def test_a_command_in_a_plain_text_is_no_title(name: str) -> None:
+    content = "one\n# apt install foo\ntwo" if name != "a.log" else "# apt install foo\ntwo"
+    ((_, reading),) = read_content(name, content.encode(), COMMAND_LINE)
+    assert not isinstance(reading, str) and (reading.title, reading.text) == ("", content)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "rows"),
+    [
+        ("a.csv", ",name,age\n0,Alice,30", ["0; name: Alice; age: 30"]),
+        ("a.csv", "name,age,\nAlice,30,", ["name: Alice; age: 30"]),
+        (
+            "a.csv",
+            "Report 2024,,\n,,\nname,age,city\nAlice,30,Paris",
+            ["Report 2024", "name: Alice; age: 30; city: Paris"],
+        ),
+        ("a.csv", "Alice,30\nBob,31", ["Alice; 30", "Bob; 31"]),
+        ("a.csv", "a,,,,\n1,2,3,4,5", ["a", "1; 2; 3; 4; 5"]),
+        ("a.tsv", "name\tnote, long\nBrot\t2,50", ["name: Brot; note, long: 2,50"]),
+    ],
+)
+def test_columns_have_their_names(name: str, table: str, rows: list[str]) -> None:
+    ((_, reading),) = read_content(name, table.encode(), COMMAND_LINE)
+    assert not isinstance(reading, str) and [row for row in reading.text.split("\n") if row] == rows
 
 
 def test_the_docs_state_the_limits() -> None:

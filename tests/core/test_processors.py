@@ -1,0 +1,45 @@
+"""How many processors a container may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specrace.core import processors as module
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The control groups of a machine with 64 processors, of which this process is in "/docker/ab"."""
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(module, "_GROUPS", tmp_path)
+    monkeypatch.setattr(module, "_OWN_GROUPS", tmp_path / "own")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "count"),
+    [("max 100000", "max 100000", 64), ("250000 100000", "max 100000", 2), ("max 100000", "800000 100000", 8),
+     ("50000 100000", "800000 100000", 1), ("nonsense", "1 0", 64)],
+)  # fmt: skip
+def test_the_narrowest_share_counts(groups: Path, own: str, around: str, count: int) -> None:
+    (groups / "own").write_text("0::/docker/ab\n")
+    (groups / "docker" / "ab").mkdir(parents=True)
+    (groups / "docker" / "ab" / "cpu.max").write_text(f"{own}\n")
+    (groups / "cpu.max").write_text(f"{around}\n")
+    assert module.processors() == count
+
+
+@pytest.mark.parametrize(("quota", "count"), [("-1", 64), ("300000", 3)])
+def test_so_do_those_of_the_first_version(groups: Path, quota: str, count: int) -> None:
+    (groups / "own").write_text("4:memory:/elsewhere\n3:cpu,cpuacct:/docker/ab\n")
+    # A container sees its own group at the top.
+    (groups / "cpu").mkdir()
+    (groups / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert module.processors() == count
+
+
+def test_without_groups_it_is_what_the_process_may_run_on(groups: Path) -> None:
+    assert not (groups / "own").exists() and module.processors() == 64

@@ -1,0 +1,42 @@
+"""What the page's buttons start."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+
+from specrace.engine.spec import RaceSpec
+from specrace.ui import asking, page, settings
+from specrace.ui.telemetry import Telemetry
+from specrace.ui.visitors import Visitors
+from specrace.ui.worker import Job, Worker
+
+
+def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race is not there to be stopped yet; another visitor's stop does nothing to it."""
+    worker = Worker(MagicMock())
+    asked = asking.Asking("q", RaceSpec(("vanilla",)), None)
+    monkeypatch.setattr(asking, "read_asking", lambda *_: asked)
+    monkeypatch.setattr(settings, "read_options", lambda _: {})
+    anything, request = MagicMock(), SimpleNamespace(session_hash="mine", client=None)
+
+    def started(stopping: str) -> Job:
+        benches = SimpleNamespace(read=lambda *_: worker.stop(stopping))
+        start = page._starter(worker, benches, anything, anything)  # type: ignore[arg-type]
+        told = json.loads(start("q", None, "", "", request, []))  # type: ignore[arg-type]
+        job = worker.find(told["key"])
+        assert job is not None
+        return job
+
+    assert not started("other").stopped
+    assert started("mine").stopped
+
+
+def test_a_space_s_wish_for_a_second_server_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it Gradio starts one of Node, and waits for it, before this one answers."""
+    monkeypatch.setenv("GRADIO_SSR_MODE", "true")
+    mounting = page.mount_options(MagicMock(), Visitors(), MagicMock(), Telemetry())
+    assert mounting["ssr_mode"] is False
