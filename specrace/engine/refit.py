@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,19 +19,30 @@ from specrace.core.tree import TokenTree
 from specrace.engine.pace import timed
 from specrace.engine.spec import RaceSpec, largest_draft
 
-if TYPE_CHECKING:
-    from specrace.engine.race import Prefix, RaceTarget
-
 # Smaller models' forwards are too short to be told from noise, and cost little.
 LEAST_PARAMETERS = 50_000_000
 ROWS = (4, 8)
-ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 1.0
+ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 0.7
 # Below it noise could be the reason.
-LEAST_SCALE = 1.08
+LEAST_SCALE = 1.1
+
+
+class MeasuredTarget(Protocol):
+    """What of a target is needed here."""
+
+    @property
+    def device_type(self) -> str:
+        """ "cpu" or "cuda"."""
+
+    def describe(self) -> dict[str, Any]:
+        """Model, its number of parameters, dtype, device, versions."""
+
+    def session(self, prefix: Any, room: int, *, rows: Sequence[int] = (1,)) -> Any:
+        """A session on a clone of the prefix, for forwards over `rows`."""
 
 
 def refit(
-    target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None
+    target: MeasuredTarget, prefix: Any, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None
 ) -> CostCurve | None:
     """`curve`, or the assumed one, made dearer where forwards after this prompt are now; never cheaper.
 
@@ -46,11 +57,11 @@ def refit(
     return curve if max(scales) < LEAST_SCALE else scaled(known, rows, scales)
 
 
-def _counts(target: RaceTarget) -> bool:
+def _counts(target: MeasuredTarget) -> bool:
     return target.device_type == "cpu" and target.describe().get("parameters", 0) >= LEAST_PARAMETERS
 
 
-def measure(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
+def measure(target: MeasuredTarget, prefix: Any, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
     """For each of `rows` the median time of a forward over so many, divided by that of one row beside it."""
     session = target.session(prefix, max(rows) + 1, rows=(1, *rows))
     trees = [TokenTree.chain(prompt[-1], [prompt[-1]] * (each - 1)) for each in (1, *rows)]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from specrace.cli.answers import answer, prepare
 from specrace.engine.spec import RaceSpec
 from specrace.lab.sweep import CELLS
+from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
 from tests.cli.conftest import ROOT, Run
 from tests.lab.parts import copying, write_log
@@ -94,6 +96,11 @@ def test_the_models_answers_are_made_once(
     (tmp_path / "out" / "answers.jsonl").write_text(answers + '{"key": "cut o')
     assert groups(main_here, *arguments, "--by", "category", "--resume") == first
     assert (tmp_path / "out" / "answers.jsonl").read_text() == answers
+    # On other documents they are made again.
+    other = replace(bundled, documents=[*bundled.documents, Document("new.md", "New", "More.")])
+    monkeypatch.setattr("specrace.cli.sweep.open_workbench", lambda _: other)
+    with pytest.raises(pytest.fail.Exception, match="made again"):
+        main_here("sweep", *arguments, "--resume")
 
 
 def test_pictures_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -> None:

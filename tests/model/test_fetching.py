@@ -232,6 +232,16 @@ def test_a_connection_that_yields_nothing_ends_in_a_sentence_and_the_next_fetch_
     assert source.starts(f"/{WHEEL}") == [0, 1000, 1000, 1000, 1000]
 
 
+@pytest.mark.usefixtures("source", "light")
+def test_a_conversion_that_does_not_fit_into_memory_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that killed it would do so at every start."""
+    monkeypatch.setattr(fetching, "free_memory", lambda: 100_000_000)
+    with pytest.raises(InputError, match=r"needs [\d,]+ MB of memory once.* and 100 MB are free"):
+        fetch(NAME)
+    monkeypatch.setattr(fetching, "free_memory", lambda: None)
+    assert fetch(NAME).is_dir()  # type: ignore[union-attr]
+
+
 @pytest.mark.usefixtures("light")
 def test_a_server_that_knows_no_ranges_is_read_from_the_start(source: Source) -> None:
     source.ranges, source.cuts = False, [1000]

@@ -33,6 +33,17 @@ def helper() -> Iterator[FileReader]:
     found.close()
 
 
+def test_the_process_has_no_thread_for_each_processor(helper: FileReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their stacks and buffers would count as its memory; the server's own threads stay as they were."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    helper._connected()
+    assert helper._process is not None
+    given = Path(f"/proc/{helper._process.pid}/environ").read_bytes().split(b"\0")
+    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(given)
+    assert "OMP_NUM_THREADS" not in os.environ and os.environ["OPENBLAS_NUM_THREADS"] == "7"
+
+
 def process_of(helper: FileReader) -> Any:
     (found,) = [each for each in multiprocessing.active_children() if each is helper._process]
     return found

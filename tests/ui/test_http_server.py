@@ -9,11 +9,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.applications import Starlette
 
+from specrace.cli import app as front_door
 from specrace.core.errors import InputError
-from specrace.ui.http_server import open_sockets
+from specrace.ui.http_server import Server, open_sockets
 from tests.ui.served import LONG_S, Served
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,3 +76,44 @@ def test_localhost_is_every_address_that_it_has() -> None:
     assert {each.getsockname()[0] for each in opened} == found
     for each in opened:
         each.close()
+
+
+def names(*addresses: str) -> list[tuple[Any, ...]]:
+    families = [socket.AF_INET6 if ":" in each else socket.AF_INET for each in addresses]
+    return [
+        (family, socket.SOCK_STREAM, 6, "", (each, 0, 0, 0) if ":" in each else (each, 0))
+        for family, each in zip(families, addresses, strict=True)
+    ]
+
+
+def test_an_address_that_this_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name may stand for ::1 where there is no IPv6."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: names("192.0.2.1", "127.0.0.1"))
+    (opened,) = open_sockets("localhost", 7900)
+    assert opened.getsockname()[0] == "127.0.0.1"
+    opened.close()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: names("192.0.2.1"))
+    with pytest.raises(InputError, match="cannot be served on"):
+        open_sockets("localhost", 7900)
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_proxies_that_are_named_may_name_visitors(monkeypatch: pytest.MonkeyPatch, space: bool) -> None:
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    assert "10.1.0.0/16" not in str(Server(Starlette(), print).config.forwarded_allow_ips)
+    if space:
+        monkeypatch.setenv("SPACE_ID", "someone/race")
+    allowed = Server(Starlette(), print, ["10.1.0.0/16"]).config.forwarded_allow_ips
+    assert {"127.0.0.1", "::1", "10.1.0.0/16"} <= set(allowed) and ("10.0.0.0/8" in allowed) is space
+
+
+@pytest.mark.parametrize(
+    ("arguments", "log", "words"),
+    [(["--proxies", "my-proxy"], "text", "--proxies has 'my-proxy'"), ([], "JSON", "SPECRACE_LOG is JSON; set it")],
+)
+def test_what_is_no_network_or_no_format_is_refused(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], log: str, words: str
+) -> None:
+    monkeypatch.setenv("SPECRACE_LOG", log)
+    with pytest.raises(InputError, match=words):
+        front_door.check(front_door.parse(arguments))
