@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -74,13 +77,24 @@ def test_a_build_argument_chooses_the_wheels() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
-def test_its_health_is_the_server_s(status: str, code: int) -> None:
+def test_its_health_is_the_server_s_whatever_proxy_the_user_has(status: str, code: int) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/healthz" else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"status": status}).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
     words = next(words for name, words in LINES if name == "HEALTHCHECK")
     check = json.loads(words.partition("CMD ")[2])
-    assert check[:2] == [COMMAND[0], "-c"] and "http://localhost:7860/healthz" in check[2]
-    body = json.dumps({"status": status}).encode()
-    answer = f"import io, urllib.request; urllib.request.urlopen = lambda _: io.BytesIO({body!r})\n"
-    assert subprocess.run([sys.executable, "-c", answer + check[2]], check=False).returncode == code
+    assert check[:2] == [COMMAND[0], "-c"] and "//127.0.0.1:7860/" in check[2]
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        script = check[2].replace(":7860/", f":{server.server_port}/")
+        environment = os.environ | {"http_proxy": "http://192.0.2.1:9", "no_proxy": ""}
+        assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == code
 
 
 def test_what_it_copies_is_enough_and_no_more(tmp_path: Path) -> None:
