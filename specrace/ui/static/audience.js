@@ -61,7 +61,9 @@ export class Audience {
 
   async show() {
     if (!this.origin) {
-      this.stage.warn("Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.");
+      this.stage.warn(
+        "Phones cannot reach this server here; start it with --host 0.0.0.0, and open this page under the address that phones use.",
+      );
       return;
     }
     try {
