@@ -158,7 +158,9 @@ def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
         drafting = each.draft_model()
         assert drafting is not None and isinstance(drafting.model, Target)
         engines.append(drafting.model.engine)
-    assert engines[0] == target.engine != "eager" and engines[1] == "eager"
+    # Each model's products are timed on its own weights: two libraries may be chosen.
+    assert engines[0].startswith("fused TorchScript") and target.engine.startswith("fused TorchScript")
+    assert engines[1] == "eager"
 
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"layer_types": ["full_attention", "sliding_attention"]}])

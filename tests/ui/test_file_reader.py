@@ -39,8 +39,11 @@ def test_the_process_has_no_thread_for_each_processor(helper: FileReader, monkey
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
     helper._connected()
     assert helper._process is not None
-    given = Path(f"/proc/{helper._process.pid}/environ").read_bytes().split(b"\0")
-    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(given)
+    # It is connected before its program runs: until then the system shows no environment.
+    environment, until = Path(f"/proc/{helper._process.pid}/environ"), time.monotonic() + LONG_S
+    while not (given := environment.read_bytes()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(given.split(b"\0"))
     assert "OMP_NUM_THREADS" not in os.environ and os.environ["OPENBLAS_NUM_THREADS"] == "7"
 
 
