@@ -25,7 +25,8 @@ from starlette.routing import Mount, Route
 from specrace.core.bundled import RECORDINGS
 from specrace.ui.asking import OFFERED
 from specrace.ui.file_reader import OUR_FAULT
-from tests.ui.served import LANES, LONG_S, Served, serving
+from tests.ui.served import LANES, Served, serving
+from tests.ui.waiting import LONG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "the-other-visitor-s-words"

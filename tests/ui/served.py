@@ -28,9 +28,8 @@ from specrace.ui.guard import Hosts
 from specrace.ui.http_server import Server, open_sockets, run
 from specrace.ui.worker import Worker
 from tests.ui.test_stream import endless
+from tests.ui.waiting import LONG_S
 
-# Nothing takes so long: where it is over, a test fails that would else wait for ever.
-LONG_S = 300.0
 LANES = ["vanilla", "trie"]
 # The recordings that ship are read once, not at each server's start.
 GALLERY = functools.cache(gallery.Gallery.in_folder)

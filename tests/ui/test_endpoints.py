@@ -26,9 +26,10 @@ from specrace.ui.visitors import NOT_UPLOADED
 from specrace.workbench import Workbench
 from tests.lab.parts import COPYING, FRESH, run, write
 from tests.test_docs import DOCS, fenced
-from tests.ui.served import LANES, LONG_S, Served, serving
+from tests.ui.served import LANES, Served, serving
 from tests.ui.test_front_door import refusal
 from tests.ui.test_log_scores import without_times
+from tests.ui.waiting import LONG_S
 
 QUESTION = "Why does bread rise?"
 NAMES = ("race", "retrieve", "score", "recommend")

@@ -24,8 +24,9 @@ from specrace.ui import gradio_page, serve
 from specrace.ui.folder import PREFIX, upload_folder
 from specrace.ui.worker import NO_MEMORY, OUR_FAULT, SMALL, Worker
 from specrace.workbench import Workbench
-from tests.ui.served import LONG_S, Served, serving
+from tests.ui.served import Served, serving
 from tests.ui.test_stream import ready
+from tests.ui.waiting import LONG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 

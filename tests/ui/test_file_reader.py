@@ -20,10 +20,9 @@ from specrace.ui import file_reader as helping
 from specrace.ui.file_reader import MAX_WAITING, FileReader
 from specrace.ui.stream import recording_route
 from specrace.views.audit import PAGE
+from tests.ui.waiting import LONG_S, wait_until
 
 FILE = min((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
-# Nothing takes so long: where it is over, a test fails that would else wait for ever.
-LONG_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +39,9 @@ def test_the_process_has_no_thread_for_each_processor(helper: FileReader, monkey
     helper._connected()
     assert helper._process is not None
     # It is connected before its program runs: until then the system shows no environment.
-    environment, until = Path(f"/proc/{helper._process.pid}/environ"), time.monotonic() + LONG_S
-    while not (given := environment.read_bytes()) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(given.split(b"\0"))
+    environment = Path(f"/proc/{helper._process.pid}/environ")
+    wait_until(environment.read_bytes)
+    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(environment.read_bytes().split(b"\0"))
     assert "OMP_NUM_THREADS" not in os.environ and os.environ["OPENBLAS_NUM_THREADS"] == "7"
 
 
@@ -170,12 +168,10 @@ def test_what_waits_is_bounded_and_hears_a_stop(monkeypatch: pytest.MonkeyPatch)
     for thread in threads:
         thread.start()
     assert entered.wait(LONG_S)
-    while len(answers) < 2:
-        time.sleep(0.001)
+    wait_until(lambda: len(answers) >= 2)
     assert set(answers) == {"The server is reading other visitors' files; try again in a minute."}
     stopped.set()
-    while len(answers) < MAX_WAITING + 1:
-        time.sleep(0.001)
+    wait_until(lambda: len(answers) >= MAX_WAITING + 1)
     assert answers[2:] == ["Stopped."] * (MAX_WAITING - 1)
     moment = time.monotonic()
     assert helper.worked_since(moment)

@@ -14,7 +14,8 @@ import pytest
 from specrace.ui import http_server
 from specrace.ui.guard import MAX_BODY, Hosts, page_policy
 from specrace.ui.uploads import MAX_FILES
-from tests.ui.served import LONG_S, Served, serving
+from tests.ui.served import Served, serving
+from tests.ui.waiting import LONG_S
 
 PREDICT = {"data": [], "fn_index": 0, "session_hash": "a"}
 

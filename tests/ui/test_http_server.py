@@ -17,7 +17,8 @@ from starlette.applications import Starlette
 from specrace.cli import app as front_door
 from specrace.core.errors import InputError
 from specrace.ui.http_server import Server, open_sockets
-from tests.ui.served import LONG_S, Served
+from tests.ui.served import Served
+from tests.ui.waiting import LONG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 

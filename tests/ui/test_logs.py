@@ -18,7 +18,8 @@ from specrace.ui.logs import DEFAULT_LANES, read_asked
 from specrace.ui.models import Models
 from specrace.ui.worker import SCORED
 from tests.lab.parts import COPYING, FRESH
-from tests.ui.served import LONG_S, Answer, Served, serving
+from tests.ui.served import Answer, Served, serving
+from tests.ui.waiting import LONG_S, wait_until
 
 PATH, ADVICE = "/gradio_api/logs", "/gradio_api/advice"
 LOG = json.dumps(FRESH).encode()
@@ -110,10 +111,3 @@ def test_a_page_that_leaves_ends_the_work(served: Served) -> None:
     wait_until(lambda: served.files() == [])
     # Its process ended with it, and the next log has another.
     assert parts(served.ask("POST", PATH, LOG))[-1]["scores"]["outputs"] == 1
-
-
-def wait_until(condition: Any) -> None:
-    until = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < until, "it never came about"
-        time.sleep(0.01)

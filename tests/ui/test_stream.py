@@ -35,11 +35,10 @@ from specrace.ui.visitors import Limits
 from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, RACE_LIMIT_S, SCORED, Job, Run, Worker
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
+from tests.ui.waiting import LONG_S, wait_until
 
 BENCH = cast(Workbench, object())
 Stop = Callable[[], bool]
-# Nothing takes so long: where it is over, a test fails that would else wait for ever.
-LONG_S = 300.0
 
 
 def begin() -> Started:
@@ -73,8 +72,7 @@ def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
 def ready(limits: Limits | None = None) -> Worker:
     worker = Worker(lambda _report: BENCH, limits)
     worker.start()
-    while not worker.settled:
-        time.sleep(0.001)
+    wait_until(lambda: worker.settled)
     return worker
 
 
@@ -281,8 +279,7 @@ def test_a_race_that_is_only_repeated_gives_way() -> None:
 
     worker = ready()
     first = worker.submit("a", repeating)
-    while len(first.events) < 5:
-        time.sleep(0.001)
+    wait_until(lambda: len(first.events) >= 5)
     assert first.finished and not first.done
     assert worker.submit("b", short).wait(LONG_S) and first.done
     kinds = [kind for kind, _ in first.parts]
@@ -329,13 +326,11 @@ def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("specrace.ui.worker.TURN_S", turn)
     worker = ready()
     slow = worker.submit("a", preparing(threading.Event()))
-    while not slow.message:
-        time.sleep(0.001)
+    wait_until(lambda: slow.message)
     other = worker.submit("b", endless)
     worker.stop("a")
     assert slow.wait(LONG_S) and not slow.events
-    while not other.events:
-        time.sleep(0.001)
+    wait_until(lambda: other.events)
     worker.stop("b")
     assert other.wait(LONG_S)
 

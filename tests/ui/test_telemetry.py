@@ -14,9 +14,10 @@ from specrace.cli import app as front_door
 from specrace.ui.http_server import EVENTS, JsonLines
 from specrace.ui.telemetry import OUTCOMES
 from specrace.ui.worker import Worker
-from tests.ui.served import LONG_S, Served, serving
+from tests.ui.served import Served, serving
 from tests.ui.test_front_door import refusal
 from tests.ui.test_stream import BENCH, short
+from tests.ui.waiting import LONG_S
 
 SECRET = "the visitor's own words"
 

@@ -15,7 +15,8 @@ from specrace.core.errors import InputError
 from specrace.ui import visitors as visitors_module
 from specrace.ui.http_server import Discreet
 from specrace.ui.visitors import Limits, Rate, Visitors, visitor_of
-from tests.ui.served import LANES, LONG_S, Served, serving
+from tests.ui.served import LANES, Served, serving
+from tests.ui.waiting import LONG_S
 
 CALL = "/gradio_api/call/v2/race"
 ASKED = {"question": "Why?", "lanes": LANES, "max_new_tokens": 50}

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from specrace.ui import zero_gpu
 from specrace.workbench import Workbench
 from tests.ui.device_api import DeviceApi, app_on_zero_gpu, device_api
 from tests.ui.served import Served
+from tests.ui.waiting import wait_until
 
 LANES = ("vanilla", "trigram", "trie", "rest", "fusion")
 QUESTION = "Why does bread rise?"
@@ -136,19 +136,17 @@ def test_who_leaves_ends_the_race_in_its_process(lent: Lent) -> None:
         return next((line for line in lines if f'outcome="{outcome}"' in line), "")
 
     # A race of a test before this one may be repeated still; it is counted when that ends.
-    while "specrace_races_running 0.0" not in lent.served.ask("GET", "/metrics").text:
-        time.sleep(0.01)
+    wait_until(lambda: "specrace_races_running 0.0" in lent.served.ask("GET", "/metrics").text)
     finished, stopped = ended("finished"), ended("stopped")
     key = lent.served.race("fourth", token=TOKEN, **asking(512, Temperature=2.0))["key"]
     with lent.served.watching(key) as answer:
         while b'"kind":"head"' not in answer.readline():
             pass
     # The process has seen it: a race that it had run to its end would be a finished one.
-    while ended("stopped") == stopped:
-        assert ended("finished") == finished
+    wait_until(lambda: (ended("finished"), ended("stopped")) != (finished, stopped))
+    assert ended("finished") == finished
     # The library gives the GPU back, for every time that it was lent, after the race has been counted.
-    while len(lent.api.of("/release")) < len(lent.api.of("/schedule")):
-        time.sleep(0.01)
+    wait_until(lambda: len(lent.api.of("/release")) >= len(lent.api.of("/schedule")))
 
 
 def test_a_spent_quota_is_one_sentence(lent: Lent) -> None:
