@@ -96,10 +96,8 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 def cache_file(about: Mapping[str, Any]) -> Path | None:
     """The cache file for a target's description; None where the user has no cache folder."""
     names = ("model", "parameters", "dtype", "device", "threads")
-    # Without the reason in brackets, which makes no other engine; nor does the library that multiplies packed weights:
-    # it is chosen by measuring at each load, and where two are near, noise decides.
-    engine, _, kernels = about["engine"].partition(" (")[0].partition(", ") if "engine" in about else (None, "", "")
-    engine = f"{engine}, packed weights" if "packed" in kernels else engine
+    # Without the reason in brackets, which makes no other engine.
+    engine = about["engine"].partition(" (")[0] if "engine" in about else None
     key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch"), KIND])
     folder = user_cache_folder()
     return folder / f"cost-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json" if folder else None

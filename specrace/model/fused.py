@@ -33,18 +33,17 @@ MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
 class FusedForward:
     """A model's forward over a tree, as a script of few operations; called as `traced.TracedForward` is.
 
-    `make_linear` makes a layer from a weight [out, in] and a bias (`products`). With `reads` prompts run in it, too.
-    `wide` says that all between the layers is float32, whatever the weights and the cache are. Raises ValueError for a
-    model of another family.
+    `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model of
+    another family.
     """
 
-    def __init__(
-        self, model: Any, make_linear: MakeLinear, name: str, *, reads: bool = True, wide: bool = False
-    ) -> None:
+    own_threads = False
+
+    def __init__(self, model: Any, make_linear: MakeLinear, name: str) -> None:
         check_family(model)
-        self.name, self.reads = name, reads
+        self.name, self.reader = name, self
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
-        self._dtype = torch.float32 if wide else self._embed.dtype
+        self._dtype = self._embed.dtype
         self._turns = self._turn(_FIRST_POSITIONS)
         decoder = _Decoder(model, make_linear, self._dtype)
         # Whether all its linear layers have weights of their own.
@@ -71,13 +70,6 @@ class FusedForward:
         if count:
             self._decoder.read(*self._inputs(ids[0], torch.arange(count), count), data[..., :count, :])
         store.blocks = [data]
-
-    def head_weight(self) -> Tensor | None:
-        """The output layer's weight [V, d], a view of what multiplies one row; None where that is no one block."""
-        one = getattr(self._decoder.head, "one", None)
-        blocks = getattr(one, "weight", None)
-        # `BlocksProduct`: [1, d, V].
-        return blocks[0].t() if isinstance(blocks, Tensor) and blocks.dim() == 3 and len(blocks) == 1 else None
 
     def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
         """Embeddings [N, d], cosines and sines [N, 1, D] of `positions` [N] below `end`."""

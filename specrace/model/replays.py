@@ -14,19 +14,23 @@ from specrace.core.cost_curve import row_counts
 from specrace.core.errors import shorten
 from specrace.core.memory import return_memory
 from specrace.core.tree import TokenTree
-from specrace.model.fused import FusedForward, MakeLinear
+from specrace.model.fused import FusedForward
 from specrace.model.graphs import Capturer, CudaCapturer, GraphPool
-from specrace.model.kernels import Kernels, fastest_products
 from specrace.model.kv import KVStore
 from specrace.model.machine import release_threads
 from specrace.model.packed import fits_twice
-from specrace.model.products import HalfProduct, Int8Product, PackedProduct, PlainProduct, WidenedProduct
+from specrace.model.products import PackedProduct, plain_product
+from specrace.model.scorer import Replay
 from specrace.model.target import Target
 from specrace.model.traced import TracedForward, run_tree
 
 # Far above rounding in any dtype, far below what a wrong mask or position does to the logits of a real model.
 TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
+# The compiled decoder keeps float32 between the layers, so they differ by the eager forward's rounding.
+_REPLAY_TOLERANCE = {torch.bfloat16: 0.6}
 _LONGEST_REASON = 80
+# Parameters: a smaller model's steps are too short to earn the ten seconds that a machine's first compilation takes.
+_LEAST_COMPILED = 50_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -65,14 +69,17 @@ def capture_graphs(target: Target, capturer: Capturer) -> None:
 
 
 @torch.inference_mode()
-def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = True) -> None:
-    """Let the target replay its forward as TorchScript: in few operations where its family is known and `fused` is
-    true, and with weights packed for a few rows where there is memory for that (`packed` None).
+def trace_forwards(
+    target: Target, *, compiled: bool | None = None, packed: bool | None = None, fused: bool = True
+) -> None:
+    """Let the target replay its forward: in the compiled decoder where its family is known and it is large enough
+    (`compiled` None), or as TorchScript: in few operations where its family is known and `fused` is true, and with
+    weights packed for a few rows where there is memory for that (`packed` None).
 
     The first way that scores as the model does eagerly is taken; with none the target stays eager, and says why.
     """
     store = target.prefill(_check_tokens(target, 9)).store.clone(64)
-    for what, make in _ways(target, store, packed, fused):
+    for what, make in _ways(target, store, compiled, packed, fused):
         try:
             replayed = make()
             _check_gap(_replay_gap(target, replayed, store), target.dtype)
@@ -81,7 +88,7 @@ def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = 
             _stay_eager(target, what, error)
         else:
             target.traced, target.eager_because = replayed, ""
-            if isinstance(replayed, FusedForward):
+            if replayed.reader is not None:
                 target.least_rows = 1
             return
 
@@ -89,14 +96,11 @@ def trace_forwards(target: Target, *, packed: bool | None = None, fused: bool = 
 def drop_layers(target: Target) -> None:
     """Free the weights of the model's own linear layers where the captured forward has copies and reads prompts, too.
 
-    bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError. An
-    embedding that is the output layer's weight, too, becomes a view of that layer's copy.
+    bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError.
     """
-    if not (isinstance(target.traced, FusedForward) and target.traced.copied and target.traced.reads):
+    if not (isinstance(target.traced, FusedForward) and target.traced.copied):
         return
     embedding = target.model.get_input_embeddings().weight
-    tied = target.model.get_output_embeddings().weight is embedding
-    shared = target.traced.head_weight() if tied else None
     for layer in target.model.modules():
         if type(layer) is nn.Linear and layer.weight is not embedding:
             # Of the same size, which `describe` and the roofline tell.
@@ -104,7 +108,7 @@ def drop_layers(target: Target) -> None:
     for kept in target.model.parameters():
         if not kept.is_meta:
             # A part of a mapped file would keep the whole.
-            kept.data = kept.data.clone() if kept is not embedding or shared is None else shared
+            kept.data = kept.data.clone()
     # A product with weights that are not there would read what happens to lie in memory.
     target.model.forward = _refuse_to_run
     return_memory()
@@ -114,29 +118,31 @@ def _refuse_to_run(*_: object, **__: object) -> None:
     raise RuntimeError("the model's layers were dropped once its forward was captured: load it without `lean`")
 
 
-def _ways(target: Target, store: KVStore, packed: bool | None, fused: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _ways(
+    target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool
+) -> Iterator[tuple[str, Callable[[], Replay]]]:
     """Ways to replay a forward, the best first, each with what it is not where it fails."""
     model = target.model
+    large = sum(each.numel() for each in model.parameters()) >= _LEAST_COMPILED
+    if target.int8 or compiled or (compiled is None and large):
+        yield "not compiled", partial(_compiled, model, target.int8)
     if target.int8:
-        yield "not in int8", partial(FusedForward, model, Int8Product, "fused TorchScript, int8 weights", reads=False)
         return
     pack = (True, False) if packed is None and fits_twice(model) else (bool(packed),)
     for way in pack if fused else ():
-        if way:
-            yield "not fused", partial(_fused_on_copies, model, PackedProduct if packed else None)
-        else:
-            product = PlainProduct if target.dtype == torch.float32 else WidenedProduct
-            yield "not fused", partial(FusedForward, model, product, "fused TorchScript")
+        product, name = (PackedProduct, ", packed weights") if way else (plain_product(target.dtype), "")
+        yield "not fused", partial(FusedForward, model, product, f"fused TorchScript{name}")
     for way in pack:
         what = "not packed" if way else "not traced"
         yield what, partial(TracedForward, model, store, target.dtype, packed=way)
 
 
-def _fused_on_copies(model: Any, kind: MakeLinear | None) -> FusedForward:
-    """The fused forward on copies of the weights for one kind of product, or for what is the fastest here."""
-    chosen = fastest_products(model) if kind is None else Kernels(kind, kind)
-    wide = chosen.more is HalfProduct
-    return FusedForward(model, chosen.make, f"fused TorchScript, {chosen.name}", wide=wide)
+def _compiled(model: Any, int8: bool) -> Replay:
+    """The compiled decoder. Raises ImportError without numba."""
+    # It takes half a second, which small models do without.
+    from specrace.model.compiled.forward import CompiledForward
+
+    return CompiledForward(model, int8=int8)
 
 
 def _stay_eager(target: Target, what: str, error: Exception) -> None:
@@ -150,11 +156,11 @@ def _stay_eager(target: Target, what: str, error: Exception) -> None:
 
 def _check_gap(found: float, dtype: torch.dtype) -> None:
     """Raises ValueError where a replay is further from the eager forward than rounding explains."""
-    if not found <= TOLERANCE[dtype]:
+    if not found <= _REPLAY_TOLERANCE.get(dtype, TOLERANCE[dtype]):
         raise ValueError(f"a replay differs from the eager forward by {found:.2g}")
 
 
-def _replay_gap(target: Target, traced: TracedForward | FusedForward, store: KVStore) -> float:
+def _replay_gap(target: Target, traced: Replay, store: KVStore) -> float:
     """How far logits and cache are from the eager ones at most, for trees of several sizes behind several prefixes."""
     tokens = _check_tokens(target, 12)
     gaps = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import finalize
 
 import numpy as np
@@ -24,8 +25,8 @@ from specrace.model.graphs import GraphedStore, GraphPool
 from specrace.model.kv import KVStore, Prefix
 from specrace.model.limits import max_context
 from specrace.model.sampling import Sampler, warp
-from specrace.model.traced import TracedForward, run_tree
-from specrace.model.tree_inputs import TreeInputs
+from specrace.model.traced import run_tree
+from specrace.model.tree_inputs import TreeInputs, TreeTensors
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
@@ -34,6 +35,22 @@ INT8 = "int8"
 MOST_CELLS = 8_000_000
 # The row counts of graphs by default.
 _ROWS = row_counts(65)
+
+
+class Replay(Protocol):
+    """A forward over a tree that was captured once; its name; what reads prompts, if it can; and whether it has threads
+    beside torch's.
+    """
+
+    name: str
+    own_threads: bool
+
+    @property
+    def reader(self) -> FusedForward | None:
+        """Reads prompts."""
+
+    def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
+        """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
 
 
 class Scorer:
@@ -67,7 +84,7 @@ class Scorer:
         self.least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
-        self.traced: TracedForward | FusedForward | None = None
+        self.traced: Replay | None = None
         self.eager_because = "on several devices" if self.layer_devices else ""
 
     @torch.inference_mode()
@@ -109,8 +126,8 @@ class Scorer:
 
     @property
     def _reader(self) -> FusedForward | None:
-        """The captured forward, if prompts run in it."""
-        return self.traced if isinstance(self.traced, FusedForward) and self.traced.reads else None
+        """The captured forward that prompts run in, if any does."""
+        return None if self.traced is None else self.traced.reader
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
@@ -168,6 +185,21 @@ class Scorer:
             return self.traced(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end)
 
+    @contextmanager
+    def between_forwards(self) -> Iterator[None]:
+        """Where the compiled decoder has threads of its own, one of torch's: others would spin for a while after each
+        operation, on the processors of the next forward.
+        """
+        threads = torch.get_num_threads()
+        if threads == 1 or self.traced is None or not self.traced.own_threads:
+            yield
+            return
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
     def synchronize(self) -> None:
         """Wait for the devices, so that a clock that is read next has seen all the work."""
         if self._on_gpu:
@@ -195,10 +227,11 @@ class Session:
         """The model's token at every node: one forward, one copy to the host."""
         logits = self.run(tree)
         base = self.store.length + 1
-        targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
-        if not self.num_top:
-            return Scores(tuple(targets.tolist()))
-        top = logits.topk(min(self.num_top, logits.shape[-1]), dim=-1).indices
+        with self.scorer.between_forwards():
+            targets = self.sampler.choose(logits, [base + depth for depth in tree.depths])
+            if not self.num_top:
+                return Scores(tuple(targets.tolist()))
+            top = logits.topk(min(self.num_top, logits.shape[-1]), dim=-1).indices
         both = torch.cat([targets[:, None], top], dim=-1).tolist()
         return Scores(tuple(row[0] for row in both), tuple(tuple(row[1:]) for row in both))
 
@@ -211,7 +244,8 @@ class Session:
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the KV of the accepted nodes; the rest is written over."""
-        self.store.keep(path)
+        with self.scorer.between_forwards():
+            self.store.keep(path)
         self.scorer.synchronize()
 
 

@@ -48,6 +48,8 @@ class TracedForward:
     the tokens.
     """
 
+    reader, own_threads = None, False
+
     def __init__(self, model: nn.Module, store: KVStore, dtype: torch.dtype, *, packed: bool = False) -> None:
         self.name = "TorchScript, packed weights" if packed else "TorchScript"
         self._dtype = dtype

@@ -1,0 +1,237 @@
+"""A forward of the Llama family over a few rows: each row's result is the same to the last bit whatever the others.
+
+Several threads run a job together (`records.JOB`) and divide the outputs of each product. A row sees the committed
+tokens and then its own ancestors, in the order in which vanilla sees them, so its logits are vanilla's. Between the
+layers all is float32, whatever weights and cache are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from specrace.model.compiled.jit import cached, compiled
+from specrace.model.compiled.numbers import floats, gate, pointer, rms_norm, rotate, softmax, store
+from specrace.model.compiled.records import LAYER
+from specrace.model.compiled.threads import barrier, wait, wake
+from specrace.model.compiled.vectors import LANES, SIZES, TILE_OUTPUTS, TILE_ROWS, VECTORS, add_weighted, dot, tile
+
+# Of the threads, in a layer.
+_MEETINGS = 6
+
+
+@cached
+def take_part(jobs, thread, pipes):
+    """Run jobs[0]: thread 0 with those that wait at the pipes; another whenever a byte comes, until its pipe closes."""
+    if thread == 0:
+        for pipe in pipes:
+            wake(pipe)
+        _forward(jobs[0], thread)
+    else:
+        while wait(pipes[0]):
+            _forward(jobs[0], thread)
+
+
+@compiled
+def _forward(job, thread):
+    """One thread's part."""
+    layers = carray(pointer(job.model), (job.layers,), LAYER)
+    normed = job.normed + 4 * thread * job.rows * job.width
+    for number in range(job.layers):
+        _run_layer(job, layers[number], number, thread, normed)
+    _norm_rows(job, job.norm, normed)
+    first, last = _share(job.vocabulary, thread, job.threads)
+    _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary)
+    _meet(job, 1 + _MEETINGS * job.layers)
+
+
+@compiled
+def _run_layer(job, layer, number, thread, normed):
+    """One layer."""
+    meeting = 1 + _MEETINGS * number
+    queries, keys = job.heads * job.size, job.kv_heads * job.size
+    projected, columns = job.projected, queries + 2 * keys
+    _norm_rows(job, layer.before_attention, normed)
+    first, last = _share(queries, thread, job.threads)
+    _linear(job, layer.queries, first, last, normed, job.width, projected, columns)
+    first, last = _share(keys, thread, job.threads)
+    _linear(job, layer.keys, first, last, normed, job.width, projected + 4 * queries, columns)
+    _linear(job, layer.values, first, last, normed, job.width, projected + 4 * (queries + keys), columns)
+    _meet(job, meeting)
+    _turn(job, layer, number, thread)
+    _meet(job, meeting + 1)
+    _attend(job, number, thread)
+    _meet(job, meeting + 2)
+    first, last = _share(job.width, thread, job.threads)
+    _linear(job, layer.attended, first, last, job.gathered, queries, job.ups, job.width)
+    _add_to_rows(job, job.ups, first, last)
+    _meet(job, meeting + 3)
+    _norm_rows(job, layer.before_mlp, normed)
+    _gate(job, layer, thread, normed)
+    _meet(job, meeting + 4)
+    _linear(job, layer.down, first, last, job.gates, job.hidden, job.ups, job.width)
+    _add_to_rows(job, job.ups, first, last)
+    _meet(job, meeting + 5)
+
+
+@compiled
+def _meet(job, meeting):
+    """Wait for the other threads at a meeting, numbered from 1."""
+    if job.threads > 1:
+        barrier(job.arrived, job.met + meeting * job.threads)
+
+
+@compiled
+def _share(count, thread, threads):
+    """The outputs of one thread, (first, last), in whole tiles."""
+    tiles = (count + TILE_OUTPUTS - 1) // TILE_OUTPUTS
+    first, last = tiles * thread // threads * TILE_OUTPUTS, tiles * (thread + 1) // threads * TILE_OUTPUTS
+    return min(count, first), min(count, last)
+
+
+@compiled
+def _norm_rows(job, weight, target):
+    for row in range(job.rows):
+        place = 4 * row * job.width
+        rms_norm(job.stream + place, job.width, weight, np.float32(job.epsilon), target + place)
+
+
+@compiled
+def _linear(job, layer, first, last, inputs, width, sums, outputs):
+    """Outputs first to last of a linear layer: inputs [N, width] to float32 sums [N, outputs]."""
+    _products(
+        job.kind,
+        layer.weight,
+        SIZES[job.kind] * width,
+        first,
+        last,
+        job.rows,
+        inputs,
+        4 * width,
+        sums,
+        4 * outputs,
+        width,
+    )
+    for row in range(job.rows):
+        own = floats(sums + 4 * row * outputs, last)
+        if layer.scale != 0:
+            scales = floats(layer.scale, last)
+            for each in range(first, last):
+                own[each] *= scales[each]
+        if layer.bias != 0:
+            biases = floats(layer.bias, last)
+            for each in range(first, last):
+                own[each] += biases[each]
+
+
+@compiled
+def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width):
+    """sums[r, o] = the sum of weights[o, i] * inputs[r, i] over i, for the outputs o from first to last."""
+    whole = last - (last - first) % TILE_OUTPUTS
+    for output in range(first, whole, TILE_OUTPUTS):
+        for row in range(0, rows, TILE_ROWS):
+            tile(
+                kind,
+                min(TILE_ROWS, rows - row),
+                weights + output * step,
+                step,
+                inputs + row * input_step,
+                input_step,
+                sums + row * sum_step + 4 * output,
+                sum_step,
+                width,
+            )
+    for output in range(whole, last):
+        for row in range(rows):
+            place = sums + row * sum_step + 4 * output
+            dot(kind, weights + output * step, inputs + row * input_step, place, width)
+
+
+@compiled
+def _turn(job, layer, number, thread):
+    """Norm and rotate this thread's heads of queries and keys, and write keys and values to the cache."""
+    keys = job.heads + job.kv_heads
+    total, size = keys + job.kv_heads, job.size
+    cache = job.cache + number * job.layer_step
+    for head in range(thread, total, job.threads):
+        for row in range(job.rows):
+            place = job.projected + 4 * (row * total + head) * size
+            column = (job.base + row) * job.column_step
+            if head < keys:
+                norm = layer.query_norm if head < job.heads else layer.key_norm
+                if norm != 0:
+                    rms_norm(place, size, norm, np.float32(job.epsilon), place)
+                rotate(place, job.cos + 4 * row * size, job.sin + 4 * row * size, size)
+            if head >= keys:
+                store(cache + job.value_step + (head - keys) * job.head_step + column, place, size, job.cache_kind)
+            elif head >= job.heads:
+                store(cache + (head - job.heads) * job.head_step + column, place, size, job.cache_kind)
+
+
+@compiled
+def _attend(job, number, thread):
+    """What the queries of this thread's heads gather."""
+    size, base, end = job.size, job.base, job.base + job.rows
+    scores, step = job.scores + 4 * thread * job.rows * job.columns, 4 * job.columns
+    row_step = 4 * (job.heads + 2 * job.kv_heads) * size
+    hidden = carray(pointer(job.masked), (job.rows, job.rows), np.int64)
+    factor, gathered_step = np.float32(1.0 / np.sqrt(size)), 4 * job.heads * size
+    for head in range(thread, job.heads, job.threads):
+        keys = job.cache + number * job.layer_step + head // (job.heads // job.kv_heads) * job.head_step
+        values, gathered = keys + job.value_step, job.gathered + 4 * head * size
+        queries = job.projected + 4 * head * size
+        _products(job.cache_kind, keys, job.column_step, 0, end, job.rows, queries, row_step, scores, step, size)
+        for row in range(job.rows):
+            own = floats(scores + row * step, end)
+            # The ancestors right after the committed tokens: sums run in the order of a text without other branches.
+            seen = base
+            for node in range(row + 1):
+                if not hidden[row, node]:
+                    own[seen] = own[base + node]
+                    seen += 1
+            softmax(own, seen, factor)
+            floats(gathered + row * gathered_step, size)[:] = 0
+        for row in range(0, job.rows, TILE_ROWS):
+            some = min(TILE_ROWS, job.rows - row)
+            _weigh(job, values, base, some, scores + row * step, step, gathered + row * gathered_step, gathered_step)
+        for row in range(job.rows):
+            seen = base
+            for node in range(row + 1):
+                if not hidden[row, node]:
+                    column, place = values + (base + node) * job.column_step, scores + row * step + 4 * seen
+                    _weigh(job, column, 1, 1, place, step, gathered + row * gathered_step, gathered_step)
+                    seen += 1
+
+
+@compiled
+def _weigh(job, values, count, rows, factors, factor_step, target, target_step):
+    """Add `count` tokens' values, each times its factor, to a head's rows, a tile at most."""
+    itemsize, many = SIZES[job.cache_kind], VECTORS * LANES
+    done = 0
+    while done < job.size:
+        vectors = VECTORS if done + many <= job.size else 1
+        numbers, sums = values + itemsize * done, target + 4 * done
+        add_weighted(
+            job.cache_kind, vectors, rows, numbers, job.column_step, factors, factor_step, count, sums, target_step
+        )
+        done += vectors * LANES
+
+
+@compiled
+def _gate(job, layer, thread, normed):
+    """This thread's outputs of the first half of the MLP."""
+    first, last = _share(job.hidden, thread, job.threads)
+    _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden)
+    _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden)
+    for row in range(job.rows):
+        place = 4 * row * job.hidden
+        gate(floats(job.gates + place, last), floats(job.ups + place, last), first, last)
+
+
+@compiled
+def _add_to_rows(job, source, first, last):
+    for row in range(job.rows):
+        place = 4 * row * job.width
+        stream, own = floats(job.stream + place, last), floats(source + place, last)
+        for each in range(first, last):
+            stream[each] += own[each]

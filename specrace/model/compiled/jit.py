@@ -1,0 +1,31 @@
+"""How the decoder is compiled: for use without Python's lock, and with division as in numpy, which fills vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+from numba import njit
+
+compiled: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
+
+
+def cached(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled at its first call, and kept on the disk where there is a place for it."""
+    try:
+        found: Callable[..., Any] = compiled(function, cache=True)
+    except RuntimeError:  # no folder that can be written
+        found = compiled(function)
+    return found
+
+
+def lowered(result: Any, arguments: Sequence[Any], write: Callable[[ir.IRBuilder, list[ir.Value]], Any]) -> Any:
+    """What numba's `intrinsic` asks for: types, and the code that `write` writes, of a builder and the arguments."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: list[ir.Value]) -> ir.Value:
+        found = write(builder, args)
+        return context.get_dummy_value() if found is None else found
+
+    return result(*arguments), generate
