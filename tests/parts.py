@@ -48,6 +48,8 @@ _ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gpt-neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"intermediate_size": 32}),
 }
 ARCHITECTURES = tuple(_ARCHITECTURES)
+# Changes that let a model of the Llama family run in the compiled decoder.
+WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
 
 
 def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: Any) -> Any:

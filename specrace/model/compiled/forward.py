@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from specrace.model.compiled.records import LAYER, buffer_sizes
-from specrace.model.compiled.vectors import BFLOAT16, FLOAT32, INT8, LANES
+from specrace.model.compiled.vectors import BFLOAT16, FLOAT32, INT8, LANES, MULTIPLIES_AND_ADDS
 from specrace.model.compiled.workers import Workers
 from specrace.model.fused import FusedForward, check_family
 from specrace.model.products import plain_product, quantized
@@ -126,7 +126,9 @@ class CompiledForward:
 
 
 def _check_sizes(model: Any) -> None:
-    """Raises ValueError for numbers that do not fill vectors, or of another dtype."""
+    """Raises ValueError for numbers that do not fill vectors, or of another dtype, and on a processor too old."""
+    if not MULTIPLIES_AND_ADDS:
+        raise ValueError("no compiled decoder for a processor that cannot multiply and add at once")
     if model.dtype not in _KINDS:
         raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
     config = model.config

@@ -9,6 +9,7 @@ Addresses and steps are bytes, int64. Numbers are float32, or 16 or 8 bits wide 
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -24,7 +25,10 @@ FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 # Bytes of a number, by kind.
 SIZES = (4, 2, 1)
 
-_WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512f"))
+_FEATURES = llvmlite.binding.get_host_cpu_features()
+# Without it each product would be a call of the C library. All ARM processors of 64 bits can.
+MULTIPLIES_AND_ADDS = platform.machine().lower() not in ("x86_64", "amd64") or bool(_FEATURES.get("fma"))
+_WIDE = bool(_FEATURES.get("avx512f"))
 # Numbers of a vector, and the most rows of a tile, whose sums stay in registers.
 LANES, TILE_ROWS = (16, 4) if _WIDE else (8, 2)
 TILE_OUTPUTS = 4

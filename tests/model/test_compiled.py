@@ -1,0 +1,323 @@
+"""The compiled decoder: it scores as the model's own modules do, and no row depends on another, to the last bit."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.core.errors import InputError
+from specrace.core.events import Finished
+from specrace.core.tree import TokenTree
+from specrace.drafters import own_methods
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.model import device_map, replays
+from specrace.model.compiled.forward import CompiledForward
+from specrace.model.compiled.numbers import exp, softmax, store
+from specrace.model.compiled.vectors import BFLOAT16, LANES
+from specrace.model.loading import check_device, load_target, make_ready
+from specrace.model.products import quantized, round_weights
+from specrace.model.replays import trace_forwards
+from specrace.model.target import Target
+from tests.parts import VOCAB, WIDE, random_prompt, random_tree, tiny_model
+
+FAMILY = ("llama", "qwen2", "qwen3", "mistral")
+KINDS = ("float32", "bfloat16", "int8")
+
+
+def model_of(name: str, kind: str) -> Any:
+    model = tiny_model(name, **WIDE)
+    if kind == "int8":
+        round_weights(model)
+    return model.to(torch.bfloat16) if kind == "bfloat16" else model
+
+
+@cache
+def compiled(name: str, kind: str = "float32") -> Target:
+    target = Target(model_of(name, kind), name=name, int8=kind == "int8")
+    trace_forwards(target, compiled=True)
+    assert target.engine == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
+    return target
+
+
+@cache
+def eager(name: str, kind: str = "float32") -> Target:
+    """The same weights, run by the library's modules."""
+    return Target(model_of(name, kind), name=name)
+
+
+@pytest.fixture(params=[1, 2, 5])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("name", FAMILY)
+def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> None:
+    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
+    target, plain = compiled(name, kind), eager(name, kind)
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+    for step in range(8):
+        tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step])
+        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
+        assert found.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
+        path = tree.path_to(chance.randrange(len(tree)))
+        own.keep(path)
+        theirs.keep(path)
+        assert own.data is not None and theirs.data is not None
+        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
+        torch.testing.assert_close(*caches, rtol=1e-4, atol=5e-3)
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(name: str, kind: str) -> None:
+    """Paths of random trees, against the same tokens one at a time: logits, keys and values are equal."""
+    target, chance = compiled(name, kind), random.Random(name)
+    text = list(random_prompt(chance))
+    together, alone = (target.prefill(text).store.clone(400) for _ in range(2))
+    for size in (1, 5, 2, 9, 30, 3):
+        tree = random_tree(chance, text[-1], size)
+        logits = target.logits(together, tree)
+        path = tree.path_to(chance.randrange(len(tree)))
+        for node in path:
+            single = target.logits(alone, TokenTree.chain(tree.tokens[node]))
+            assert torch.equal(logits[node], single[0])
+            alone.keep((0,))
+        together.keep(path)
+        assert together.data is not None and alone.data is not None
+        assert torch.equal(together.data[..., : together.length, :], alone.data[..., : alone.length, :])
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+
+
+def test_threads_change_no_bit() -> None:
+    target, tree = compiled("llama"), random_tree(random.Random(3), 5, 20)
+    before, found = torch.get_num_threads(), []
+    for count in (1, 2, 7):
+        torch.set_num_threads(count)
+        found.append(target.logits(target.prefill([3, 4, 5]).store.clone(90), tree))
+    torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
+    exact = Target(model_of("llama", "bfloat16").float())
+    text = list(random_prompt(random.Random(1)))
+    tree = random_tree(random.Random(2), text[-1], 20)
+    expected, own, modules = (
+        each.logits(each.prefill(text).store.clone(400), tree)
+        for each in (exact, compiled("llama", "bfloat16"), eager("llama", "bfloat16"))
+    )
+    assert replays.gap(own, expected) < max(0.02, replays.gap(modules, expected))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_lane_prints_vanillas_text(kind: str, temperature: float) -> None:
+    lanes = tuple(name for name, method in own_methods().items() if not method.needs_draft_model)
+    spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
+    for name in ("llama", "qwen3"):
+        events = list(race(compiled(name, kind), random_prompt(random.Random(3)), spec))
+        assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+@pytest.mark.parametrize("changes", [{"num_key_value_heads": 4}, {"vocab_size": 39}, {"tie_word_embeddings": True}])
+def test_other_shapes_are_scored_too(changes: dict[str, Any]) -> None:
+    model = tiny_model("llama", **WIDE, **changes)
+    target, tree = Target(model), random_tree(random.Random(3), 5, 20)
+    trace_forwards(target, compiled=True)
+    assert target.engine == "compiled decoder"
+    found, expected = (each.logits(each.prefill([3, 4, 5]).store.clone(90), tree) for each in (target, Target(model)))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
+
+
+# Numbers.
+
+
+def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
+    values = np.linspace(-87.0, 88.0, 20_001, dtype=np.float32)
+    found = np.array([exp(each) for each in values], np.float64)
+    assert np.abs(found / np.exp(values.astype(np.float64)) - 1.0).max() < 2 * np.finfo(np.float32).eps
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 61])
+def test_a_softmax_is_of_the_first_scores_only(count: int) -> None:
+    scores = torch.randn(64) * 30.0
+    expected, own = torch.softmax(scores[:count] * 0.25, 0), scores.clone().numpy()
+    softmax(own, count, np.float32(0.25))
+    torch.testing.assert_close(torch.from_numpy(own[:count]), expected)
+    assert np.array_equal(own[count:], scores[count:].numpy())
+
+
+def test_numbers_are_rounded_to_16_bits_as_torch_rounds_them() -> None:
+    values = torch.cat(
+        [torch.randn(4000) * 10.0 ** torch.randint(-6, 7, (4000,)), torch.tensor([0.0, -0.0, 1.00390625])]
+    )
+    found = torch.empty(len(values), dtype=torch.bfloat16)
+    store(found.data_ptr(), values.data_ptr(), len(values), BFLOAT16)
+    assert torch.equal(found, values.to(torch.bfloat16))
+
+
+def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
+    model = tiny_model("llama", tie_word_embeddings=True)
+    before = model.model.embed_tokens.weight.detach().clone()
+    round_weights(model)
+    after = model.lm_head.weight
+    assert after is model.model.embed_tokens.weight
+    scales, steps = quantized(after)
+    assert steps.abs().max() <= 127 and torch.allclose(scales * steps, after, rtol=1e-6)
+    assert (after - before).abs().max() <= before.abs().amax(1).max() / 127
+
+
+# Threads.
+
+
+def decoders() -> int:
+    return sum(each.name == "compiled-decoder" for each in threading.enumerate())
+
+
+def test_a_dropped_forward_ends_its_threads() -> None:
+    before, target = torch.get_num_threads(), Target(tiny_model("llama", **WIDE))
+    torch.set_num_threads(3)
+    others = decoders()
+    trace_forwards(target, compiled=True)
+    torch.set_num_threads(before)
+    own = [each for each in threading.enumerate() if each.name == "compiled-decoder"][others:]
+    assert len(own) == 2
+    del target
+    gc.collect()
+    for each in own:
+        each.join(60)
+    assert not any(each.is_alive() for each in own)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    before, fork = torch.get_num_threads(), multiprocessing.get_context("fork")
+    torch.set_num_threads(2)
+    target, tree = compiled("llama"), TokenTree.chain(5, [6, 7])
+    # Read here: torch's own threads are not started anew in a forked process.
+    stores = [target.prefill([3, 4, 5]).store.clone(90) for _ in range(2)]
+    expected = target.logits(stores[0], tree)
+    receiver, sender = fork.Pipe()
+
+    def score() -> None:
+        sender.send_bytes(target.logits(stores[1], tree).numpy().tobytes())
+
+    process = fork.Process(target=score)
+    process.start()
+    torch.set_num_threads(before)
+    assert receiver.poll(120) and receiver.recv_bytes() == expected.numpy().tobytes()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def test_torch_has_one_thread_between_forwards_and_as_many_as_before_after_them() -> None:
+    before, target = torch.get_num_threads(), compiled("llama")
+    torch.set_num_threads(2)
+    with target.between_forwards():
+        assert torch.get_num_threads() == 1
+    with pytest.raises(KeyError), target.between_forwards():
+        raise KeyError
+    with eager("llama").between_forwards():
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+
+
+# Which models run in it.
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gpt2", {}),
+        ("llama", {}),
+        ("llama", {**WIDE, "hidden_act": "gelu"}),
+        ("llama", {**WIDE, "head_dim": LANES // 2}),
+    ],
+)
+def test_other_models_run_as_before(name: str, changes: dict[str, Any]) -> None:
+    target = Target(tiny_model(name, **changes))
+    trace_forwards(target, compiled=True)
+    assert "TorchScript" in target.engine
+
+
+def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def engine() -> str:
+        target = Target(tiny_model("llama", **WIDE))
+        trace_forwards(target)
+        return target.engine
+
+    assert engine().startswith("fused TorchScript")
+    monkeypatch.setattr(replays, "_LEAST_COMPILED", 1000)
+    assert engine() == "compiled decoder"
+    monkeypatch.setitem(sys.modules, "specrace.model.compiled.forward", None)
+    assert engine().startswith("fused TorchScript")
+
+
+def test_float16_has_no_compiled_decoder() -> None:
+    with pytest.raises(ValueError, match="no compiled decoder for float16"):
+        CompiledForward(tiny_model("llama", **WIDE).to(torch.float16))
+
+
+# int8.
+
+
+def test_the_bundled_model_in_int8_races_with_its_own_text() -> None:
+    target = load_target(BUNDLED_MODEL, dtype="int8")
+    about = target.describe()
+    assert (about["dtype"], about["engine"]) == ("int8", "compiled decoder, int8 weights")
+    assert target.roofline.weight_bytes * 4 <= load_target(BUNDLED_MODEL).roofline.weight_bytes
+    prompt = target.tokenizer("What is a trie, and what is a trie built from?")["input_ids"]
+    events = list(race(target, prompt, RaceSpec(("trie", "lookahead", "fusion"), max_new_tokens=60)))
+    assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> None:
+    tiny_model("gpt2").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family.*use --dtype float32"):
+        load_target(tmp_path, dtype="int8")
+    with pytest.raises(InputError, match="int8 weights are for one CPU"):
+        load_target(BUNDLED_MODEL, dtype="int8", device="cuda")
+
+
+def test_int8_runs_where_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_device("auto", "int8")
+    monkeypatch.setattr(device_map, "count_accelerators", lambda: 1)
+    with pytest.raises(InputError, match="int8 weights are for one CPU"):
+        check_device("auto", "int8")
+
+
+def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:
+    """A target is loaded without being ready; what cannot run in int8 is refused when it is made so."""
+    target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
+    assert target.traced is None
+    make_ready(target)
+    assert target.engine == "compiled decoder, int8 weights"
+    tiny_model("gpt2").save_pretrained(tmp_path)
+    target = load_target(tmp_path, dtype="int8", ready=False)
+    with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family"):
+        make_ready(target)
