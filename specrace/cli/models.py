@@ -52,7 +52,7 @@ def fetched(name: str | None, *, quiet: bool) -> str | None:
 
 def get(name: str, *, quiet: bool = False) -> str | Path:
     """Fetch a model, with a bar on standard error; its folder or hub id. Raises InputError."""
-    from specrace.model.fetching import fetch
+    from specrace.model.fetching import fetch, prepare
 
     # The stream itself: what libraries print meanwhile goes elsewhere.
     out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
@@ -64,7 +64,9 @@ def get(name: str, *, quiet: bool = False) -> str | Path:
             # None leaves the bar as it is.
             progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
 
-        return fetch(name, report)
+        found = fetch(name, report)
+        prepare(report)
+        return found
 
 
 def _describe(model: NamedModel) -> dict[str, Any]:

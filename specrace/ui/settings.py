@@ -183,7 +183,7 @@ def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, g
         info="Those that this server offers. The first race with one loads it.",
     )
     precisions = [("server default", ""), *((name, name) for name in dtypes)]
-    info = "Exact in float32 and int8: same text as vanilla; in 16-bit, near-ties may flip."
+    info = "Same text as vanilla in float32 and int8. In 16 bits near ties may flip, except with SmolLM2 on a CPU."
     return model, gr.Dropdown(precisions, value="", label="Dtype", info=info)
 
 

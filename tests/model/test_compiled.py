@@ -25,6 +25,8 @@ from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import device_map, replays
+from specrace.model.compiled import jit
+from specrace.model.compiled.decoder import compile_ahead, take_part
 from specrace.model.compiled.forward import CompiledForward
 from specrace.model.compiled.numbers import exp, softmax, store
 from specrace.model.compiled.vectors import BFLOAT16, LANES
@@ -245,6 +247,48 @@ def test_torch_has_one_thread_between_forwards_and_as_many_as_before_after_them(
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+# Compilation.
+
+
+def test_what_is_compiled_ahead_is_what_a_forward_runs() -> None:
+    compile_ahead()
+    known = list(take_part.signatures)
+    target = compiled("llama")
+    target.logits(target.prefill([3, 4, 5]).store.clone(90), TokenTree.chain(5))
+    assert list(take_part.signatures) == known
+
+
+def test_code_that_changed_anywhere_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba looks at the function's own file only; the name under which it is kept tells the others."""
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
+
+    def name() -> str:
+        def work() -> int:
+            return 1
+
+        return str(jit.cached(work).py_func.__qualname__)
+
+    (tmp_path / "vectors.py").write_text("a = 1")
+    first = name()
+    assert name() == first
+    (tmp_path / "vectors.py").write_text("a = 2")
+    assert name() != first
+
+
+def test_without_a_place_on_the_disk_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(function: Any, cache: bool = False) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(jit, "compiled", refuse)
+
+    def work() -> int:
+        return 1
+
+    assert jit.cached(work) is work
 
 
 # Which models run in it.

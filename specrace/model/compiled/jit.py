@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
@@ -13,7 +15,15 @@ compiled: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
 
 
 def cached(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled at its first call, and kept on the disk where there is a place for it."""
+    """Compiled at its first call, and kept on the disk where there is a place for it.
+
+    numba compiles again when the function's own file changes, but not for what it calls in others. So it is kept under
+    a name that holds a checksum of this folder.
+    """
+    checksum = 0
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        checksum = zlib.crc32(file.read_bytes(), checksum)
+    function.__qualname__ += f"_{checksum:08x}"
     try:
         found: Callable[..., Any] = compiled(function, cache=True)
     except RuntimeError:  # no folder that can be written
