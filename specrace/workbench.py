@@ -18,7 +18,7 @@ from specrace.core.events import Event, Finished, Repeated, Step
 from specrace.core.settings import SETTINGS
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
-from specrace.lab.calibrate import known_curve
+from specrace.lab.calibrate import load_cached
 from specrace.model.adapter import AUTO
 from specrace.model.adapter import NONE as NO_ADAPTER
 from specrace.model.loading import load_target
@@ -69,7 +69,7 @@ def run_prepared(
 class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
-    `curve` is the cost curve that is known of this machine, if any; it sets the lanes' draft sizes. With `keep_outputs`
+    `curve` is the cached cost curve of this machine, if any; it sets the lanes' draft sizes. With `keep_outputs`
     drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs the races in
     another process than this one, on its copy of the target. Models are loaded as `lean` says (`load_target`).
     """
@@ -143,7 +143,7 @@ class Workbench:
         cross_encoder = load_reranker(reranker, device=target.device_type)
         report("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
         passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
-        retriever, curve = Retriever(passages, encoder, cross_encoder), known_curve(target.describe())
+        retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
         asked: dict[str, Any] = {"model": model, "device": device, "dtype": dtype, "draft_model": draft_model}
         return cls(target, texts, retriever, encoder, curve, keep_outputs, **asked, adapter=adapter, lean=lean)
@@ -175,7 +175,7 @@ class Workbench:
 
     def with_target(self, target: Target) -> Workbench:
         """A workbench on the same documents with another target, possibly of another tokenizer."""
-        return replace(self, target=target, curve=known_curve(target.describe()), outputs=PastOutputs())
+        return replace(self, target=target, curve=load_cached(target.describe()), outputs=PastOutputs())
 
     def has_model(self, model: str | Path) -> bool:
         """Whether this folder, hub id or short name is the model that it was opened with."""

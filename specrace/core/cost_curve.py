@@ -115,10 +115,6 @@ class CostCurve:
 # no more for a shape of half a billion weights up to 32. What is assumed is about a tenth dearer, for other machines.
 ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
 ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
-# The compiled decoder reads each weight once for a few rows, so up to eight cost little more than one. SmolLM2-135M on
-# two threads of an AMD EPYC with AVX-512: 1.0, 1.1, 1.1, 1.8, 3.1 and 6.8 in float32 and 1.0, 1.1, 1.5, 2.9, 5.6 and
-# 11.9 in bfloat16 for 2, 4, 8, 16, 32 and 64 rows.
-ASSUMED_COMPILED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.1, 1.2, 1.5, 2.5, 4.7, 10.0))
 # A float32 model on a CPU whose forwards are not captured, and run on plain weights: on two threads there two and three
 # rows took 1.7 and 2.1 times one row (SmolLM2-135M; 2.1 and 3.0 on another machine), four 1.8, and 32 2.8.
 ASSUMED_EAGER_CPU = CostCurve((1, 2, 3, 4, 8, 16, 32, 64), (1.0, 2.1, 3.0, 2.0, 2.2, 2.4, 3.1, 5.2))

@@ -1,4 +1,4 @@
-"""A cost curve at this moment: what wide forwards cost on a machine that others use, too.
+"""A cost curve at this moment: what wide forwards cost on a machine that others use, too, or that was not measured yet.
 
 A curve was measured at some other time, or is an assumption. What shares the processor's arithmetic slows forwards over
 many rows, which multiply, more than forwards over one, which wait for memory; drafts sized by the old curve then lose.
@@ -22,6 +22,8 @@ from specrace.engine.spec import RaceSpec, largest_draft
 # Smaller models' forwards are too short to be told from noise, and cost little.
 LEAST_PARAMETERS = 50_000_000
 ROWS = (4, 8)
+# Before a curve was measured, what kind of forward the target has is not known either.
+ROWS_WITHOUT_CURVE = (4, 8, 16)
 ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 0.7
 # Below it noise could be the reason.
 LEAST_SCALE = 1.1
@@ -44,16 +46,21 @@ class MeasuredTarget(Protocol):
 def refit(
     target: MeasuredTarget, prefix: Any, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None
 ) -> CostCurve | None:
-    """`curve`, or the assumed one, made dearer where forwards after this prompt are now; never cheaper.
+    """`curve`, made dearer where forwards after this prompt are now, never cheaper; without one the assumed curve, made
+    as dear as they are.
 
     It is left as it is on a GPU, for small models, and where the spec says how many tokens are drafted.
     """
     known = curve or assumed_curve(target.device_type)
-    rows = [each for each in ROWS if each <= largest_draft(spec, target.device_type, curve) + 1]
+    tried = ROWS if curve else ROWS_WITHOUT_CURVE
+    rows = [each for each in tried if each <= largest_draft(spec, target.device_type, curve) + 1]
     if spec.num_draft is not None or not rows or not _counts(target):
         return curve
-    measured = measure(target, prefix, prompt, rows)
-    scales = [max(1.0, ratio / known.at(each)) for each, ratio in zip(rows, measured, strict=True)]
+    measured = [max(1.0, ratio) for ratio in measure(target, prefix, prompt, rows)]
+    scales = [ratio / known.at(each) for each, ratio in zip(rows, measured, strict=True)]
+    if curve is None:
+        return scaled(known, rows, scales)
+    scales = [max(1.0, each) for each in scales]
     return curve if max(scales) < LEAST_SCALE else scaled(known, rows, scales)
 
 
@@ -78,8 +85,8 @@ def scaled(curve: CostCurve, rows: Sequence[int], scales: Sequence[float]) -> Co
     """`curve` times `scales` at `rows`: between them, and down to one row, linear; beyond them as at the last."""
     factors = np.interp(curve.rows, (1, *rows), (1.0, *scales))
 
-    def dearer(ratio: Sequence[float]) -> tuple[float, ...]:
+    def times_factors(ratio: Sequence[float]) -> tuple[float, ...]:
         return tuple(float(value * factor) for value, factor in zip(ratio, factors, strict=True))
 
-    contexts = tuple(replace(each, ratio=dearer(each.ratio)) for each in curve.contexts)
-    return replace(curve, ratio=dearer(curve.ratio), contexts=contexts)
+    contexts = tuple(replace(each, ratio=times_factors(each.ratio)) for each in curve.contexts)
+    return replace(curve, ratio=times_factors(curve.ratio), contexts=contexts)

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, Protocol
 
 from specrace.core.clock import own_ms, since_ms
-from specrace.core.cost_curve import ASSUMED_COMPILED_CPU, ContextCost, CostCurve, row_counts
+from specrace.core.cost_curve import ContextCost, CostCurve, row_counts
 from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder
 from specrace.core.tree import TokenTree
@@ -112,12 +112,6 @@ def load_cached(about: Mapping[str, Any]) -> CostCurve | None:
         return CostCurve.load(file)
     except InputError:
         return None
-
-
-def known_curve(about: Mapping[str, Any]) -> CostCurve | None:
-    """What is known of a target by its description: the cached curve, or one of its kind of forward. None: neither."""
-    compiled = str(about.get("engine", "")).startswith("compiled")
-    return load_cached(about) or (ASSUMED_COMPILED_CPU if compiled else None)
 
 
 def calibrate(

@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import logging
 import re
 import shutil
 import ssl
@@ -57,6 +58,7 @@ OWN_HOME, HUB_HOME = "XDG_CACHE_HOME", "HF_HOME"
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
 # ETAG.RANDOM.incomplete: what a killed download leaves in the hub's cache. Older libraries wrote ETAG.incomplete, and
 # go on with that.
+_log = logging.getLogger(__name__)
 _BROKEN = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
@@ -92,11 +94,13 @@ def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
 
 def prepare(report: Report = lambda *_: None) -> None:
     """After a fetch: compile what the model will run in, which takes ten seconds once, where this machine can."""
-    with suppress(ImportError):
+    report("compiling", 0, 0)
+    try:
         from specrace.model.compiled.decoder import compile_ahead
 
-        report("compiling", 0, 0)
         compile_ahead()
+    except Exception as error:  # the model is here; what compiles may raise anything, and is tried again at load
+        _log.info("nothing was compiled ahead: %s", error)
 
 
 @contextmanager

@@ -50,8 +50,9 @@ def load_target(
     `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said; "int8" rounds a model of the Llama family to
     weights of 8 bits, on a CPU. `draft_model` is the path or hub id of a smaller
     one for the lane draft-model; the bundled model has one of its own. Forwards are captured and replayed where the
-    model allows it and lies on one device, as CUDA graphs or on a CPU as TorchScript, unless `graphs` is false. With
-    `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the model each.
+    model allows it and lies on one device, as CUDA graphs, or on a CPU as compiled code or TorchScript, unless `graphs`
+    is false. With `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the
+    model each.
     `adapter` is the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, where it fits.
     Where the device is not there yet, `ready` is false: nothing is computed, and `make_ready` is called later.
     `lean`: for whoever races alone, without peers, who run the library's modules: weights that a captured forward has

@@ -38,8 +38,9 @@ _ROWS = row_counts(65)
 
 
 class Replay(Protocol):
-    """A forward over a tree that was captured once; its name; what reads prompts, if it can; and whether it has threads
-    beside torch's.
+    """A forward over a tree that was captured once.
+
+    `own_threads`: it has threads beside torch's, and keeps float32 between the layers.
     """
 
     name: str
@@ -194,8 +195,8 @@ class Scorer:
         if threads == 1 or self.traced is None or not self.traced.own_threads:
             yield
             return
-        torch.set_num_threads(1)
         try:
+            torch.set_num_threads(1)
             yield
         finally:
             torch.set_num_threads(threads)
@@ -239,7 +240,8 @@ class Session:
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
         """The model's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
         logits = self.run(tree).float()
-        probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
+        with self.scorer.between_forwards():
+            probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
         return probs
 
     def keep(self, path: Sequence[int]) -> None:

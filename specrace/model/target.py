@@ -90,7 +90,7 @@ class Target(Scorer):
 
     @property
     def engine(self) -> str:
-        """How forwards run: "CUDA graphs", "TorchScript" (with or without packed weights), or "eager" and why."""
+        """How forwards run: "CUDA graphs", "compiled decoder", "TorchScript" (perhaps packed), or "eager" and why."""
         if self.graphs is not None:
             return "CUDA graphs"
         if self.traced is not None:

@@ -29,11 +29,20 @@ def test_dearer_forwards_make_a_dearer_curve_and_smaller_drafts(monkeypatch: pyt
     assert plan_lane(SPEC, "trie", "cpu", found).num_draft < plan_lane(SPEC, "trie", "cpu", CURVE).num_draft
 
 
-def test_an_assumed_curve_is_made_dearer_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    now(monkeypatch, 2.7, 3.0)
-    found = refit(LARGE, Any, (1,), SPEC, None)
-    assert found is not None and found.at(4) == pytest.approx(2.7) and found.at(8) == pytest.approx(3.0)
-    assert found.at(64) == pytest.approx(2.0 * ASSUMED_CPU.at(64))
+@pytest.mark.parametrize("measured", [(2.7, 3.0, 4.0), (1.05, 1.1, 1.8)], ids=["dearer", "cheaper"])
+def test_an_assumed_curve_is_made_as_dear_as_forwards_are(
+    monkeypatch: pytest.MonkeyPatch, measured: tuple[float, ...]
+) -> None:
+    now(monkeypatch, *measured)
+    found = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
+    assert found is not None and [found.at(rows) for rows in (4, 8, 16)] == pytest.approx(measured)
+    assert found.at(64) == pytest.approx(measured[2] / ASSUMED_CPU.at(16) * ASSUMED_CPU.at(64))
+
+
+def test_no_forward_over_several_rows_counts_as_cheaper_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now(monkeypatch, 0.9, 0.95, 1.2)
+    found = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
+    assert found is not None and found.at(4) == found.at(8) == 1.0
 
 
 @pytest.mark.parametrize("ratios", [(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], ids=["cheaper", "equal", "noise"])

@@ -6,9 +6,11 @@ import gc
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,15 +27,17 @@ from specrace.drafters import own_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import device_map, replays
-from specrace.model.compiled import jit
+from specrace.model.compiled import decoder, jit
 from specrace.model.compiled.decoder import compile_ahead, take_part
 from specrace.model.compiled.forward import CompiledForward
 from specrace.model.compiled.numbers import exp, softmax, store
 from specrace.model.compiled.vectors import BFLOAT16, LANES
+from specrace.model.fetching import prepare
 from specrace.model.loading import check_device, load_target, make_ready
 from specrace.model.products import quantized, round_weights
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
+from specrace.model.tree_inputs import TreeInputs
 from tests.parts import VOCAB, WIDE, random_prompt, random_tree, tiny_model
 
 FAMILY = ("llama", "qwen2", "qwen3", "mistral")
@@ -155,6 +159,54 @@ def test_other_shapes_are_scored_too(changes: dict[str, Any]) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
 
 
+def test_torchs_defaults_change_nothing() -> None:
+    """transformers sets them while it loads a model, for all threads."""
+    target, tree = compiled("llama"), random_tree(random.Random(3), 5, 20)
+    stores = [target.prefill([3, 4, 5]).store.clone(90) for _ in range(2)]
+    expected, before = target.logits(stores[0], tree), torch.get_default_dtype()
+    own = Target(model_of("llama", "float32"))
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        trace_forwards(own, compiled=True)
+        found = own.logits(own.prefill([3, 4, 5]).store.clone(90), tree)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(found, expected) and torch.equal(target.logits(stores[1], tree), expected)
+
+
+def test_a_step_for_which_memory_was_short_leaves_the_next_one_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(model_of("llama", "float32"))
+    trace_forwards(target, compiled=True)
+    store = target.prefill([3, 4, 5]).store.clone(300)
+    small, large = TokenTree.chain(5, [6]), TokenTree.chain(5, [6] * 200)
+    expected, full = target.logits(store, small), compiled("llama")
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no memory")))
+    with pytest.raises(RuntimeError, match="no memory"):
+        target.logits(store, large)
+    assert torch.equal(target.logits(store, small), expected)
+    monkeypatch.undo()
+    assert torch.equal(target.logits(store, large), full.logits(full.prefill([3, 4, 5]).store.clone(300), large))
+
+
+def test_two_threads_on_one_target_wait_for_each_other() -> None:
+    target, before = compiled("llama"), torch.get_num_threads()
+    trees = [random_tree(random.Random(size), 5, size) for size in (3, 30)]
+    forward = target.traced
+    assert forward is not None
+
+    def score(tree: TokenTree) -> torch.Tensor:
+        inputs, data = TreeInputs(len(tree), torch.device("cpu"), torch.float32), torch.zeros(2, 2, 1, 2, 40, 16)
+        inputs.fill(tree, 0)
+        torch.set_num_threads(2)
+        return forward(inputs.tensors, data[..., : len(tree), :])
+
+    expected = [score(tree) for tree in trees]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(score, trees * 50))
+    torch.set_num_threads(before)
+    assert all(torch.equal(each, expected[turn % 2]) for turn, each in enumerate(found))
+
+
 # Numbers.
 
 
@@ -200,6 +252,15 @@ def decoders() -> int:
     return sum(each.name == "compiled-decoder" for each in threading.enumerate())
 
 
+@pytest.fixture
+def harmless_signal() -> Iterator[None]:
+    """SIGUSR1 does nothing, but a system call that it meets returns."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("harmless_signal")
 def test_a_dropped_forward_ends_its_threads() -> None:
     before, target = torch.get_num_threads(), Target(tiny_model("llama", **WIDE))
     torch.set_num_threads(3)
@@ -208,6 +269,11 @@ def test_a_dropped_forward_ends_its_threads() -> None:
     torch.set_num_threads(before)
     own = [each for each in threading.enumerate() if each.name == "compiled-decoder"][others:]
     assert len(own) == 2
+    for each in own:
+        # A signal that arrives there only interrupts the wait.
+        signal.pthread_kill(each.ident, signal.SIGUSR1)  # type: ignore[arg-type]
+    target.logits(target.prefill([3]).store.clone(9), TokenTree.chain(3))
+    assert all(each.is_alive() for each in own)
     del target
     gc.collect()
     for each in own:
@@ -291,6 +357,23 @@ def test_without_a_place_on_the_disk_it_is_compiled_all_the_same(monkeypatch: py
     assert jit.cached(work) is work
 
 
+def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba compiles, and then raises because it cannot keep that."""
+
+    def refuse(*_: Any) -> bool:
+        raise OSError(28, "No space left on device")
+
+    refuse.signatures = ["compiled"]  # type: ignore[attr-defined]
+    monkeypatch.setattr(decoder, "take_part", refuse)
+    compile_ahead()
+    refuse.signatures = []  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="No space"):
+        compile_ahead()
+    said: list[str] = []
+    prepare(lambda what, *_: said.append(what))
+    assert said == ["compiling"]
+
+
 # Which models run in it.
 
 
@@ -320,6 +403,32 @@ def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.Mon
     assert engine() == "compiled decoder"
     monkeypatch.setitem(sys.modules, "specrace.model.compiled.forward", None)
     assert engine().startswith("fused TorchScript")
+
+
+@pytest.mark.parametrize("change", ["dtype", "shape", "kind"])
+def test_weights_of_another_kind_are_refused(change: str) -> None:
+    """They are read at their addresses, which no library checks."""
+    model = tiny_model("llama", **WIDE)
+    own = model.model.layers[1].mlp
+    if change == "dtype":
+        own.down_proj.to(torch.bfloat16)
+    elif change == "shape":
+        own.gate_proj = torch.nn.Linear(64, 80, bias=False)
+    else:
+        own.up_proj = torch.nn.Sequential(own.up_proj)
+        own.up_proj.weight, own.up_proj.bias = own.up_proj[0].weight, None
+    with pytest.raises(ValueError, match="another kind or shape"):
+        CompiledForward(model)
+
+
+def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
+    model = tiny_model("llama", **WIDE)
+    model.lm_head = torch.nn.Linear(64, VOCAB - 6, bias=False)
+    target, tree = Target(model), random_tree(random.Random(3), 5, 9)
+    expected = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
+    target.traced = CompiledForward(model)
+    found = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
 
 
 def test_float16_has_no_compiled_decoder() -> None:

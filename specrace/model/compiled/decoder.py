@@ -16,15 +16,28 @@ from specrace.model.compiled.jit import cached, compiled
 from specrace.model.compiled.numbers import floats, gate, pointer, rms_norm, rotate, softmax, store
 from specrace.model.compiled.records import JOB, LAYER
 from specrace.model.compiled.threads import barrier, wait, wake
-from specrace.model.compiled.vectors import LANES, SIZES, TILE_OUTPUTS, TILE_ROWS, VECTORS, add_weighted, dot, tile
+from specrace.model.compiled.vectors import (
+    COMPILES,
+    LANES,
+    SIZES,
+    TILE_OUTPUTS,
+    TILE_ROWS,
+    VECTORS,
+    add_weighted,
+    dot,
+    tile,
+)
 
-# Of the threads, in a layer.
+# How often the threads wait for each other in a layer.
 _MEETINGS = 6
 
 
 @cached
 def take_part(jobs, thread, pipes):
-    """Run jobs[0]: thread 0 with those that wait at the pipes; another whenever a byte comes, until its pipe closes."""
+    """Thread 0: wake the threads at the pipes and run jobs[0] with them.
+
+    Another: run it whenever a byte comes from its own pipe, until that is closed.
+    """
     if thread == 0:
         for pipe in pipes:
             wake(pipe)
@@ -36,10 +49,16 @@ def take_part(jobs, thread, pipes):
 
 def compile_ahead() -> None:
     """Compile for this processor, or find what an earlier process compiled; runs nothing."""
+    if not COMPILES:
+        return
     reading, writing = os.pipe()
     os.close(writing)
     try:
         take_part(np.zeros(1, JOB), 1, np.array([reading], np.int64))
+    except OSError:
+        # Of the disk, on which it could not be kept. It is compiled all the same.
+        if not take_part.signatures:
+            raise
     finally:
         os.close(reading)
 

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specrace.model.compiled.records import LAYER, buffer_sizes
-from specrace.model.compiled.vectors import BFLOAT16, FLOAT32, INT8, LANES, MULTIPLIES_AND_ADDS
+from specrace.model.compiled.vectors import BFLOAT16, COMPILES, FLOAT32, INT8, LANES
 from specrace.model.compiled.workers import Workers
 from specrace.model.fused import FusedForward, check_family
 from specrace.model.products import plain_product, quantized
 from specrace.model.tree_inputs import TreeTensors
 
 _KINDS = {torch.float32: FLOAT32, torch.bfloat16: BFLOAT16}
-# Names of a layer's products and norms in `records.LAYER` and in transformers' attention and MLP.
-_ATTENTION = {"queries": "q_proj", "keys": "k_proj", "values": "v_proj", "attended": "o_proj"}
-_MLP = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 
 
 class CompiledForward:
     """Called as `traced.TracedForward` is; each row's logits [N, V], float32, are those that it has alone.
 
     Prompts run in `FusedForward`. With `int8` the weights of linear layers, rounded before, are copied to 8 bits.
-    Raises ValueError for a model of another family, dtype or width.
+    Raises ValueError for a model of another family, dtype or width, and on a processor or system without what it needs.
     """
 
     own_threads = True
@@ -33,27 +31,33 @@ class CompiledForward:
         check_family(model)
         _check_sizes(model)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
-        # Before the weights' addresses are taken: it lays those of queries, keys and values side by side.
+        # Before the weights' addresses are taken: it lays those with the same inputs side by side.
         self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._held: list[Tensor] = []
-        self._int8 = int8
-        self._workers = Workers()
+        self._int8, self._dtype = int8, model.dtype
+        self._workers, self._lock = Workers(), threading.Lock()
         self._job = self._workers.job
         self._describe(model)
         self._turns = self._turn(0)
-        self._fits = (0, 0, 0)
+        # Rows, columns and threads that the buffers are for.
+        self._fits: tuple[int, ...] = (0, 0, 0)
         self._buffers: dict[str, Tensor] = {}
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
         """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
+        # Two jobs at once would write into each other's memory.
+        with self._lock:
+            return self._run(tree, data)
+
+    def _run(self, tree: TreeTensors, data: Tensor) -> Tensor:
         rows, end, job = tree.ids.shape[1], data.shape[4], self._job
         threads = torch.get_num_threads()
         self._fit(rows, end, threads)
         positions = tree.positions()[0]
         cos, sin = (each.index_select(0, positions) for each in self._turns)
         stream = self._embed.index_select(0, tree.ids[0]).float()
-        logits = torch.empty(rows, self._embed.shape[0])
+        logits = torch.empty(rows, int(job["vocabulary"]), dtype=torch.float32, device="cpu")
         job["rows"], job["base"], job["cache"] = rows, end - rows, data.data_ptr()
         steps = [data.element_size() * data.stride(each) for each in (0, 1, 3, 4)]
         job["layer_step"], job["value_step"], job["head_step"], job["column_step"] = steps
@@ -65,28 +69,42 @@ class CompiledForward:
 
     def _describe(self, model: Any) -> None:
         """The model's part of the job."""
-        config, layers, job = model.config, model.model.layers, self._job
+        config, layers, job, head = model.config, model.model.layers, self._job, model.get_output_embeddings()
+        width, size = config.hidden_size, layers[0].self_attn.head_dim
         described = self._hold(torch.zeros(len(layers) * LAYER.itemsize, dtype=torch.uint8))
         for own, layer in zip(described.numpy().view(LAYER), layers, strict=True):
-            for names, part in ((_ATTENTION, layer.self_attn), (_MLP, layer.mlp)):
-                for name, theirs in names.items():
-                    own[name] = self._linear(getattr(part, theirs))
-            own["before_attention"] = self._floats(layer.input_layernorm.weight)
-            own["before_mlp"] = self._floats(layer.post_attention_layernorm.weight)
-            if hasattr(layer.self_attn, "q_norm"):
-                own["query_norm"] = self._floats(layer.self_attn.q_norm.weight)
-                own["key_norm"] = self._floats(layer.self_attn.k_norm.weight)
-        job["model"], job["norm"] = described.data_ptr(), self._floats(model.model.norm.weight)
-        job["head"] = self._linear(model.get_output_embeddings())
-        job["layers"], job["vocabulary"], job["epsilon"] = len(layers), len(self._embed), config.rms_norm_eps
+            self._describe_layer(own, layer, config)
+        job["layers"], job["size"], job["width"], job["hidden"] = len(layers), size, width, config.intermediate_size
         job["heads"], job["kv_heads"] = config.num_attention_heads, config.num_key_value_heads
-        job["size"], job["width"] = layers[0].self_attn.head_dim, config.hidden_size
-        job["hidden"] = config.intermediate_size
+        job["vocabulary"], job["epsilon"] = len(head.weight), config.rms_norm_eps
+        job["model"], job["norm"] = described.data_ptr(), self._floats(model.model.norm.weight)
+        job["head"] = self._linear(head, width, len(head.weight))
         job["kind"], job["cache_kind"] = INT8 if self._int8 else _KINDS[model.dtype], _KINDS[model.dtype]
 
-    def _linear(self, layer: nn.Linear) -> tuple[int, int, int]:
-        """The addresses of a layer's weights, scales and biases."""
+    def _describe_layer(self, own: Any, layer: Any, config: Any) -> None:
+        """Fill in a record of `LAYER`."""
+        attention, mlp, width, hidden = layer.self_attn, layer.mlp, config.hidden_size, config.intermediate_size
+        queries = config.num_attention_heads * attention.head_dim
+        keys = config.num_key_value_heads * attention.head_dim
+        own["queries"] = self._linear(attention.q_proj, width, queries)
+        own["keys"] = self._linear(attention.k_proj, width, keys)
+        own["values"] = self._linear(attention.v_proj, width, keys)
+        own["attended"] = self._linear(attention.o_proj, queries, width)
+        own["gate"] = self._linear(mlp.gate_proj, width, hidden)
+        own["up"] = self._linear(mlp.up_proj, width, hidden)
+        own["down"] = self._linear(mlp.down_proj, hidden, width)
+        own["before_attention"] = self._floats(layer.input_layernorm.weight)
+        own["before_mlp"] = self._floats(layer.post_attention_layernorm.weight)
+        if hasattr(attention, "q_norm"):
+            own["query_norm"], own["key_norm"] = (
+                self._floats(each.weight) for each in (attention.q_norm, attention.k_norm)
+            )
+
+    def _linear(self, layer: nn.Linear, inputs: int, outputs: int) -> tuple[int, int, int]:
+        """The addresses of a layer's weights, scales and biases. Raises ValueError for weights of another kind."""
         weight, scale = layer.weight.detach(), 0
+        if type(layer) is not nn.Linear or weight.dtype != self._dtype or tuple(weight.shape) != (outputs, inputs):
+            raise ValueError("no compiled decoder for weights of another kind or shape than the model's")
         if self._int8:
             scales, steps = quantized(weight)
             weight, scale = steps.to(torch.int8), self._floats(scales[:, 0])
@@ -111,24 +129,26 @@ class CompiledForward:
         if all(own >= each for own, each in zip(self._fits, needed, strict=True)):
             return
         # Columns for twice the text, which grows.
-        rows, end, threads = (max(pair) for pair in zip(self._fits, (rows, 2 * end, threads), strict=True))
-        self._fits = rows, end, threads
-        self._job["rows"], self._job["columns"] = rows, end
-        self._buffers = {name: torch.zeros(size) for name, size in buffer_sizes(self._job, threads).items()}
-        for name, buffer in self._buffers.items():
+        fits = tuple(max(pair) for pair in zip(self._fits, (rows, 2 * end, threads), strict=True))
+        sizes = buffer_sizes(self._job, *fits)
+        # Made before anything tells of them: memory may be short.
+        made = {name: torch.zeros(size, dtype=torch.float32, device="cpu") for name, size in sizes.items()}
+        for name, buffer in made.items():
             self._job[name] = buffer.data_ptr()
+        self._job["columns"], self._fits, self._buffers = fits[1], fits, made
 
     def _turn(self, count: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the first positions, float32 [count, D], the sines' first half negated."""
-        cos, sin = self._rotary(torch.empty(0), torch.arange(count)[None])
+        like = torch.empty(0, dtype=torch.float32, device="cpu")
+        cos, sin = self._rotary(like, torch.arange(count, device="cpu")[None])
         first, second = sin[0].chunk(2, -1)
         return cos[0].contiguous(), torch.cat([-first, second], -1)
 
 
 def _check_sizes(model: Any) -> None:
-    """Raises ValueError for numbers that do not fill vectors, or of another dtype, and on a processor too old."""
-    if not MULTIPLIES_AND_ADDS:
-        raise ValueError("no compiled decoder for a processor that cannot multiply and add at once")
+    """Raises ValueError for numbers that do not fill vectors, or of another dtype, and where nothing is compiled."""
+    if not COMPILES:
+        raise ValueError("no compiled decoder for this processor or system")
     if model.dtype not in _KINDS:
         raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
     config = model.config

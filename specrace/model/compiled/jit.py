@@ -1,4 +1,4 @@
-"""How the decoder is compiled: for use without Python's lock, and with division as in numpy, which fills vectors."""
+"""How the decoder is compiled: it runs without Python's lock, and no division raises, so that loops become vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numba import njit
 compiled: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
 
 
-def cached(function: Callable[..., Any]) -> Callable[..., Any]:
+def cached(function: Callable[..., Any]) -> Any:
     """Compiled at its first call, and kept on the disk where there is a place for it.
 
     numba compiles again when the function's own file changes, but not for what it calls in others. So it is kept under
@@ -25,10 +25,9 @@ def cached(function: Callable[..., Any]) -> Callable[..., Any]:
         checksum = zlib.crc32(file.read_bytes(), checksum)
     function.__qualname__ += f"_{checksum:08x}"
     try:
-        found: Callable[..., Any] = compiled(function, cache=True)
+        return compiled(function, cache=True)
     except RuntimeError:  # no folder that can be written
-        found = compiled(function)
-    return found
+        return compiled(function)
 
 
 def lowered(result: Any, arguments: Sequence[Any], write: Callable[[ir.IRBuilder, list[ir.Value]], Any]) -> Any:

@@ -48,7 +48,10 @@ _BIAS, _MANTISSA = np.int32(127), np.int32(23)
 
 @compiled
 def exp(value):
-    """e to the power of a float32, to two units in the last place; a loop over it becomes vectors."""
+    """e to the power of a float32 of -87 to 88, or of the nearer end, to two units in the last place.
+
+    A loop over it becomes vectors.
+    """
     value = min(max(value, _LEAST), _MOST)
     power = np.floor(value * _LOG2_E + _HALF)
     rest = value - power * _LN2_HIGH - power * _LN2_LOW

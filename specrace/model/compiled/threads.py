@@ -52,10 +52,17 @@ def barrier(arrived, target):
 @compiled
 def wake(pipe):
     """Let the thread that waits at the other end of a pipe go on."""
-    _write(np.int32(pipe), np.zeros(1, np.int8).ctypes.data, 1)
+    byte = np.zeros(1, np.int8)
+    _write(np.int32(pipe), byte.ctypes.data, 1)
+    # Used here, the byte is not freed before.
+    return byte[0]
 
 
 @compiled
 def wait(pipe):
-    """Wait for a byte from a pipe; False where it is closed."""
-    return _read(np.int32(pipe), np.zeros(1, np.int8).ctypes.data, 1) == 1
+    """Wait for a byte from a pipe; False where it is closed. A signal only interrupts the wait."""
+    byte = np.zeros(1, np.int8)
+    while True:
+        found = _read(np.int32(pipe), byte.ctypes.data, 1)
+        if found >= 0:
+            return found == 1 and byte[0] == 0

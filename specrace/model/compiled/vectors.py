@@ -9,6 +9,7 @@ Addresses and steps are bytes, int64. Numbers are float32, or 16 or 8 bits wide 
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,8 +27,9 @@ FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 SIZES = (4, 2, 1)
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
-# Without it each product would be a call of the C library. All ARM processors of 64 bits can.
-MULTIPLIES_AND_ADDS = platform.machine().lower() not in ("x86_64", "amd64") or bool(_FEATURES.get("fma"))
+# Threads wait as POSIX has it, and a processor that cannot multiply and add at once (before 2013) would call the C
+# library for each product. All ARM processors of 64 bits can.
+COMPILES = os.name == "posix" and (platform.machine().lower() not in ("x86_64", "amd64") or bool(_FEATURES.get("fma")))
 _WIDE = bool(_FEATURES.get("avx512f"))
 # Numbers of a vector, and the most rows of a tile, whose sums stay in registers.
 LANES, TILE_ROWS = (16, 4) if _WIDE else (8, 2)

@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 
-from specrace.model.compiled.decoder import take_part
+from specrace.model.compiled.decoder import compile_ahead, take_part
 from specrace.model.compiled.records import JOB
 
 
@@ -19,7 +19,9 @@ class Workers:
     """
 
     def __init__(self) -> None:
-        # The place of a second job is the count of threads at a meeting: in the same block, which the threads hold.
+        # Before there are threads: one that fails would be waited for.
+        compile_ahead()
+        # The first bytes of a second record count arrivals: in the array that the threads keep alive.
         self.jobs: np.ndarray = np.zeros(2, JOB)
         self._arrived = self.jobs[1:].view(np.int64)[:1]
         self.jobs["arrived"][0] = self._arrived.ctypes.data
@@ -35,7 +37,9 @@ class Workers:
     def run(self, threads: int) -> None:
         """Run the job with so many threads."""
         if self._process != os.getpid():
-            # A forked process has the pipes, but not the threads.
+            # A forked process has the pipes, but not the threads. The other one's threads see its own end closed.
+            for pipe in self._pipes:
+                os.close(pipe)
             self._pipes, self._process = [], os.getpid()
         while len(self._pipes) < threads - 1:
             self._add()
@@ -45,10 +49,16 @@ class Workers:
     def _add(self) -> None:
         """Start one more thread."""
         reading, writing = os.pipe()
+        arguments = (self.jobs, len(self._pipes) + 1, reading)
+        try:
+            threading.Thread(target=_serve, args=arguments, daemon=True, name="compiled-decoder").start()
+        except RuntimeError:  # the system has no more threads
+            os.close(reading)
+            os.close(writing)
+            raise
         self._pipes.append(writing)
-        arguments = (self.jobs, len(self._pipes), reading)
-        threading.Thread(target=_serve, args=arguments, daemon=True, name="compiled-decoder").start()
-        weakref.finalize(self, _close, writing, self._process)
+        # Not at the interpreter's exit: a race may still run, and the threads end with the process.
+        weakref.finalize(self, _close, writing, self._process).atexit = False
 
 
 def _serve(jobs: np.ndarray, number: int, pipe: int) -> None:
