@@ -270,7 +270,13 @@ def test_another_engine_has_another_file_but_not_another_reason() -> None:
 
 def test_each_engine_has_a_curve_of_its_own_whatever_the_reason_for_it() -> None:
     about = small_target(100).describe()
-    engines = ("compiled decoder", "fused TorchScript, packed weights", "fused TorchScript", "eager", "eager (no graphs)")
+    engines = (
+        "compiled decoder",
+        "fused TorchScript, packed weights",
+        "fused TorchScript",
+        "eager",
+        "eager (no graphs)",
+    )
     files = [cache_file(about | {"engine": each}) for each in engines]
     assert len(set(files)) == 4 and files[3] == files[4]
 
