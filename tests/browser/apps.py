@@ -64,8 +64,9 @@ class Hold:
 
         def held(bench: Any, question: str, spec: Any, *, stop: Callable[[], bool], **how: Any) -> Iterator[Event]:
             self.begun += 1
-            self.running += 1
             self.events, self._left = [], self._each
+            # Last: `let` waits for it.
+            self.running += 1
             if not self.repeats:
                 how.pop("again", None)
             coming = ask(bench, question, spec, stop=stop, **how)
@@ -112,7 +113,9 @@ class Hold:
             self._midway = False
 
     def let(self, events: float) -> None:
-        """So many events more for the race that runs."""
+        """So many events more for the race that runs; if few, once it runs: on a busy machine a page is ahead of it."""
+        if events < math.inf:
+            wait_until(lambda: self.running)
         with self._change:
             self._left += events
             self._change.notify_all()
