@@ -192,6 +192,25 @@ def random_tree(chance: random.Random, root: int, num_draft: int, vocab: int = V
     return builder.build()
 
 
+def assert_scored_alike(target: Target, plain: Target, name: str, atol: float) -> None:
+    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+    for size in (0, 1, 6, 2, 0, 15, 20, 40):
+        tree = random_tree(chance, text[-1], size)
+        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
+        assert found.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=atol)
+        path = tree.path_to(chance.randrange(len(tree)))
+        own.keep(path)
+        theirs.keep(path)
+        assert own.data is not None and theirs.data is not None
+        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
+        torch.testing.assert_close(*caches, rtol=1e-4, atol=atol)
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+
+
 def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
     """The verdict of a step in which the target says `targets`."""
     return verify(tree, Scores(tuple(targets)))

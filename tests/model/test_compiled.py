@@ -38,7 +38,7 @@ from specrace.model.products import quantized, round_weights
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
-from tests.parts import VOCAB, WIDE, random_prompt, random_tree, tiny_model
+from tests.parts import VOCAB, WIDE, assert_scored_alike, random_prompt, random_tree, tiny_model
 
 FAMILY = ("llama", "qwen2", "qwen3", "mistral")
 KINDS = ("float32", "bfloat16", "int8")
@@ -77,23 +77,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 @pytest.mark.parametrize("name", FAMILY)
 def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> None:
-    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
-    target, plain = compiled(name, kind), eager(name, kind)
-    chance = random.Random(name)
-    text = list(random_prompt(chance))
-    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
-    for step in range(8):
-        tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step])
-        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
-        assert found.shape == expected.shape == (len(tree), VOCAB)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
-        path = tree.path_to(chance.randrange(len(tree)))
-        own.keep(path)
-        theirs.keep(path)
-        assert own.data is not None and theirs.data is not None
-        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
-        torch.testing.assert_close(*caches, rtol=1e-4, atol=5e-3)
-        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+    assert_scored_alike(compiled(name, kind), eager(name, kind), name, atol=5e-3)
 
 
 @pytest.mark.usefixtures("threads")

@@ -25,7 +25,7 @@ from specrace.model.products import PackedProduct, PlainProduct, WidenedProduct,
 from specrace.model.replays import drop_layers, trace_forwards
 from specrace.model.roofline import weight_bytes
 from specrace.model.target import Target
-from tests.parts import VOCAB, WIDE, random_prompt, random_tree, tiny_model, tiny_target
+from tests.parts import VOCAB, WIDE, assert_scored_alike, random_prompt, tiny_model, tiny_target
 
 FAMILY = ("llama", "qwen2", "qwen3", "mistral")
 KINDS = {"plain": "fused TorchScript", "packed": "fused TorchScript, packed weights"}
@@ -49,23 +49,7 @@ def eager(name: str) -> Target:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FAMILY)
 def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> None:
-    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
-    target, plain = fused(name, kind), eager(name)
-    chance = random.Random(name)
-    text = list(random_prompt(chance))
-    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
-    for step in range(12):
-        tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
-        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
-        assert found.shape == expected.shape == (len(tree), VOCAB)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-3)
-        path = tree.path_to(chance.randrange(len(tree)))
-        own.keep(path)
-        theirs.keep(path)
-        assert own.data is not None and theirs.data is not None
-        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
-        torch.testing.assert_close(*caches, rtol=1e-4, atol=2e-3)
-        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+    assert_scored_alike(fused(name, kind), eager(name), name, atol=2e-3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
