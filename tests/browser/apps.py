@@ -62,7 +62,9 @@ class Hold:
     def around(self, ask: Ask) -> Ask:
         """`Workbench.ask`, whose races go on only as far as they are let."""
 
-        def held(bench: Any, question: str, spec: Any, *, stop: Callable[[], bool], **how: Any) -> Iterator[Event]:
+        def held(
+            bench: Any, question: str, spec: Any, *, stop: Callable[[], bool] = lambda: False, **how: Any
+        ) -> Iterator[Event]:
             self.begun += 1
             self.events, self._left = [], self._each
             # Last: `let` waits for it.

@@ -32,6 +32,7 @@ def take(page: Page, url: str, folder: Path) -> None:
     at(page, 1280, 720, folder, "replay")
     page.locator("#inspector-toggle").scroll_into_view_if_needed()
     page.evaluate("document.querySelector('.inspector').scrollIntoView()")
+    page.locator(".inspector").get_by_role("button", name="Fusion").click()
     at(page, 1280, 720, folder, "inspector")
     page.evaluate("window.scrollTo(0, 0)")
     page.locator(".player [data-do=result]").click()
