@@ -24,15 +24,17 @@ from specrace.model.tensor_parallel import Followers
 # Longer than an order's first message.
 PROMPT = tuple((7 * place * place + 3) % 1000 for place in range(400))
 LANES = tuple(name for name in own_methods() if name != "draft-model")
+# Temperatures and lanes. Where the draw decides, one lane that drafts chains and one that drafts trees are enough.
+RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 
 
-def raced(target: Target, temperature: float) -> dict[str, Any]:
-    """Every lane's output and badge."""
-    spec = RaceSpec(LANES, max_new_tokens=10, temperature=temperature, seed=5)
+def raced(target: Target, temperature: float, lanes: tuple[str, ...]) -> dict[str, Any]:
+    """Each lane's output and badge."""
+    spec = RaceSpec(lanes, max_new_tokens=10, temperature=temperature, seed=5)
     *events, finished = race(target, PROMPT, spec)
     assert isinstance(finished, Finished)
     steps = [event for event in events if isinstance(event, Step)]
-    texts = {name: [token for step in steps if step.lane == name for token in step.emitted] for name in LANES}
+    texts = {name: [token for step in steps if step.lane == name for token in step.emitted] for name in lanes}
     return {"texts": texts, "identical": {lane.lane: lane.identical for lane in finished.lanes}}
 
 
@@ -49,7 +51,7 @@ def lead(folder: Path, followers: Followers) -> int:
     """The first process's part."""
     found: dict[str, Any] = {"refused": [refusal(folder / name, followers) for name in ("no-plan", "uneven", "cut")]}
     target = load_target(folder / "model", followers=followers)
-    found["races"] = [raced(target, temperature) for temperature in (0.0, 0.8)]
+    found["races"] = [raced(target, *asked) for asked in RACES]
     store = target.prefill(PROMPT).store
     assert store.data is not None
     found |= {"shape": store.data.shape, "roofline": target.roofline.as_json(100), "about": target.describe()}
