@@ -17,14 +17,14 @@ echo "$asked" >> "$NOTES"
 [[ -z "$FAILS" || ! "$asked" =~ $FAILS ]]
 """
 WHOLE = [
-    "python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt",
+    "python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-dev.txt",
     "python -m ruff check .",
     "python -m mypy",
     "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
     "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
     "hadolint Dockerfile",
     "python -m pytest -n 2 --dist worksteal -m not browser",
-    "python -m pytest -n 2 --dist loadfile -m browser tests/browser",
+    "python -m pytest -n 3 --dist loadfile -m browser tests/browser",
 ]
 GROUPS = (
     "ruff",
