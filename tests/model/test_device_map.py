@@ -226,7 +226,6 @@ def test_a_model_that_does_not_fit_the_gpus_is_refused(elsewhere: str) -> None:
 
 def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """With accelerate's own hooks: two names of one memory, which is all that a CPU has."""
-    pytest.importorskip("accelerate", reason="device maps need accelerate, which the app does without")
     monkeypatch.setattr("accelerate.utils.modeling.check_device_same", lambda one, other: one.type == other.type)
     places = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
     places |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}
