@@ -34,8 +34,9 @@ def _look(fetcher: Fetcher, models: Models) -> Callable[[], list[Any]]:
     def look() -> list[Any]:
         # Asked before the text, which is the last one then.
         ended = gr.Timer(active=False) if fetcher.done else gr.skip()
-        length = "long" if len(fetcher.text) > SHORT else "short"
-        line = f'<p class="fetching {length}" role="status">{html.escape(fetcher.text)}</p>'
+        # Once it is ready the button says so, and the row has no room for both.
+        kind = "ready" if fetcher.ready else "long" if len(fetcher.text) > SHORT else "short"
+        line = f'<p class="fetching {kind}" role="status">{html.escape(fetcher.text)}</p>'
         if not fetcher.ready:
             return [line, gr.skip(), gr.skip(), ended]
         button = gr.Button(f"Race with {fetcher.title}", visible=True)

@@ -30,10 +30,10 @@ def fetching() -> Iterator[tuple[str, Fetcher]]:
 
     def begin(fetcher: Fetcher) -> None:
         fetchers.append(fetcher)
-        fetcher.text = "Fetching Other: 43 of 93 MB"
+        fetcher.text = "Fetching SmolLM2-135M: 43 of 93 MB"
 
     with pytest.MonkeyPatch.context() as patch:
-        model = names.NamedModel(NAME, "maker/Other", 1)
+        model = names.NamedModel(NAME, "maker/SmolLM2-135M-Instruct", 1)
         patch.setitem(names.NAMES, NAME, model)
         patch.setattr(
             names.NamedModel, "find", lambda each: BUNDLED_DRAFT_MODEL if fetchers and each is model else None
@@ -53,16 +53,17 @@ def test_its_progress_is_shown_and_one_click_races_with_it(open_page: OpenPage, 
     url, fetcher = fetching
     page = open_page(url + "?tokens=24")
     line, button = page.locator("#fetch-host"), page.locator("#race-fetched")
-    expect(line).to_contain_text("Fetching Other: 43 of 93 MB")
+    expect(line).to_contain_text("Fetching SmolLM2-135M: 43 of 93 MB")
     expect(page.locator(".status")).to_contain_text("Ready: tiny")
     assert button.count() == 0
     fetcher.text = "other cannot be fetched: <b>no</b> hub"
     expect(line).to_contain_text("<b>no</b> hub")
-    fetcher.ready, fetcher.text = True, "Other is ready"
+    fetcher.ready, fetcher.text = True, "SmolLM2-135M is ready"
     fetcher._offer(NAME)
     fetcher._done.set()
-    expect(button).to_have_text("Race with Other")
-    expect(line).to_contain_text("Other is ready")
+    expect(button).to_have_text("Race with SmolLM2-135M")
+    expect(button).to_be_in_viewport(ratio=1)
+    expect(line).to_contain_text("SmolLM2-135M is ready")
     question_field(page).fill("What is the n-gram trie built from?")
     number = reels(page)
     button.click()
