@@ -113,6 +113,15 @@ def test_present_asks_who_wins_and_says_so_at_the_result(app: App, open_page: An
     check_present(page, 1280, 720)
 
 
+@pytest.mark.parametrize("width", [1280, 1024])
+def test_the_badges_of_five_lanes_are_whole(still: Any, width: int) -> None:
+    page = still(RECORDINGS / "smollm2-paraphrase.jsonl", width)
+    page.locator(".player [data-do=result]").click()
+    expect(page.locator(".stage")).to_have_attribute("data-mode", "result")
+    badges = page.locator(".pane .badge").evaluate_all("all => all.map((each) => [each.scrollWidth, each.clientWidth])")
+    assert len(badges) == 5 and all(wanted <= given for wanted, given in badges), badges
+
+
 def test_the_longest_headline_is_whole(still: Any) -> None:
     page = still(SIX_LANES)
     page.keyboard.press("p")
