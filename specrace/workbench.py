@@ -41,7 +41,7 @@ MAX_QUESTION_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRace:
     """A race up to its model: the prompt's tokens, the settings and what surrounds them. It can be pickled."""
 
     prompt: tuple[int, ...]
@@ -52,11 +52,11 @@ class Prepared:
 
 
 # As `run_prepared`, on a target that it knows: (prepared, stop, again) -> events.
-Runner = Callable[[Prepared, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
+Runner = Callable[[PreparedRace, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
 
 
 def run_prepared(
-    target: Target, prepared: Prepared, stop: Callable[[], bool], again: Callable[[Repeated], bool]
+    target: Target, prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
 ) -> Iterator[Event]:
     """The events of a prepared race, without texts. `stop` and `again` are as in `race`."""
     columns = len(prepared.prompt) + prepared.spec.max_new_tokens / 2
@@ -112,24 +112,24 @@ class Workbench:
         ready: bool = True,
         lean: bool = False,
         followers: Followers | None = None,
-        report: Callable[[str], object] = str,
+        on_progress: Callable[[str], object] = str,
         skip: Callable[[str], object] = str,
     ) -> Workbench:
-        """Load everything, with progress lines to `report`; `followers` are the processes of a tensor-parallel model,
-        and `ready` and `lean` are as in `load_target`.
+        """Load everything, with progress lines to `on_progress`; `followers` are the processes of a tensor-parallel
+        model, and `ready` and `lean` are as in `load_target`.
 
         `index`, a folder that `build_index` made, takes the place of the documents: those of its first 20 million
         characters stay in memory. `reranker` is as in `load_reranker`.
         `skip` gets a sentence about each document that cannot be read and is left out.
         Raises InputError for a model, device, dtype or documents that cannot be used.
         """
-        report("Reading the documents")
+        on_progress("Reading the documents")
         stored = None if index is None else StoredIndex(index)
         most = COMMAND_LINE.characters
-        texts = stored.documents(most) if stored else read_documents(documents, skip=skip, report=report)
-        report("Loading the embedder")
+        texts = stored.documents(most) if stored else read_documents(documents, skip=skip, on_progress=on_progress)
+        on_progress("Loading the embedder")
         encoder = load_embedder(stored.head.embedder if stored else DEFAULT_EMBEDDER)
-        report("Loading the model")
+        on_progress("Loading the model")
         target = load_target(
             model,
             device=device,
@@ -141,7 +141,7 @@ class Workbench:
             lean=lean,
         )
         cross_encoder = load_reranker(reranker, device=target.device_type)
-        report("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
+        on_progress("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
         passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
         retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
@@ -234,7 +234,7 @@ class Workbench:
             if self.keep_outputs and output and ended:
                 self.outputs.add(output, prepared.prompt, question)
 
-    def prepare(self, question: str, spec: RaceSpec, *, top: int | None = None, noise: float = 0.0) -> Prepared:
+    def prepare(self, question: str, spec: RaceSpec, *, top: int | None = None, noise: float = 0.0) -> PreparedRace:
         """Retrieve, build the prompt, count: all before the model. Raises InputError as `retrieve` does."""
         began = time.perf_counter()
         hits = self.retrieve(question, top, noise, spec.seed)
@@ -249,7 +249,7 @@ class Workbench:
             **({"noise": noise} if noise else {}),
             "past_outputs": len(past),
         }
-        return Prepared(tuple(prompt.tokens), spec, replace(self.sources(spec), past=past), about, self.curve)
+        return PreparedRace(tuple(prompt.tokens), spec, replace(self.sources(spec), past=past), about, self.curve)
 
     def sources(self, spec: RaceSpec) -> Sources:
         """Counts and suffix index of all documents, each only if a lane drafts from it."""

@@ -29,7 +29,7 @@ from transformers import (
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
-from specrace.drafters import Drafter, Material
+from specrace.drafters import Drafter, DrafterInputs
 from specrace.engine.lane import Lane
 from specrace.model.kv import Prefix
 from specrace.model.target import Target
@@ -268,10 +268,10 @@ class PromptedCopyingModel:
         return self.model.sessions[-1]
 
 
-def material(prompt: Sequence[int], **values: Any) -> Material:
-    """Material over the tests' small vocabulary, with all that any drafter needs."""
+def inputs(prompt: Sequence[int], **values: Any) -> DrafterInputs:
+    """DrafterInputs over the tests' small vocabulary, with all that any drafter needs."""
     drafting = values.pop("draft_model", CopyingModel())
-    return Material(tuple(prompt), VOCAB, draft_model=drafting and drafting.after(prompt), **values)
+    return DrafterInputs(tuple(prompt), VOCAB, draft_model=drafting and drafting.after(prompt), **values)
 
 
 @st.composite

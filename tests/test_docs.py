@@ -27,13 +27,13 @@ from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds
 from specrace.tiny import __main__ as tiny
 from specrace.workbench import Workbench
-from tests.parts import material, tiny_target
+from tests.parts import inputs, tiny_target
 from tests.test_layers import MAY_IMPORT
 
 ROOT = Path(__file__).resolve().parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 PAGES = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
-MOST_WORDS = 1100
+MAX_WORDS = 1100
 
 # What only has its arguments checked, by a part of the command, and why.
 NOT_RUN = {
@@ -166,9 +166,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     (folder / "hall.md").write_text("# The hall\n\nThe hall was built in 1911. The moon pulls the sea.\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specrace.workbench.load_embedder", lambda _: LetterEmbedder())
-        bench = Workbench.open(documents=[folder], cache_dir=folder)
-    bench.curve = ASSUMED_CPU
-    return bench
+        workbench = Workbench.open(documents=[folder], cache_dir=folder)
+    workbench.curve = ASSUMED_CPU
+    return workbench
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_command_runs(
 def loop_parts() -> dict[str, Any]:
     """What the loop in the README takes for granted."""
     target, context = tiny_target("llama"), [2, 3, 4, 2, 3]
-    drafter = METHODS["trie"].build(material(context))
+    drafter = METHODS["trie"].build(inputs(context))
     session = target.session(target.prefill(context), 16)
     return {"drafter": drafter, "context": context, "budget": 8, "session": session, "verify": verify}
 
@@ -260,7 +260,7 @@ def test_the_new_drafter_is_listed(small: Workbench) -> None:
 
 def test_the_readme_is_short_and_has_its_two_commands() -> None:
     text = read(README)
-    assert len(text.split()) <= MOST_WORDS
+    assert len(text.split()) <= MAX_WORDS
     for command in (f"{' && '.join(INSTALLING)} && .venv/bin/python app.py", "bash tests/run"):
         assert f"```sh\n{command}\n```" in text
     assert README.read_text(encoding="utf-8").startswith("---\n")

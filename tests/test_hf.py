@@ -28,7 +28,7 @@ from specrace import hf
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.sampling_params import SamplingParams
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.model.draft_model import DraftModel
 from specrace.model.target import Target
 from specrace.retrieval.prompt import build_prompt
@@ -92,7 +92,7 @@ def test_twenty_prompts_equal_greedy_generate(ours: Generate, prompts: Rows, gre
     assert sum(output.shape[1] - ids.shape[1] for ids, output in zip(prompts, greedy, strict=True)) > PROMPTS * 11
 
 
-@pytest.mark.parametrize("method", own_methods())
+@pytest.mark.parametrize("method", native_methods())
 def test_every_method_can_be_plugged_in(ours: Generate, prompts: Rows, greedy: Rows, method: str) -> None:
     smaller = Target(random_model(vocab_size=4160, max_position_embeddings=2048))
     output = ours(

@@ -10,7 +10,7 @@ from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Repeated, Started, Step
 from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
-from specrace.ngrams.past import MOST_KINDS, PastOutputs
+from specrace.ngrams.past import MAX_KINDS, PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
@@ -22,9 +22,9 @@ SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options
 QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"
 
 
-def asked(bench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
+def asked(workbench: Workbench, question: str = QUESTION) -> tuple[int, list[LaneResult], list[int]]:
     """How many past outputs the race had, its results, and vanilla's tokens."""
-    started, *steps, finished = bench.ask(question, SPEC, top=1)
+    started, *steps, finished = workbench.ask(question, SPEC, top=1)
     assert isinstance(started, Started) and isinstance(finished, Finished)
     said = [token for step in steps if isinstance(step, Step) and step.lane == "vanilla" for token in step.emitted]
     return started.about["past_outputs"], list(finished.lanes), said
@@ -36,48 +36,48 @@ def keeping(bundled: Workbench) -> Workbench:
 
 
 def test_answers_are_kept_and_drafted_from(bundled: Workbench) -> None:
-    bench, fresh = keeping(bundled), bundled
-    number, _, said = asked(bench)
-    assert number == 0 and list(bench.outputs) == [tuple(said)]
+    workbench, fresh = keeping(bundled), bundled
+    number, _, said = asked(workbench)
+    assert number == 0 and list(workbench.outputs) == [tuple(said)]
     # The opening of an answer, which no document holds, can be drafted from the answers before.
-    (_, alone, _), (number, after, _) = asked(fresh, OTHER), asked(bench, OTHER)
-    assert number == 1 and len(bench.outputs) == 2
+    (_, alone, _), (number, after, _) = asked(fresh, OTHER), asked(workbench, OTHER)
+    assert number == 1 and len(workbench.outputs) == 2
     assert after[1].steps < alone[1].steps and after[2].steps <= alone[2].steps
     assert all(lane.identical for lane in (*alone, *after))
-    other = bench.on([Document("own.md", "Own", "Robins sing at dawn.")], bench.retriever.index)
+    other = workbench.on([Document("own.md", "Own", "Robins sing at dawn.")], workbench.retriever.index)
     assert other.keep_outputs and not other.outputs, "a visitor's own documents share no past"
 
 
 def test_an_answer_is_kept_once_and_after_the_repeated_runs(bundled: Workbench) -> None:
     """Also where the caller gives them up; where it gives up the race itself there is no answer to keep."""
-    bench, seen = keeping(bundled), list[int]()
+    workbench, seen = keeping(bundled), list[int]()
 
     def again(_: Repeated) -> bool:
-        seen.append(len(bench.outputs))
+        seen.append(len(workbench.outputs))
         return len(seen) < 3
 
-    *_, last = bench.ask(QUESTION, SPEC, top=1, again=again)
-    assert isinstance(last, Repeated) and seen == [0, 0, 0] and len(bench.outputs) == 1
-    events = bench.ask(OTHER, SPEC, top=1, again=lambda _: True)
+    *_, last = workbench.ask(QUESTION, SPEC, top=1, again=again)
+    assert isinstance(last, Repeated) and seen == [0, 0, 0] and len(workbench.outputs) == 1
+    events = workbench.ask(OTHER, SPEC, top=1, again=lambda _: True)
     while not isinstance(next(events), Repeated):
         pass
     events.close()  # type: ignore[attr-defined]
-    assert len(bench.outputs) == 2
-    events = bench.ask("Who built the first clock?", SPEC, top=1)
+    assert len(workbench.outputs) == 2
+    events = workbench.ask("Who built the first clock?", SPEC, top=1)
     assert isinstance(next(events), Started) and isinstance(next(events), Step)
     events.close()  # type: ignore[attr-defined]
-    assert len(bench.outputs) == 2
+    assert len(workbench.outputs) == 2
 
 
 def test_no_answer_is_drafted_from_an_answer_to_the_same_question(bundled: Workbench) -> None:
     """Nor where the same question comes with more passages, or in other letters, so that its prompt is another."""
-    bench = keeping(bundled)
-    first, second = asked(bench), asked(bench)
-    assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(bench.outputs) == 2
+    workbench = keeping(bundled)
+    first, second = asked(workbench), asked(workbench)
+    assert (first[0], second[0]) == (0, 0) and second[2] == first[2] and len(workbench.outputs) == 2
     assert [lane.steps for lane in second[1]] == [lane.steps for lane in first[1]]
-    started, *_ = bench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
+    started, *_ = workbench.ask(f"  {QUESTION.upper()} ", SPEC, top=2)
     assert isinstance(started, Started) and started.about["past_outputs"] == 0
-    assert asked(bench, OTHER)[0] == 3 and asked(bench)[0] == 1
+    assert asked(workbench, OTHER)[0] == 3 and asked(workbench)[0] == 1
 
 
 def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +123,8 @@ def test_the_page_keeps_them_if_it_is_told_to() -> None:
 def test_indexes_for_settings_of_long_ago_are_dropped() -> None:
     past = PastOutputs([(1, 2, 3)])
     first = past.automaton(1)
-    for n in range(2, MOST_KINDS + 1):
+    for n in range(2, MAX_KINDS + 1):
         past.automaton(n)
     assert past.automaton(1) is first
-    past.automaton(MOST_KINDS + 1)
-    assert past.automaton(1) is first and len(past._indexes) == MOST_KINDS
+    past.automaton(MAX_KINDS + 1)
+    assert past.automaton(1) is first and len(past._indexes) == MAX_KINDS

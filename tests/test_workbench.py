@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from specrace import workbench
+from specrace import workbench as module
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.engine.spec import RaceSpec
 from specrace.model.target import Target
 from specrace.retrieval.documents import Document
-from specrace.views.audit import check
+from specrace.views.recording_check import check
 from specrace.workbench import Workbench
 from tests.parts import tiny_target
 
@@ -24,28 +24,28 @@ from tests.parts import tiny_target
 def test_documents_beyond_the_models_vocabulary_are_refused() -> None:
     target = tiny_target("llama")
     target.tokenizer = lambda text, **_: {"input_ids": [target.vocab_size] if "rare" in text else [1]}
-    bench = workbench.Workbench(target, [Document("a", "a", "plain"), Document("b", "b", "rare")], None, None)  # type: ignore[arg-type]
+    workbench = module.Workbench(target, [Document("a", "a", "plain"), Document("b", "b", "rare")], None, None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="The documents have token"):
-        _ = bench.tables.counts
+        _ = workbench.tables.counts
 
 
 def test_the_collector_passes_over_what_is_loaded_until_it_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench, "load_target", lambda *_, **__: tiny_target("llama"))
-    bench = workbench.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
-    bench = bench.with_model("second")
-    second = weakref.ref(bench.target)
+    monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
+    workbench = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    workbench = workbench.with_model("second")
+    second = weakref.ref(workbench.target)
     # In a circle, as a model's parts and its hooks often are: only the collector can let go of it.
-    bench.target.model.circle = bench.target
+    workbench.target.model.circle = workbench.target
     assert gc.get_freeze_count() > 10_000
-    bench = bench.with_model("third")
-    bench = bench.with_model("fourth")
+    workbench = workbench.with_model("third")
+    workbench = workbench.with_model("fourth")
     assert second() is None
 
 
 def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both may not fit in memory; and where the next does not, the one after it may."""
-    monkeypatch.setattr(workbench, "load_target", lambda *_, **__: tiny_target("llama"))
-    shared = workbench.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "load_target", lambda *_, **__: tiny_target("llama"))
+    shared = module.Workbench(tiny_target("llama"), [], None, None)  # type: ignore[arg-type]
     chosen = shared.with_model("second")
     second = weakref.ref(chosen.target)
     chosen.target.model.circle = chosen.target
@@ -56,7 +56,7 @@ def test_a_replaced_model_is_freed_before_the_next_is_loaded(monkeypatch: pytest
         found.append(second())
         raise InputError("This machine has too little memory.")
 
-    monkeypatch.setattr(workbench, "load_target", load)
+    monkeypatch.setattr(module, "load_target", load)
     with pytest.raises(InputError):
         shared.with_model("third")
     assert found == [None]
@@ -71,13 +71,13 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
         loaded.append((str(model), dtype, draft_model, adapter))
         return tiny_target("llama")
 
-    monkeypatch.setattr(workbench, "load_target", load)
+    monkeypatch.setattr(module, "load_target", load)
     for part in ("read_documents", "load_embedder", "load_reranker", "open_index"):
-        monkeypatch.setattr(workbench, part, lambda *_, **__: None)
-    bench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
-    bench.with_model("other")
-    bench.with_model("other", "float32")
-    bench.with_model("./own/model", "float32")
+        monkeypatch.setattr(module, part, lambda *_, **__: None)
+    workbench = Workbench.open(model="own/model", dtype="bfloat16", draft_model="draft", adapter="low-rank")
+    workbench.with_model("other")
+    workbench.with_model("other", "float32")
+    workbench.with_model("./own/model", "float32")
     assert loaded == [
         ("own/model", "bfloat16", "draft", "low-rank"),
         ("other", "bfloat16", None, "auto"),
@@ -88,9 +88,9 @@ def test_another_model_has_the_dtype_but_neither_draft_model_nor_adapter(
 
 def test_a_workbench_goes_with_its_last_user() -> None:
     """Not with the collector's next look, which passes over a visitor's documents that are frozen."""
-    bench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
-    known = weakref.ref(bench)
-    del bench
+    workbench = Workbench(tiny_target("llama"), [Document("a", "a", "plain")], None, None)  # type: ignore[arg-type]
+    known = weakref.ref(workbench)
+    del workbench
     assert known() is None
 
 

@@ -26,13 +26,13 @@ from specrace.cli.terminal import complain, exit_code, open_closed_streams
 from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS
-from specrace.lab.exports.own import read_settings
+from specrace.lab.exports.specrace import read_settings
 from specrace.lab.forecast import is_twin
 from specrace.model.names import NAMES, PREFERRED, must_fetch, resolve
 from specrace.retrieval.documents import read_documents
 from specrace.retrieval.store import StoredIndex
 from specrace.ui.serve import DTYPES, serve
-from specrace.ui.visitors import THIS_MACHINE, Limits
+from specrace.ui.visitors import THIS_MACHINE, VisitorLimits
 
 MAX_THREADS = 1024
 LOG_FORMATS = ("text", "json")
@@ -156,7 +156,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mcp", action="store_true", help="offer the API's endpoints to agents as MCP tools; needs specrace[mcp]"
     )
     for name, (flag, _, meaning) in LIMITS.items():
-        help_text, default = f"{meaning}; default: %(default)s", getattr(Limits, name)
+        help_text, default = f"{meaning}; default: %(default)s", getattr(VisitorLimits, name)
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
     if space.is_here():
         parser.set_defaults(**{name: value for name, value in space.DEFAULTS.items() if name != "log"})

@@ -15,7 +15,7 @@ from specrace.core.errors import InputError
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import SPEC_SETTINGS, RaceSpec
-from specrace.lab.exports.own import read_settings
+from specrace.lab.exports.specrace import read_settings
 from specrace.model.names import NAMES
 from specrace.retrieval.rerank import LIGHT
 
@@ -145,6 +145,6 @@ def open_workbench(options: argparse.Namespace) -> Workbench:
         draft_model=fetched(options.draft_model, quiet=options.json),
         adapter=options.adapter,
         followers=options.followers,
-        report=lambda message: notes.print(f"{message} ...", style="dim"),
+        on_progress=lambda message: notes.print(f"{message} ...", style="dim"),
         skip=lambda sentence: complain(f"Left out: {sentence}"),
     )

@@ -28,12 +28,12 @@ from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
 from specrace.core.files import check_destination, explained
 from specrace.core.settings import SETTINGS
-from specrace.drafters import find_method, own_methods
+from specrace.drafters import find_method, native_methods
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import COUNTERPARTS, MAX_REPETITIONS, Bench, BenchPrompt, PromptResult
-from specrace.lab.figures import summarise
-from specrace.lab.logs import TranscriptFile, write_transcripts
 from specrace.lab.score import needs_target
+from specrace.lab.summary import summarise
+from specrace.lab.transcripts import TranscriptFile, write_transcripts
 from specrace.retrieval.prompt import check_prompt
 
 LANES = ("vanilla", "trie", "prompt-lookup")
@@ -77,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
     spec = _spec(options)
     _check(options)
     bench, prompts, decode = (_scripted if options.scripted else _asked)(options, spec)
-    with _progress(len(prompts), len(bench.spec.lanes) + len(bench.peers), bench.repetitions) as report:
-        results = bench.run(prompts, report)
+    with _progress(len(prompts), len(bench.spec.lanes) + len(bench.peers), bench.repetitions) as on_progress:
+        results = bench.run(prompts, on_progress)
     found = {**describe(options, bench), **summarise(results, decode)}
     if options.out is not None:
         write(options.out, found, results)
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 def _spec(options: argparse.Namespace) -> RaceSpec:
     """The spec of the arguments; a scripted bench runs by default each of our own lanes that can follow it."""
     if options.scripted and options.lanes == ",".join(LANES):
-        options.lanes = ",".join(name for name in own_methods() if not unscriptable(name))
+        options.lanes = ",".join(name for name in native_methods() if not unscriptable(name))
     return race_spec(options)
 
 

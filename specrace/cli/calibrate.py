@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     def show_progress(message: str) -> None:
         notes.print(f"{message} ...", style="dim")
 
-    curve = calibrate(target, refresh=options.refresh, rounds=options.rounds, report=show_progress)
+    curve = calibrate(target, refresh=options.refresh, rounds=options.rounds, on_progress=show_progress)
     if options.out is not None:
         with explained(options.out):
             curve.save(options.out)

@@ -45,17 +45,17 @@ def run(options: argparse.Namespace) -> int:
     notes = console(stderr=True)
     notes.quiet = options.json
 
-    def report(message: str) -> None:
+    def show_progress(message: str) -> None:
         notes.print(f"{message} ...", style="dim")
 
-    report("Loading the embedder")
+    show_progress("Loading the embedder")
     embedder = load_embedder(head.embedder, device=None if options.device == "auto" else options.device)
     split, began = _splitter(head, embedder), time.perf_counter()
     documents = stream_documents(
         options.documents, skip=lambda sentence: complain(f"Left out: {sentence}"), limits=INDEXING
     )
     build = add_to_index if options.add else partial(build_index, head=head)
-    head = build(documents, embedder, options.out, split, report=report)
+    head = build(documents, embedder, options.out, split, on_progress=show_progress)
     seconds = time.perf_counter() - began
     if options.json:
         print_json({**asdict(head), "seconds": seconds})

@@ -60,12 +60,12 @@ def get(name: str, *, quiet: bool = False) -> str | Path:
     with Progress(*columns, console=out) as progress:
         task = progress.add_task(name, total=None)
 
-        def report(what: str, done: int, total: int) -> None:
+        def show_progress(what: str, done: int, total: int) -> None:
             # None leaves the bar as it is.
             progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
 
-        found = fetch(name, report)
-        prepare(report)
+        found = fetch(name, show_progress)
+        prepare(show_progress)
         return found
 
 

@@ -11,16 +11,16 @@ from typing import Any
 from rich.table import Table as Shown
 
 from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting
-from specrace.cli.pictures import draw_table
+from specrace.cli.plots import draw_table
 from specrace.cli.score import add_log_arguments
 from specrace.cli.sweep import TABLE_WIDTH, answered, read_logs, sweep_transcripts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
-from specrace.lab.logs import Transcript
 from specrace.lab.paper import Table, make_tables, swept_lanes
-from specrace.lab.pictures.drawing import require_matplotlib
+from specrace.lab.plots.drawing import require_matplotlib
 from specrace.lab.presets import NAMES, describe_curve, find_curve
+from specrace.lab.transcripts import Transcript
 
 TABLES = (*(f"table{number}" for number in range(1, 7)), "figure4", "figure5")
 

@@ -19,12 +19,12 @@ from specrace.retrieval.suggestions import suggest_questions
 
 MAX_PROMPT_BYTES = 100_000_000
 AUTO = "auto"
-OWN_QUESTIONS, MOST_OWN_QUESTIONS = 30, 10_000
+OWN_QUESTIONS, MAX_OWN_QUESTIONS = 30, 10_000
 FORMS = "auto[:N]: N drawn from the documents (30); a .txt file with one a line, a .csv file with a column question"
 
 _AUTO = re.compile(rf"{AUTO}(?::(\d{{1,9}}))?")
 # Of a question in a table.
-_MOST_CHARACTERS = 1 << 17
+_MAX_CHARACTERS = 1 << 17
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -34,8 +34,8 @@ def auto_count(given: str) -> int | None:
     if found is None:
         return None
     count = int(found[1] or OWN_QUESTIONS)
-    if not 1 <= count <= MOST_OWN_QUESTIONS:
-        raise InputError(f"{given} asks for {count} questions; give {AUTO}:1 to {AUTO}:{MOST_OWN_QUESTIONS}.")
+    if not 1 <= count <= MAX_OWN_QUESTIONS:
+        raise InputError(f"{given} asks for {count} questions; give {AUTO}:1 to {AUTO}:{MAX_OWN_QUESTIONS}.")
     return count
 
 
@@ -74,7 +74,7 @@ def _numbered(questions: Iterable[str]) -> list[dict[str, Any]]:
 def _read_table(path: Path, text: str, delimiter: str) -> list[str]:
     """The column "question", else the first one; a first cell with a question mark, or of four words, is no head."""
     # The library's limit is one for the process, and a log that was read before has set its own.
-    csv.field_size_limit(_MOST_CHARACTERS)
+    csv.field_size_limit(_MAX_CHARACTERS)
     try:
         # Spreadsheets of some countries write semicolons.
         head = text.lstrip().partition("\n")[0]

@@ -25,8 +25,8 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.lab.formats import FORMATS
 from specrace.lab.formats.tables import read_columns
-from specrace.lab.logs import TranscriptFile
 from specrace.lab.score import Scoreboard, ScoredLane, needs_target, scorable_lanes
+from specrace.lab.transcripts import TranscriptFile
 from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
 from specrace.model.names import NAMES, must_fetch, resolve
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting, lane_names, open_workbench
-from specrace.cli.pictures import PICTURES, check_pictures, draw_sweep
+from specrace.cli.plots import PICTURES, check_pictures, draw_sweep
 from specrace.cli.questions import read_prompts
 from specrace.cli.score import COLUMNS, KEEP_OUTPUTS_HELP, add_log_arguments, open_log
 from specrace.cli.terminal import clean, console, print_json
@@ -28,10 +28,10 @@ from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method
 from specrace.engine.spec import RaceSpec
 from specrace.lab.forecast import forecast
-from specrace.lab.logs import Transcript
 from specrace.lab.presets import NAMES, find_curve
 from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
 from specrace.lab.sweep import SHARD, Cell, Sweep, SweepFolder, grid_lanes, run_sweep
+from specrace.lab.transcripts import Transcript
 
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
@@ -235,7 +235,7 @@ def sweep_transcripts(
     if folder is not None:
         folder.open(sweep, resume=resume)
     with _live(sweep, quiet=options.json) as show:
-        run_sweep(sweep, transcripts, folder=folder, processes=processes, ray=ray, report=show)
+        run_sweep(sweep, transcripts, folder=folder, processes=processes, ray=ray, on_progress=show)
     return sweep
 
 

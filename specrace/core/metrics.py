@@ -71,7 +71,7 @@ class LaneMetrics:
         """Tokens per second over vanilla's; 0.0 before vanilla's first step."""
         return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
 
-    def figures(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The figures that a `LaneResult` has, by field name; without the speedup."""
         names = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s")
         return {name: getattr(self, name) for name in names}

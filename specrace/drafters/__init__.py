@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from specrace.core.errors import InputError
-from specrace.drafters.base import MODEL, NGRAM, Drafter, Material, Method
+from specrace.drafters.base import MODEL, NGRAM, Drafter, DrafterInputs, Method
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.drafters.engines import llama_cpp, sglang, tensorrt_llm, vllm
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
 from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
@@ -15,6 +14,7 @@ from specrace.drafters.recycling import RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
+from specrace.drafters.twins import llama_cpp, sglang, tensorrt_llm, vllm
 from specrace.drafters.vanilla import VanillaDrafter
 
 # fmt: off
@@ -51,9 +51,9 @@ _ALL = (
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 
 
-def own_methods() -> dict[str, Method]:
+def native_methods() -> dict[str, Method]:
     """The methods that reproduce no engine's drafter: those on the page."""
-    return {name: method for name, method in METHODS.items() if not method.engine}
+    return {name: method for name, method in METHODS.items() if not method.twin_of}
 
 
 def find_method(name: str) -> Method:
@@ -63,4 +63,4 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Drafter", "Material", "Method", "find_method", "own_methods"]
+__all__ = ["METHODS", "Drafter", "DrafterInputs", "Method", "find_method", "native_methods"]

@@ -54,7 +54,7 @@ class DraftModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Material:
+class DrafterInputs:
     """All that a drafter may know before the first step; nothing in it changes during a race.
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
@@ -194,8 +194,8 @@ class Method:
     `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
     GPU. `scored_as`: what `score` builds instead where a transcript lacks what the drafter needs. `profile`: for a
     default budget from the machine's cost curve; None where options decide the size or the drafter cuts its trees.
-    `engine`: whose drafter it reproduces, "" for a method of our own; `padded`: that engine fills every draft up to the
-    whole budget.
+    `twin_of`: whose drafter it reproduces, "" for a method of our own; `padded`: that engine fills every draft up to
+    the whole budget.
     """
 
     name: str
@@ -206,7 +206,7 @@ class Method:
     accelerator: Mapping[str, int] = field(default_factory=dict)
     scored_as: Callable[..., Drafter] | None = None
     profile: Profile | None = COPYING
-    engine: str = ""
+    twin_of: str = ""
     padded: bool = False
 
     @property
@@ -228,7 +228,7 @@ class Method:
         return int(getattr(self.build, "num_top", 0))
 
     def corpus_part(self, options: Mapping[str, Any]) -> str:
-        """The part of `Material` made of all documents that it drafts from with these options; "" for none."""
+        """The part of `DrafterInputs` made of all documents that it drafts from with these options; "" for none."""
         part: Callable[[Mapping[str, Any]], str] | None = getattr(self.build, "corpus_part", None)
         return "" if part is None else part(options)
 

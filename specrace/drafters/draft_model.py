@@ -16,7 +16,7 @@ from specrace.core.note import Note
 from specrace.core.rejection import draw
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Flag, Material
+from specrace.drafters.base import ANY_DEPTH, DrafterInputs, Flag
 
 # The seed's stream of these drafts; the bigram's and the trigram's are 2 and 3.
 STREAM = 1
@@ -33,20 +33,20 @@ class DraftModelDrafter:
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         sampled: Annotated[bool, Flag("draw drafts from the draft model at the race's temperature")] = False,
     ) -> None:
-        if material.draft_model is None:
+        if inputs.draft_model is None:
             raise InputError(
                 "The lane draft-model has no model to draft with; "
                 "give a smaller one with the target's vocabulary (--draft-model)."
             )
-        self.session = material.draft_model.session(material.params, material.room, _ROWS)
-        self.vocab_size = material.vocab_size
-        self.random = np.random.default_rng((material.seed, STREAM, 2)) if sampled else None
+        self.session = inputs.draft_model.session(inputs.params, inputs.room, _ROWS)
+        self.vocab_size = inputs.vocab_size
+        self.random = np.random.default_rng((inputs.seed, STREAM, 2)) if sampled else None
         # What the session has read; the first `committed` tokens are prompt and output.
-        self.read = list(material.prompt[:-1])
+        self.read = list(inputs.prompt[:-1])
         self.committed = len(self.read)
         self._drawn_from: list[np.ndarray] = []
 

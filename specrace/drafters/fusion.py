@@ -15,11 +15,11 @@ from typing import Annotated, Any, ClassVar
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
+from specrace.drafters.base import ANY_DEPTH, Bounds, DrafterInputs, Flag
 from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_copies import ENOUGH, Copies, EarlierAnswers
 from specrace.drafters.fusion_growth import NO_PREDICTION, Growth
-from specrace.drafters.fusion_note import Sources, note_draft, note_skipped
+from specrace.drafters.fusion_note import FusionSources, note_draft, note_skipped
 from specrace.drafters.fusion_payoff import CoolDown, step_costs
 from specrace.drafters.fusion_sources import NUM_TOP, CorpusRows, Recycled
 from specrace.ngrams.automaton import NO_MATCH
@@ -40,12 +40,12 @@ class FusionDrafter:
 
     @staticmethod
     def corpus_part(options: Mapping[str, Any]) -> str:
-        """Its part of `Material` that is made of all documents."""
+        """Its part of `DrafterInputs` that is made of all documents."""
         return "corpus" if options["corpus"] else ""
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 8,
         corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
@@ -57,20 +57,20 @@ class FusionDrafter:
         ] = False,
     ) -> None:
         self.chain = chain
-        self.own = BackoffModel(longest, material.prompt)
+        self.own = BackoffModel(longest, inputs.prompt)
         self.cool_down = CoolDown()
-        self.curve = material.curve
-        self.step_costs = step_costs(material.curve, 0)
-        self.corpus = CorpusRows(material.corpus) if corpus and material.corpus is not None else None
+        self.curve = inputs.curve
+        self.step_costs = step_costs(inputs.curve, 0)
+        self.corpus = CorpusRows(inputs.corpus) if corpus and inputs.corpus is not None else None
         self.recycled = Recycled(copy=copy) if recycling or copy else None
         self.num_top = 0 if self.recycled is None else NUM_TOP
         self.past: BackoffModel | None = None
         self.calibration = Calibration(longest)
         self._past_match = NO_MATCH
-        if past and material.past:
-            earlier = PastOutputs.of(material.past).answers(EarlierAnswers, longest)
+        if past and inputs.past:
+            earlier = PastOutputs.of(inputs.past).answers(EarlierAnswers, longest)
             self.past, self.calibration = earlier.model, Calibration(longest, earlier.calibration)
-            self._past_match = self.past.automaton.follow(NO_MATCH, material.prompt[-longest:])
+            self._past_match = self.past.automaton.follow(NO_MATCH, inputs.prompt[-longest:])
         self.copies = Copies(self.own, self.past)
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._count_frequent()
@@ -201,7 +201,7 @@ class FusionDrafter:
         """The source of each draft token, and why there are no more."""
         if self.growth is None or self._paused:
             return note_skipped(self.cool_down.pause)
-        sources = Sources(self.own, self.past, self.calibration, self.corpus, self.recycled)
+        sources = FusionSources(self.own, self.past, self.calibration, self.corpus, self.recycled)
         return note_draft(self.growth, tree, self.step_costs.costs, sources)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

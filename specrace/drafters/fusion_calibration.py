@@ -24,7 +24,7 @@ class Calibration:
     # The most that any token is given.
     MAX_PROB = 0.98
     # Of each length, earlier answers count as no more than this many expected hits.
-    MOST_EARLIER = 8.0
+    MAX_EARLIER = 8.0
     # Matches of so many tokens are copies; what came instead of shorter ones tells little.
     COPY = 3
 
@@ -35,7 +35,7 @@ class Calibration:
         self._earlier = {} if earlier is None else earlier.tokens
         if earlier is not None:
             for length, expected in enumerate(earlier.expected):
-                share = min(1.0, self.MOST_EARLIER / expected)
+                share = min(1.0, self.MAX_EARLIER / expected)
                 self.hits[length], self.expected[length] = share * earlier.hits[length], share * expected
 
     def factor(self, length: int, top: float) -> float:

@@ -17,7 +17,7 @@ GROUP = "Sources"
 
 
 @dataclass(frozen=True)
-class Sources:
+class FusionSources:
     """Fusion's sources: prompt and output, earlier outputs, what came instead of copies, the corpus, and the target's
     likely tokens; None if unused."""
 
@@ -61,7 +61,7 @@ def note_skipped(pause: int) -> Note:
     return Note({"drafted": 0, "why": why})
 
 
-def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources: Sources) -> Note:
+def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources: FusionSources) -> Note:
     """A row for each source; the expected tokens, the cost and the cut. `costs`: as `StepCosts.costs`."""
     rows: dict[str, list[int]] = {}
     for node in range(1, len(tree)):

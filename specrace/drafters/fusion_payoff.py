@@ -15,7 +15,7 @@ class StepCosts:
     """
 
     # The least `floor`: on a curve that is flat, or falls by noise, tokens that are hardly ever right still do not pay.
-    LEAST = 0.002
+    MIN_FLOOR = 0.002
     # Measured times of this drafter's Python: for a draft, and for each node in it.
     DRAFT_MS, NODE_MS = 0.1, 0.02
 
@@ -27,7 +27,7 @@ class StepCosts:
         self.costs = [cost / rows[0] + (first + each * count if count else 0.0) for count, cost in enumerate(rows)]
         # The curve is linear between measured rows, so sizes between these need no look.
         self.knots = sorted({row - 1 for row in curve.rows if 1 < row <= most} | ({most} if most else set()))
-        self.floor = max(self.LEAST, min(((self.costs[count] - 1.0) / count for count in self.knots), default=1.0))
+        self.floor = max(self.MIN_FLOOR, min(((self.costs[count] - 1.0) / count for count in self.knots), default=1.0))
 
     def may_pay(self, count: int, tokens: float, prob: float, best: float) -> bool:
         """Whether more than `count` draft tokens could yield more than `best` tokens per cost.
@@ -50,12 +50,12 @@ def step_costs(curve: CostCurve, most: int) -> StepCosts:
 class CoolDown:
     """Suspends drafting after a loss of more than one and a half tokens, for twice as many steps each time.
 
-    Gains and losses are tokens minus cost, in steps without a draft; gains count up to `MOST`, so that a change of the
-    text shows soon. At the longest pause, drafts that are never accepted cost 2 % of the speed. A pause ends early once
-    the text copies again: half as many tokens in a row as it has steps were those that were likeliest.
+    Gains and losses are tokens minus cost, in steps without a draft; gains count up to `MAX_BALANCE`, so that a change
+    of the text shows soon. At the longest pause, drafts that are never accepted cost 2 % of the speed. A pause ends
+    early once the text copies again: half as many tokens in a row as it has steps were those that were likeliest.
     """
 
-    MOST, LEAST = 1.0, -1.5
+    MAX_BALANCE, MIN_BALANCE = 1.0, -1.5
     SHORTEST, LONGEST = 4, 192
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class CoolDown:
 
     def record(self, tokens: int, cost: float) -> None:
         """A step with a draft yielded `tokens` at `cost`."""
-        self.balance = min(self.MOST, self.balance + tokens - cost)
-        if self.balance < self.LEAST:
+        self.balance = min(self.MAX_BALANCE, self.balance + tokens - cost)
+        if self.balance < self.MIN_BALANCE:
             self.pause, self.balance = self.next_pause, 0.0
             self._wake, self._in_a_row = self.pause // 2, 0
             self.next_pause = min(self.LONGEST, 2 * self.next_pause)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Material
+from specrace.drafters.base import DrafterInputs
 
 
 class JacobiDrafter:
@@ -21,9 +21,9 @@ class JacobiDrafter:
 
     needs_target_outputs: ClassVar[str] = "its next draft is the model's tokens after the rejected ones"
 
-    def __init__(self, material: Material) -> None:
-        self.prompt = material.prompt
-        self.random = random.Random(material.seed)
+    def __init__(self, inputs: DrafterInputs) -> None:
+        self.prompt = inputs.prompt
+        self.random = random.Random(inputs.seed)
         self.block: list[int] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
+from specrace.drafters.base import ANY_DEPTH, Bounds, DrafterInputs, Flag
 
 NGram = tuple[int, ...]
 
@@ -77,7 +77,7 @@ class LookaheadDrafter:
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         n: Annotated[int, Bounds(3, 16, "N: tokens of an n-gram; the window has N-1 rows")] = 3,
         window: Annotated[int, Bounds(1, 64, "W: columns of the window, and n-grams collected a step")] = 5,
@@ -85,13 +85,13 @@ class LookaheadDrafter:
         pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
         self.n, self.window, self.guesses = n, window, guesses
-        chance = random.Random(material.seed)
-        self.rows: list[list[int]] = [[chance.choice(material.prompt) for _ in range(window + n - 3)]]
+        chance = random.Random(inputs.seed)
+        self.rows: list[list[int]] = [[chance.choice(inputs.prompt) for _ in range(window + n - 3)]]
         self.pool = NGramPool(guesses)
         self.pool_from_prompt = pool_from_prompt
         self.recent: list[int] = []
         if pool_from_prompt:
-            self._follow(material.prompt)
+            self._follow(inputs.prompt)
         self._last_row_nodes: list[int] = []
 
     @property

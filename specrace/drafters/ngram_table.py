@@ -16,7 +16,7 @@ import numpy as np
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, Flag, Material
+from specrace.drafters.base import ANY_DEPTH, Bounds, DrafterInputs, Flag
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
 
@@ -37,19 +37,19 @@ class BigramDrafter:
 
     @staticmethod
     def corpus_part(_: Mapping[str, Any]) -> str:
-        """Its part of `Material` that is made of all documents."""
+        """Its part of `DrafterInputs` that is made of all documents."""
         return "corpus"
 
-    def __init__(self, material: Material, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
-        self.vocab_size = material.vocab_size
+    def __init__(self, inputs: DrafterInputs, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
+        self.vocab_size = inputs.vocab_size
         self.smoothing = smoothing_percent / 100
-        self.counts = NGramCounts(below=material.corpus)
-        self.counts.extend(material.prompt)
+        self.counts = NGramCounts(below=inputs.corpus)
+        self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
             # Another stream of the seed than the coins of rejection sampling.
-            random = np.random.default_rng((material.seed, self.order, 2))
-            self.rows = SampledRows(self.counts, material.vocab_size, self.smoothing, material.params, random)
+            random = np.random.default_rng((inputs.seed, self.order, 2))
+            self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []
         self._previous: int | None = None
 
@@ -115,13 +115,13 @@ class TrigramDrafter(BigramDrafter):
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         min_context_count: Annotated[int, Bounds(1, 1000, "least count of a context for its trigram row")] = 2,
         sampled: Sampled = False,
         smoothing_percent: Smoothing = 100,
     ) -> None:
-        super().__init__(material, sampled=sampled, smoothing_percent=smoothing_percent)
+        super().__init__(inputs, sampled=sampled, smoothing_percent=smoothing_percent)
         self.min_context_count = min_context_count
 
     def context(self, previous: int | None, current: int) -> Context:

@@ -12,7 +12,7 @@ from typing import Annotated
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.base import Bounds, DrafterInputs, Flag
 from specrace.ngrams.occurrences import FirstOccurrences
 
 
@@ -26,14 +26,14 @@ class PromptLookupDrafter:
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 3,
         shortest: Annotated[int, Bounds(1, 32, "fewest tokens matched")] = 1,
         llma: Annotated[bool, Flag("LLMA's rule: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.text = FirstOccurrences(longest)
-        self.text.extend(material.prompt)
+        self.text.extend(inputs.prompt)
         self.shortest = min(shortest, longest)
         self.llma = llma
         self._matched = 0

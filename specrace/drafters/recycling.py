@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Flag, Material
+from specrace.drafters.base import DrafterInputs, Flag
 from specrace.drafters.retrieval_tree import NGRAM, add_retrieved
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.counts import NGramCounts
@@ -84,16 +84,16 @@ class RecyclingDrafter:
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         warm: Annotated[bool, Flag("start from the bigrams of the prompt and of past outputs")] = False,
         copy: Annotated[bool, Flag("RACER's: first copy what followed the last tokens in prompt and output")] = True,
     ) -> None:
         self.successors: dict[int, Ranks] = {}
-        self.text = SuffixAutomaton(NGRAM, material.prompt) if copy else None
+        self.text = SuffixAutomaton(NGRAM, inputs.prompt) if copy else None
         if warm:
             counts = NGramCounts()
-            counts.extend_apart((material.prompt, *material.past))
+            counts.extend_apart((inputs.prompt, *inputs.past))
             for context, row in counts.rows():
                 if len(context) == 1:
                     # The sort is stable: equals stay in order of first occurrence.

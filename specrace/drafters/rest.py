@@ -13,10 +13,10 @@ import numpy as np
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Bounds, Material
+from specrace.drafters.base import Bounds, DrafterInputs
 from specrace.ngrams.suffix_index import END, count_continuations, matches_in_itself
 
-MOST_MATCHES = 5000
+MAX_MATCHES = 5000
 
 
 class RestDrafter:
@@ -26,19 +26,19 @@ class RestDrafter:
 
     @staticmethod
     def corpus_part(_: Mapping[str, Any]) -> str:
-        """Its part of `Material` that is made of all documents."""
+        """Its part of `DrafterInputs` that is made of all documents."""
         return "corpus_index"
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         longest: Annotated[int, Bounds(1, 16, "most tokens matched")] = 16,
         shortest: Annotated[int, Bounds(1, 16, "fewest tokens matched")] = 2,
         length: Annotated[int, Bounds(1, 16, "most tokens of a continuation")] = 10,
         branches: Annotated[int, Bounds(1, 1024, "most continuations, their prefixes counted")] = 64,
     ) -> None:
-        self.index = material.corpus_index
+        self.index = inputs.corpus_index
         self.shortest, self.longest = min(shortest, longest), longest
         self.length, self.branches = length, branches
         self._num_places = 0
@@ -53,7 +53,7 @@ class RestDrafter:
             places = matches_in_itself(np.array(context, np.int64), self.shortest, self.longest)
             text = [*context, END]
         else:
-            places = self.index.longest_match(context, self.shortest, self.longest, MOST_MATCHES)
+            places = self.index.longest_match(context, self.shortest, self.longest, MAX_MATCHES)
             text = self.index.tokens
         self._num_places = len(places)
         builder = TreeBuilder(context[-1])

@@ -14,7 +14,7 @@ from typing import Annotated
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.base import Bounds, DrafterInputs, Flag
 from specrace.ngrams.automaton import NO_MATCH, NO_STATE, SuffixAutomaton
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
@@ -31,7 +31,7 @@ class SuffixDrafter:
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         depth: Annotated[int, Bounds(2, 64, "longest n-gram: match and draft, in tokens")] = 64,
         factor: Annotated[int, Bounds(1, 64, "draft tokens for each matched token")] = 1,
@@ -39,9 +39,9 @@ class SuffixDrafter:
         tree: Annotated[bool, Flag("draft the likeliest tree, not the likeliest path")] = False,
     ) -> None:
         self.depth, self.factor, self.least, self.tree = depth, factor, min_percent / 100, tree
-        self.own = SuffixAutomaton(depth, material.prompt)
-        self.past = PastOutputs.of(material.past).automaton(depth)
-        self._past_match = self.past.follow(NO_MATCH, material.prompt[1 - depth :])
+        self.own = SuffixAutomaton(depth, inputs.prompt)
+        self.past = PastOutputs.of(inputs.past).automaton(depth)
+        self._past_match = self.past.follow(NO_MATCH, inputs.prompt[1 - depth :])
         self._matched = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:

@@ -8,7 +8,7 @@ from typing import Annotated
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Bounds, Flag, Material
+from specrace.drafters.base import Bounds, DrafterInputs, Flag
 from specrace.ngrams.trie import Match, NGramTrie
 
 
@@ -20,14 +20,14 @@ class TrieDrafter:
 
     def __init__(
         self,
-        material: Material,
+        inputs: DrafterInputs,
         *,
         n: Annotated[int, Bounds(2, 64, "depth of the trie, in tokens")] = 13,
         prefix: Annotated[int, Bounds(1, 32, "L_p: most tokens matched")] = 3,
         static: Annotated[bool, Flag("the paper's: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.prefix = min(prefix, n - 1)
-        self.trie = NGramTrie(n, material.prompt, copies=self.prefix)
+        self.trie = NGramTrie(n, inputs.prompt, copies=self.prefix)
         self.static = static
         self._suffix: Sequence[int] = ()
         self._match: Match | None = None

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Material
+from specrace.drafters.base import DrafterInputs
 
 
 class VanillaDrafter:
     """Proposes the bare root."""
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, inputs: DrafterInputs) -> None:
         pass
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:

@@ -15,7 +15,7 @@ from specrace.core.rejection import NOTE, Coins
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import MATCH, REJECTION
 from specrace.core.tree import TokenTree
-from specrace.drafters import Drafter, Material
+from specrace.drafters import Drafter, DrafterInputs
 from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane, TargetSession
 from specrace.engine.pace import PaceKeeper, PaceTarget, timed
@@ -109,7 +109,7 @@ def race(
         # One that was measured, as it is at this moment.
         shown = curve if curve is None or setup.curve is near else setup.curve
         described = target.describe() | {"settings": spec.as_json(), "cost_curve": shown and shown.as_json()}
-        infos = tuple(lane_info(lane, plans[lane.name], setup.material) for lane in lanes)
+        infos = tuple(lane_info(lane, plans[lane.name], setup.inputs) for lane in lanes)
         yield Started(infos, len(prompt), setup.prefix.ms, described | dict(about or {}))
         metrics = start_metrics(lanes)
         yield from run(lanes, metrics, pace, stop)
@@ -125,25 +125,25 @@ def race(
 
 
 @dataclass(frozen=True)
-class Setup:
+class RaceSetup:
     """What the runs of a race share."""
 
     target: RaceTarget
     spec: RaceSpec
     prefix: Prefix
-    material: Material
+    inputs: DrafterInputs
     # As it is at this moment.
     curve: CostCurve | None
     pace: PaceKeeper
 
     def make_lanes(self, names: Iterable[str]) -> list[Lane]:
         """New lanes in this order."""
-        shared = (self.prefix, self.material, self.spec, self.curve, self.pace)
+        shared = (self.prefix, self.inputs, self.spec, self.curve, self.pace)
         return [make_lane(self.target, name, *shared) for name in names]
 
-    def with_own_automata(self) -> Setup:
+    def with_own_automata(self) -> RaceSetup:
         """The same, except that automata of past outputs that are built from now on are not shared with this one."""
-        return replace(self, material=replace(self.material, past=PastOutputs.of(self.material.past).copy()))
+        return replace(self, inputs=replace(self.inputs, past=PastOutputs.of(self.inputs.past).copy()))
 
 
 def prepare(
@@ -153,17 +153,17 @@ def prepare(
     sources: Sources,
     curve: CostCurve | None,
     pace: PaceKeeper,
-) -> Setup:
+) -> RaceSetup:
     """Choose the number of threads, read the prompt, and warm up everything that lanes will use."""
     pace.choose_threads()
     prefix = target.prefill(prompt)  # a second time, warm: its time is reported
     warm_up(target, prefix, prompt, spec, curve)
     curve = refit(target, prefix, prompt, spec, curve)
-    material = make_material(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
+    inputs = make_drafter_inputs(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
     for name, plan in plan_lanes(spec, target.device_type, curve).items():
         if plan.method.needs_draft_model:
-            warm_up_draft_model(make_lane(target, name, prefix, material, spec, curve))
-    return Setup(target, spec, prefix, material, curve, pace)
+            warm_up_draft_model(make_lane(target, name, prefix, inputs, spec, curve))
+    return RaceSetup(target, spec, prefix, inputs, curve, pace)
 
 
 def start_metrics(lanes: Iterable[Lane]) -> dict[str, LaneMetrics]:
@@ -182,7 +182,7 @@ def run(
 
 
 def repeat(
-    setup: Setup,
+    setup: RaceSetup,
     first: Run,
     outputs: Mapping[str, list[int]],
     stop: Callable[[], bool],
@@ -204,7 +204,7 @@ def repeat(
 
 
 def run_quietly(
-    setup: Setup, names: Sequence[str], outputs: Mapping[str, list[int]], stop: Callable[[], bool]
+    setup: RaceSetup, names: Sequence[str], outputs: Mapping[str, list[int]], stop: Callable[[], bool]
 ) -> Run | None:
     """One run of these lanes, without Steps; None if it was stopped."""
     pace = setup.pace
@@ -227,9 +227,9 @@ def needs_draft_model(spec: RaceSpec) -> bool:
     return any(plan.method.needs_draft_model for plan in plan_lanes(spec, "cpu").values())
 
 
-def lane_info(lane: Lane, plan: LanePlan, material: Material) -> LaneInfo:
+def lane_info(lane: Lane, plan: LanePlan, inputs: DrafterInputs) -> LaneInfo:
     """What a race reports of a lane before its first step."""
-    model = material.draft_model if plan.method.needs_draft_model else None
+    model = inputs.draft_model if plan.method.needs_draft_model else None
     prefill_ms = 0.0 if model is None else model.prefill_ms
     return LaneInfo(
         lane.name, plan.method.title, lane.num_draft, dict(plan.options), lane.at_ms, plan.verifier, prefill_ms
@@ -262,12 +262,12 @@ def in_race_time(
         yield heapq.heappop(waiting)[-1]
 
 
-def make_material(
+def make_drafter_inputs(
     target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve, sources: Sources
-) -> Material:
-    """The material of the lanes' drafters; the draft model reads the prompt here, if a lane drafts with it."""
+) -> DrafterInputs:
+    """The inputs of the lanes' drafters; the draft model reads the prompt here, if a lane drafts with it."""
     drafting = target.draft_model() if needs_draft_model(spec) else None
-    return Material(
+    return DrafterInputs(
         tuple(prompt),
         target.vocab_size,
         spec.seed,
@@ -284,7 +284,7 @@ def make_lane(
     target: RaceTarget,
     name: str,
     prefix: Prefix,
-    material: Material,
+    inputs: DrafterInputs,
     spec: RaceSpec,
     curve: CostCurve | None = None,
     pace: PaceKeeper | None = None,
@@ -292,9 +292,9 @@ def make_lane(
     """A lane with a new drafter, whose build time is on its clock, and a session on a clone of the prefix."""
     plan = plan_lane(spec, name, target.device_type, curve)
     room = spec.max_new_tokens + plan.num_draft + 1
-    material = replace(material, room=room)
+    inputs = replace(inputs, room=room)
     built: list[Drafter] = []
-    _, build_ms = timed(lambda: built.append(plan.method.build(material, **plan.options)))
+    _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
     drafter = built[0]
     num_top: int = getattr(drafter, "num_top", 0)
     session = target.session(prefix, room, spec.sampling_params(), num_top, row_counts(plan.num_draft + 1))
@@ -303,7 +303,7 @@ def make_lane(
         name,
         drafter,
         session,
-        material.prompt,
+        inputs.prompt,
         max_new_tokens=spec.max_new_tokens,
         num_draft=plan.num_draft,
         eos_ids=target.eos_ids,
@@ -364,7 +364,7 @@ def lane_result(
             difference = explain_difference(target, before, position, params)
     return LaneResult(
         lane=lane.name,
-        **metrics[lane.name].figures(),
+        **metrics[lane.name].summary(),
         speedup=metrics[lane.name].speedup(metrics[vanilla.name]),
         identical=identical,
         first_difference=difference,
@@ -403,7 +403,7 @@ def generate(
     spec = RaceSpec((method,), max_new_tokens, num_draft, temperature, top_p, top_k, seed, {method: options}, verifier)
     near = None if curve is None else curve.near(len(prompt))
     target.check_length(len(prompt), spec.max_new_tokens, plan_lane(spec, method, target.device_type, near).num_draft)
-    material = make_material(target, prompt, spec, near or assumed_curve(target.device_type), sources)
-    lane = make_lane(target, method, target.prefill(prompt), material, spec, near)
+    inputs = make_drafter_inputs(target, prompt, spec, near or assumed_curve(target.device_type), sources)
+    lane = make_lane(target, method, target.prefill(prompt), inputs, spec, near)
     while not lane.end:
         yield lane.step()

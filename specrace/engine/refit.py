@@ -20,13 +20,13 @@ from specrace.engine.pace import timed
 from specrace.engine.spec import RaceSpec, largest_draft
 
 # Smaller models' forwards are too short to be told from noise, and cost little.
-LEAST_PARAMETERS = 50_000_000
+MIN_PARAMETERS = 50_000_000
 ROWS = (4, 8)
 # Before a curve was measured, what kind of forward the target has is not known either.
 ROWS_WITHOUT_CURVE = (4, 8, 16)
-ROUNDS, LEAST_ROUNDS, LIMIT_S = 5, 2, 0.7
+ROUNDS, MIN_ROUNDS, LIMIT_S = 5, 2, 0.7
 # Below it noise could be the reason.
-LEAST_SCALE = 1.1
+MIN_SCALE = 1.1
 
 
 class MeasuredTarget(Protocol):
@@ -61,11 +61,11 @@ def refit(
     if curve is None:
         return scaled(known, rows, scales)
     scales = [max(1.0, each) for each in scales]
-    return curve if max(scales) < LEAST_SCALE else scaled(known, rows, scales)
+    return curve if max(scales) < MIN_SCALE else scaled(known, rows, scales)
 
 
 def _counts(target: MeasuredTarget) -> bool:
-    return target.device_type == "cpu" and target.describe().get("parameters", 0) >= LEAST_PARAMETERS
+    return target.device_type == "cpu" and target.describe().get("parameters", 0) >= MIN_PARAMETERS
 
 
 def measure(target: MeasuredTarget, prefix: Any, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
@@ -74,7 +74,7 @@ def measure(target: MeasuredTarget, prefix: Any, prompt: Sequence[int], rows: Se
     trees = [TokenTree.chain(prompt[-1], [prompt[-1]] * (each - 1)) for each in (1, *rows)]
     found: list[list[float]] = []
     until = time.monotonic() + LIMIT_S
-    while len(found) < LEAST_ROUNDS or (len(found) < ROUNDS and time.monotonic() < until):
+    while len(found) < MIN_ROUNDS or (len(found) < ROUNDS and time.monotonic() < until):
         one, *others = [timed(lambda tree=tree: session.score(tree))[1] for tree in trees]  # type: ignore[misc]
         found.append([other / one for other in others])
     session.keep((0,))

@@ -11,9 +11,9 @@ from statistics import median
 from specrace.core.events import LaneSpread, Repeated
 from specrace.core.metrics import LaneMetrics, too_fast
 
-# A range is narrow up to this share of the median. It needs LEAST_RUNS runs: on an even machine
+# A range is narrow up to this share of the median. It needs MIN_RUNS runs: on an even machine
 # two ranges of five runs each are apart once in 126 times, of three runs once in ten.
-NARROW_SHARE, LEAST_RUNS = 0.1, 5
+NARROW_SHARE, MIN_RUNS = 0.1, 5
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def _note(runs: Sequence[Run], counted: int, disturbed: bool) -> str:
 
 def is_narrow(repeated: Repeated, share: float = NARROW_SHARE) -> bool:
     """Whether the figures count, and each lane's range is at most `share` of its median, over enough runs."""
-    enough = repeated.runs >= LEAST_RUNS and not repeated.disturbed
+    enough = repeated.runs >= MIN_RUNS and not repeated.disturbed
     return enough and all(lane.high - lane.low <= share * lane.speedup for lane in repeated.lanes)
 
 

@@ -20,7 +20,7 @@ from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
-from specrace.drafters import Drafter, Material, find_method
+from specrace.drafters import Drafter, DrafterInputs, find_method
 from specrace.drafters.base import draft
 
 LANE = "fusion"
@@ -84,8 +84,8 @@ class Fusion:
 
     def _started(self, tokens: np.ndarray) -> Request:
         """A request that was not seen before, or of which a step was not."""
-        material = Material(tuple(tokens.tolist()), self.vocab_size, curve=self.curve.near(len(tokens)))
-        drafter = find_method(LANE).build(material, **self.options)
+        inputs = DrafterInputs(tuple(tokens.tolist()), self.vocab_size, curve=self.curve.near(len(tokens)))
+        drafter = find_method(LANE).build(inputs, **self.options)
         return Request(tokens, drafter, TokenTree.chain(int(tokens[-1])))
 
     def _keep(self, waiting: Mapping[int, Sequence[Request]], drafted: Sequence[Request]) -> None:

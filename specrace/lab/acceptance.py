@@ -33,7 +33,7 @@ class Acceptance:
         """How many were counted."""
         return self._emitted.total()
 
-    def figures(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """`emitted`: steps that emitted 0, 1, 2, ... tokens; of each draft position from the first on `drafted`, the
         steps with a draft so long, and `accepted`, those of them that accepted it.
         """

@@ -36,8 +36,8 @@ from specrace.engine.race import (
     RaceTarget,
     explain_difference,
     in_race_time,
+    make_drafter_inputs,
     make_lane,
-    make_material,
     warm_up,
     warm_up_draft_model,
 )
@@ -176,12 +176,12 @@ class Bench:
         self._costs: CostCurve | None = None
         self._pace: PaceKeeper
 
-    def run(self, prompts: Iterable[BenchPrompt], report: Callable[[str], object] = str) -> list[PromptResult]:
-        """Every prompt's measurements; `report` gets a line a run. Raises InputError for a prompt that is too long."""
+    def run(self, prompts: Iterable[BenchPrompt], on_progress: Callable[[str], object] = str) -> list[PromptResult]:
+        """Every prompt's measurements; `on_progress` gets a line a run. Raises InputError for too long a prompt."""
         prompts = list(prompts)
         for prompt in prompts:
             self._check(prompt)
-        return [self._run_prompt(number, prompt, report) for number, prompt in enumerate(prompts)]
+        return [self._run_prompt(number, prompt, on_progress) for number, prompt in enumerate(prompts)]
 
     def _spec_of(self, prompt: BenchPrompt) -> RaceSpec:
         return replace(self.spec, max_new_tokens=prompt.max_new_tokens or self.spec.max_new_tokens)
@@ -196,7 +196,7 @@ class Bench:
         except InputError as error:
             raise InputError(f"Prompt {prompt.id}: {error}") from error
 
-    def _run_prompt(self, number: int, prompt: BenchPrompt, report: Callable[[str], object]) -> PromptResult:
+    def _run_prompt(self, number: int, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> PromptResult:
         """Warm up, then repeat every lane and peer, with another one first in each repetition."""
         found = PromptResult(prompt)
         self._past = self._outputs.of_others(prompt.tokens)
@@ -204,18 +204,18 @@ class Bench:
         decoders: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
         try:
             self._pace.choose_threads()
-            self._warm_up(prompt, report)
+            self._warm_up(prompt, on_progress)
             self._pace.start()
             # Lanes' times are corrected to the machine's pace at this moment, so the limit is of this moment, too.
             self.target.measure_bandwidth()
             for turn in range(number, number + self.repetitions):
                 for each in _rotate(decoders, turn):
-                    report(f"{prompt.id}: {each if isinstance(each, str) else each.name}")
+                    on_progress(f"{prompt.id}: {each if isinstance(each, str) else each.name}")
                     if isinstance(each, str):
                         found.runs.setdefault(each, []).append(self._run_lane(each, prompt))
                     else:
                         found.peer_runs.setdefault(each.name, []).append(self._run_peer(each, prompt))
-                report(f"{prompt.id}: all lanes, step by step")
+                on_progress(f"{prompt.id}: all lanes, step by step")
                 for lane, ms in self._race(prompt, turn % len(decoders)).items():
                     found.interleaved_ms.setdefault(lane, []).append(ms)
         finally:
@@ -236,9 +236,9 @@ class Bench:
         scale = own / wall_ms * 2.0 / (before + self._pace.slowdown)
         return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
-    def _warm_up(self, prompt: BenchPrompt, report: Callable[[str], object]) -> None:
+    def _warm_up(self, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> None:
         """Run every shape of this prompt; before the first prompt also every lane and peer once."""
-        report(f"{prompt.id}: warming up")
+        on_progress(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
         spec, near = self._spec_of(prompt), self._near(prompt)
         warm_up(self.target, prefix, prompt.tokens, spec, near)
@@ -262,8 +262,8 @@ class Bench:
         near = self._costs
         curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
         # Of this lane alone, so that no other one pays for what a draft model reads.
-        material = make_material(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)
-        return make_lane(self.target, name, prefix, material, self._spec_of(prompt), near, self._pace)
+        inputs = make_drafter_inputs(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)
+        return make_lane(self.target, name, prefix, inputs, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
         """One solo run: prefill, build, decode."""

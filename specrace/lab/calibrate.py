@@ -42,9 +42,9 @@ def measure(
     rows: Sequence[int] = ROWS,
     contexts: Sequence[int] = CONTEXTS,
     rounds: int = ROUNDS,
-    report: Callable[[str], object] = str,
+    on_progress: Callable[[str], object] = str,
 ) -> CostCurve:
-    """Time(k rows) / time(1 row) through the race's own `Session.score`, at contexts that fit the model.
+    """Time(k rows) / time(1 row) through the race's own `ModelSession.score`, at contexts that fit the model.
 
     Rows and contexts that the model has no room for are left out or cut. Raises InputError for `rounds` out of bounds.
     """
@@ -53,7 +53,7 @@ def measure(
     rows = tuple(number for number in rows if number == 1 or 2 * number <= target.max_context)
     found = []
     for context in sorted({min(context, target.max_context - rows[-1]) for context in contexts}):
-        report(f"Measuring {rows[0]} to {rows[-1]} rows behind {context} tokens")
+        on_progress(f"Measuring {rows[0]} to {rows[-1]} rows behind {context} tokens")
         found.append(measure_context(target, context, rows, rounds))
     ratio = tuple(fmean(ratios) for ratios in zip(*(each.ratio for each in found), strict=True))
     about = {**target.describe(), "rounds": rounds, "date": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -119,14 +119,14 @@ def calibrate(
     *,
     refresh: bool = False,
     rounds: int = ROUNDS,
-    report: Callable[[str], object] = str,
+    on_progress: Callable[[str], object] = str,
 ) -> CostCurve:
     """The cached curve, measured and cached if there is none or `refresh`. A full disk is no error."""
     about = target.describe()
     cached = None if refresh else load_cached(about)
     if cached is not None:
         return cached
-    curve = measure(target, rounds=rounds, report=report)
+    curve = measure(target, rounds=rounds, on_progress=on_progress)
     file = cache_file(about)
     if file is not None:
         with contextlib.suppress(OSError):

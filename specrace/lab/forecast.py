@@ -134,7 +134,7 @@ def median_interval(draws: np.ndarray, values: np.ndarray) -> tuple[float, float
 
 def is_twin(name: str) -> bool:
     """Whether a lane is another engine's drafter: its Python time here is not that engine's."""
-    return find_method(name).engine != ""
+    return find_method(name).twin_of != ""
 
 
 def step_costs(curve: CostCurve, lane: ScoredLane, batch: int = 1) -> list[float]:

@@ -19,10 +19,10 @@ from specrace.core.clock import own_ms
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.lab.forecast import Forecast, forecast, is_twin
 from specrace.lab.forks import in_forks
-from specrace.lab.logs import Transcript
 from specrace.lab.recommend import CLOSE
 from specrace.lab.score import ScoredLane, count_steps
 from specrace.lab.sweep import SHARD, Cell, Request, RequestScore, Scored, Sweep
+from specrace.lab.transcripts import Transcript
 
 # Shards on which all settings are scored, and then those that are left; the finalists are scored on all.
 ROUNDS = (1, 4)

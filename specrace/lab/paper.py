@@ -15,11 +15,11 @@ from specrace.core.clock import own_ms, since_ms
 from specrace.core.cost_curve import CostCurve
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters import Drafter, Material
+from specrace.drafters import Drafter, DrafterInputs
 from specrace.lab.forecast import Forecast, forecast
-from specrace.lab.logs import Transcript
 from specrace.lab.score import ALL, ScoredLane, forced_steps, group_name
 from specrace.lab.sweep import Sweep, grid_lanes
+from specrace.lab.transcripts import Transcript
 
 PAPER = {"n": 13, "prefix": 3, "static": True}
 NUM_DRAFT = 32
@@ -140,7 +140,7 @@ def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve
     build, propose, observe, steps = 0.0, 0.0, 0.0, 0
     for each in transcripts:
         began = own_ms()
-        drafter = _Timed(lane.build(Material(each.prompt, each.vocab_size, curve=curve), **lane.options))
+        drafter = _Timed(lane.build(DrafterInputs(each.prompt, each.vocab_size, curve=curve), **lane.options))
         build += since_ms(began)
         steps += sum(1 for _ in forced_steps(drafter, each.prompt, each.output, lane.num_draft))
         propose, observe = propose + drafter.propose_ms, observe + drafter.observe_ms

@@ -21,8 +21,8 @@ from specrace.core.events import Step, Timing
 from specrace.core.metrics import LOOP_PERIOD, LOOP_TOKENS, LOOP_TURNS, LaneMetrics
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
-from specrace.drafters import METHODS, Drafter, Material, Method, find_method
-from specrace.lab.logs import Transcript
+from specrace.drafters import METHODS, Drafter, DrafterInputs, Method, find_method
+from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
 # The target's token at nodes off the accepted path, which the transcript does not have.
@@ -85,7 +85,7 @@ class ScoredLane:
     @property
     def most_rows(self) -> int | None:
         """Rows up to which a tree is padded where more of them cost less; None for other engines' drafters."""
-        return None if find_method(self.name).engine else 1 + self.unscored_rows + self.num_draft
+        return None if find_method(self.name).twin_of else 1 + self.unscored_rows + self.num_draft
 
     @property
     def filled(self) -> int | None:
@@ -268,8 +268,8 @@ def count_steps(
 
 def _built(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: PastOutputs | None = None) -> Drafter:
     near = curve.near(len(transcript.prompt))
-    material = Material(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
-    return lane.build(material, **lane.options)
+    inputs = DrafterInputs(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
+    return lane.build(inputs, **lane.options)
 
 
 class Scoreboard:

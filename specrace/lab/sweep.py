@@ -28,8 +28,8 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import explained, read_text, write_whole
 from specrace.core.metrics import LaneMetrics
 from specrace.drafters import find_method
-from specrace.lab.logs import Transcript
 from specrace.lab.score import ScoredLane, Tally, longest_loop, score_output
+from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
 SHARD = 16
@@ -286,9 +286,9 @@ def run_sweep(
     folder: SweepFolder | None = None,
     processes: int = 1,
     ray: str = "",
-    report: Callable[[Cell], object] = str,
+    on_progress: Callable[[Cell], object] = str,
 ) -> None:
-    """Score the cells that are missing; `report` gets each once it is kept.
+    """Score the cells that are missing; `on_progress` gets each once it is kept.
 
     `ray` is the address of a Ray cluster to score them, or "local" for one of so many workers here.
     """
@@ -304,7 +304,7 @@ def run_sweep(
         if folder is not None:
             folder.append(cell, scores)
         sweep.cells[cell] = scores
-        report(cell)
+        on_progress(cell)
 
 
 # The arguments of `score_shard`, and what it returns.

@@ -27,7 +27,7 @@ _FOREIGN = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "alor
 # Values of init_lora_weights with which PEFT changes the base weights, too.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 _HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
-_MOST_CONFIG = 1_000_000
+_MAX_CONFIG = 1_000_000
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
 
@@ -102,7 +102,7 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    text = read_text(folder / CONFIG, _MOST_CONFIG, _HINT)
+    text = read_text(folder / CONFIG, _MAX_CONFIG, _HINT)
     try:
         config = json.loads(text)
     except ValueError as error:

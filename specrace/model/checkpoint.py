@@ -11,7 +11,7 @@ from specrace.core.errors import InputError, shorten
 # Buffers that older versions of the library saved and that are now computed; not every model lists them itself.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
-_MOST, _MOST_LAYERS = 1 << 40, 10_000
+_MOST, _MAX_LAYERS = 1 << 40, 10_000
 
 
 def check_weights(told: Mapping[str, Any], name: str) -> None:
@@ -52,7 +52,7 @@ def refuse_large_numbers(read: Mapping[str, Any], name: str) -> None:
     for key, value in read.items():
         if isinstance(value, Mapping):
             refuse_large_numbers(value, name)
-        elif isinstance(value, int) and abs(value) > (_MOST_LAYERS if "layer" in key else _MOST):
+        elif isinstance(value, int) and abs(value) > (_MAX_LAYERS if "layer" in key else _MOST):
             raise InputError(
                 f"The config.json of {name} has {shorten(key)} {shorten(value, 20)}, which no model has; correct it."
             )

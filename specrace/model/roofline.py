@@ -18,7 +18,7 @@ from specrace.core.errors import lacks_memory
 
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
 # More than a processor's own caches.
-_LEAST_COPY_BYTES = 1 << 26
+_MIN_COPY_BYTES = 1 << 26
 _ROUNDS = 7
 
 
@@ -100,7 +100,7 @@ def _two_blocks(device: torch.device) -> tuple[Tensor, Tensor]:
             source = torch.ones(size, dtype=torch.uint8, device=device)
             return source, source.clone()
         except RuntimeError as error:
-            if not lacks_memory(error) or size <= _LEAST_COPY_BYTES:
+            if not lacks_memory(error) or size <= _MIN_COPY_BYTES:
                 raise
             size //= 2
 

@@ -32,7 +32,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
 # Cells of all kept masks: those of small trees are kept for good, those of a thousand large ones would take gigabytes.
-MOST_CELLS = 8_000_000
+MAX_CELLS = 8_000_000
 # The row counts of graphs by default.
 _ROWS = row_counts(65)
 
@@ -144,7 +144,7 @@ class Scorer:
         params: SamplingParams | None = None,
         num_top: int = 0,
         rows: Sequence[int] = _ROWS,
-    ) -> Session:
+    ) -> ModelSession:
         """A lane's own session: a clone of `prefix` with room for `room` tokens more.
 
         With graphs, those for `rows` are captured here, before any clock starts; a tree runs in the smallest that fits.
@@ -153,7 +153,7 @@ class Scorer:
         if self.graphs is not None:
             return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows), sampler, num_top)
         store = prefix.store.clone(prefix.store.length + room + self.least_rows - 1)
-        return Session(self, store, sampler, num_top)
+        return ModelSession(self, store, sampler, num_top)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
@@ -174,7 +174,7 @@ class Scorer:
         found = self._inputs.pop(rows, None)
         if found is None:
             found = TreeInputs(rows, self.device, self.dtype)
-            while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MOST_CELLS:
+            while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MAX_CELLS:
                 del self._inputs[next(iter(self._inputs))]
         # The latest last.
         self._inputs[rows] = found
@@ -208,7 +208,7 @@ class Scorer:
                 torch.cuda.synchronize(device)
 
 
-class Session:
+class ModelSession:
     """A lane's side of the scorer: its cache, its sampler."""
 
     def __init__(self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
@@ -251,7 +251,7 @@ class Session:
         self.scorer.synchronize()
 
 
-class GraphedSession(Session):
+class GraphedSession(ModelSession):
     """A session on a pooled store, which replays the forwards captured there."""
 
     def __init__(self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:

@@ -22,7 +22,7 @@ from specrace.model.device_map import one_device
 from specrace.model.kv import Prefix
 from specrace.model.loading import check_device
 from specrace.model.replays import capture
-from specrace.model.scorer import DTYPES, Session
+from specrace.model.scorer import DTYPES, ModelSession
 from specrace.model.target import Target
 
 Tokens = tuple[int, ...]
@@ -81,7 +81,7 @@ class ScriptedTarget(Target):
 
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, *rest: Any, **named: Any
-    ) -> Session:
+    ) -> ModelSession:
         """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
         if params is not None and params.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
@@ -96,10 +96,10 @@ class ScriptedTarget(Target):
         return super().describe() | {"scripted": label}
 
 
-class _Following(Session):
+class _Following(ModelSession):
     """Runs every forward of `inner`, then replaces its choices by the script's."""
 
-    def __init__(self, inner: Session, script: Tokens) -> None:
+    def __init__(self, inner: ModelSession, script: Tokens) -> None:
         super().__init__(inner.scorer, inner.store, inner.sampler, inner.num_top)
         self._inner, self._script = inner, script
 

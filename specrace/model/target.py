@@ -89,7 +89,7 @@ class Target(Scorer):
         return text
 
     @property
-    def engine(self) -> str:
+    def forward_kind(self) -> str:
         """How forwards run: "CUDA graphs", "compiled decoder", "TorchScript" (perhaps packed), or "eager" and why."""
         if self.graphs is not None:
             return "CUDA graphs"
@@ -105,7 +105,7 @@ class Target(Scorer):
             "dtype": INT8 if self.int8 else str(self.dtype).removeprefix("torch."),
             "device": device_names(self.devices),
             "graphs": self.graphs is not None,
-            "engine": self.engine,
+            "engine": self.forward_kind,
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),

@@ -12,7 +12,7 @@ from specrace.ngrams.suffix_index import END
 # Tokens of the prompt, of its chat template, that are kept with an output, so that drafters learn how outputs begin.
 PROMPT_TAIL = 4
 # More than any race asks for.
-MOST_KINDS = 12
+MAX_KINDS = 12
 
 
 class Index(Protocol):
@@ -39,7 +39,7 @@ class PastOutputs:
     """The latest outputs, the oldest first; of more than `most` the older half is dropped.
 
     An index of them is built when a drafter first asks for its kind, on that lane's clock, and then shared; those of
-    the latest `MOST_KINDS` kinds are kept. Outputs are added between requests, as on a server, never during a race; so
+    the latest `MAX_KINDS` kinds are kept. Outputs are added between requests, as on a server, never during a race; so
     are they to the indexes.
     """
 
@@ -108,7 +108,7 @@ class PastOutputs:
         found = self._indexes.pop(key, None)
         # The latest last: visitors may ask for any settings.
         self._indexes[key] = found = self._build(key) if found is None else found
-        if len(self._indexes) > MOST_KINDS:
+        if len(self._indexes) > MAX_KINDS:
             del self._indexes[next(iter(self._indexes))]
         return found
 

@@ -46,23 +46,29 @@ from specrace.retrieval.store import (
 # Codes of 8 bits have 256 centroids, and faiss wants 39 vectors for each; exact search in so few takes 2 ms.
 EXACT_BELOW = 10_000
 # The n-gram trie paper's (section 4.1.4).
-MOST_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
+MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
 # Two million passages have the most lists. Measured on sentence embeddings, 16 of 128 lists hold .94 of the best five,
 # and 16 of 256 .91.
 PASSAGES_A_LIST = 512
 # faiss asks for 39, and as many for each of the 256 centroids of a code; three times that is no better.
-TRAINED_A_LIST, LEAST_TRAINED_ON = 40, 32_768
+TRAINED_A_LIST, MIN_TRAINED_ON = 40, 32_768
 BATCH = 1024
 BLOCK = 32_768
 SAMPLE = 200
 BEST = 5
 
 Split = Callable[[Document], Sequence[Passage]]
-Report = Callable[[str], object]
+OnProgress = Callable[[str], object]
 
 
 def build_index(
-    documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, head: Head, report: Report = str
+    documents: Iterable[Document],
+    embedder: Embedder,
+    folder: Path,
+    split: Split,
+    *,
+    head: Head,
+    on_progress: OnProgress = str,
 ) -> Head:
     """Index documents into a new folder, which appears only once it is whole. `head` has how they are split.
 
@@ -73,7 +79,7 @@ def build_index(
         building = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name}-"))
         try:
             begun = replace(head, embedder=embedder.name, dim=embedder.dim)
-            head = _append(building, begun, documents, split, embedder, report)
+            head = _append(building, begun, documents, split, embedder, on_progress)
             building.chmod(0o755)
             building.rename(folder)
         except BaseException:
@@ -89,7 +95,7 @@ def require_absent(folder: Path) -> None:
 
 
 def add_to_index(
-    documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, report: Report = str
+    documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, on_progress: OnProgress = str
 ) -> Head:
     """Index further documents; those that are there already, with the same name and text, are passed over.
 
@@ -100,18 +106,18 @@ def add_to_index(
     # It is whole, and the embedder has the same weights.
     stored.open(embedder)
     with explained(folder, "--out"):
-        return _append(folder, stored.head, documents, split, embedder, report)
+        return _append(folder, stored.head, documents, split, embedder, on_progress)
 
 
 def _append(
-    folder: Path, head: Head, documents: Iterable[Document], split: Split, embedder: Embedder, report: Report
+    folder: Path, head: Head, documents: Iterable[Document], split: Split, embedder: Embedder, on_progress: OnProgress
 ) -> Head:
     with _Files(folder, head) as files:
         passages, last = _passages_of(documents, split, files), time.monotonic()
         while batch := list(islice(passages, BATCH)):
             files.add_passages(batch, embedder.embed([embedded_text(passage) for passage in batch]))
             if time.monotonic() - last >= REPORT_S:
-                report(f"Indexed {files.passages:,} passages of {files.documents:,} documents")
+                on_progress(f"Indexed {files.passages:,} passages of {files.documents:,} documents")
                 last = time.monotonic()
         found = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
         if not found.passages:
@@ -120,7 +126,7 @@ def _append(
         if found.passages > head.passages:
             found = replace(found, date=datetime.now(UTC).isoformat(timespec="seconds"))
             if found.passages >= EXACT_BELOW:
-                found = _approximate(folder, head, found, embedder, report)
+                found = _approximate(folder, head, found, embedder, on_progress)
             found.write(folder)
             if head.kind == IVF_PQ:
                 (folder / head.faiss_file).unlink(missing_ok=True)
@@ -219,7 +225,7 @@ def _digest(document: Document) -> bytes:
     return hashlib.sha256(f"{document.title}\0{document.text}".encode("utf-8", "surrogatepass")).digest()
 
 
-def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, report: Report) -> Head:
+def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, on_progress: OnProgress) -> Head:
     """Write the IVF-PQ index of all vectors, and measure it."""
     require_faiss()
     import faiss
@@ -227,19 +233,19 @@ def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, rep
     vectors, first = stored_vectors(folder, head), 0
     ivf: Any
     if before.kind == IVF_PQ:
-        report(f"Adding {head.passages - before.passages:,} passages to {before.lists:,} lists")
+        on_progress(f"Adding {head.passages - before.passages:,} passages to {before.lists:,} lists")
         first, ivf = before.passages, faiss.read_index(str(folder / before.faiss_file))
     else:
-        lists = min(MOST_LISTS, 2 ** ((head.passages // PASSAGES_A_LIST).bit_length() - 1))
+        lists = min(MAX_LISTS, 2 ** ((head.passages // PASSAGES_A_LIST).bit_length() - 1))
         sub_vectors = next(count for count in range(SUB_VECTORS, 0, -1) if head.dim % count == 0)
-        report(f"Training {lists:,} lists and {sub_vectors} sub-vectors")
+        on_progress(f"Training {lists:,} lists and {sub_vectors} sub-vectors")
         ivf = _train(vectors, lists, sub_vectors)
         head = replace(head, kind=IVF_PQ, lists=lists, sub_vectors=sub_vectors, probes=PROBES, trained_on=head.passages)
     for start in range(first, head.passages, BLOCK):
         ivf.add(np.asarray(vectors[start : start + BLOCK], np.float32))
     faiss.write_index(ivf, str(folder / head.faiss_file))
     ivf.nprobe = head.probes
-    report("Measuring the recall")
+    on_progress("Measuring the recall")
     recall, unranked, sample = measure_recall(StoredPassages(folder, head), vectors, ivf, embedder)
     head = replace(head, recall=recall, unranked_recall=unranked, recall_sample=sample)
     return replace(head, checksum=checksum(folder / head.faiss_file))
@@ -250,7 +256,7 @@ def _train(vectors: HalfVectors, lists: int, sub_vectors: int) -> Any:
     import faiss
 
     total, dim = vectors.shape
-    size = min(total, max(LEAST_TRAINED_ON, TRAINED_A_LIST * lists))
+    size = min(total, max(MIN_TRAINED_ON, TRAINED_A_LIST * lists))
     chosen = np.sort(np.random.default_rng(0).choice(total, size, replace=False))
     quantizer = faiss.IndexFlatIP(dim)
     ivf = faiss.IndexIVFPQ(quantizer, dim, lists, sub_vectors, 8, faiss.METRIC_INNER_PRODUCT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
-from specrace.retrieval.limits import COMMAND_LINE, Limits
+from specrace.retrieval.limits import COMMAND_LINE, ReadingLimits
 from specrace.retrieval.readers.archives import Found, read_content
 from specrace.retrieval.readers.kinds import KINDS, READ, kind_of
 from specrace.retrieval.readers.reading import Mark, Refusal
@@ -41,18 +41,18 @@ def read_documents(
     paths: Sequence[Path],
     *,
     skip: Callable[[str], object] = str,
-    report: Callable[[str], object] = str,
-    limits: Limits = COMMAND_LINE,
+    on_progress: Callable[[str], object] = str,
+    limits: ReadingLimits = COMMAND_LINE,
 ) -> list[Document]:
     """Read files, folders with all below them, and zips, in the order given; a folder's files come sorted by path.
 
     Hidden entries of a folder, files of other kinds and files read already are passed over. What cannot be read, has
     no text, leads out of its folder or zip, or exceeds `limits` is left out: `skip` gets a sentence about each of
-    these, `report` a line about progress every two seconds.
+    these, `on_progress` a line about progress every two seconds.
     Raises InputError for a missing path or nothing to read.
     """
     problems: list[str] = []
-    documents = list(stream_documents(paths, skip=problems.append, report=report, limits=limits))
+    documents = list(stream_documents(paths, skip=problems.append, on_progress=on_progress, limits=limits))
     if not documents:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
         none = f"No text was found in {where}: give a {READ} file, or a folder that holds some."
@@ -66,8 +66,8 @@ def stream_documents(
     paths: Sequence[Path],
     *,
     skip: Callable[[str], object] = str,
-    report: Callable[[str], object] = str,
-    limits: Limits = COMMAND_LINE,
+    on_progress: Callable[[str], object] = str,
+    limits: ReadingLimits = COMMAND_LINE,
 ) -> Iterator[Document]:
     """As `read_documents`, one after the other; none at all is no error."""
     intake = _Intake(limits, skip)
@@ -77,14 +77,14 @@ def stream_documents(
         for number, (name, file) in enumerate(files.items(), 1):
             yield from intake.read(name, file, sandbox)
             if time.monotonic() - last >= REPORT_S:
-                report(f"Read {number:,} of {len(files):,} documents")
+                on_progress(f"Read {number:,} of {len(files):,} documents")
                 last = time.monotonic()
 
 
 class _Intake:
     """What was read so far; `skip` gets sentences about the rest."""
 
-    def __init__(self, limits: Limits, skip: Callable[[str], object]) -> None:
+    def __init__(self, limits: ReadingLimits, skip: Callable[[str], object]) -> None:
         self.limits = limits
         self.skip = skip
         self._names: set[str] = set()
@@ -122,7 +122,7 @@ class _Intake:
                 self._names.add(own)
                 yield Document(own, title, found.text, found.marks)
 
-    def _found(self, file: Path, limits: Limits, sandbox: Sandbox) -> Iterator[Found]:
+    def _found(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[Found]:
         """What only decodes text is read here, the rest in the sandbox."""
         kind = KINDS.get(file.suffix.lower())
         if kind is None or kind.parsed:

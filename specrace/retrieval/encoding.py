@@ -14,14 +14,14 @@ import re
 _WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüÿœŒ¡¿€£§°·•–—…‘’‚“”„«»©®™\xa0")
 _QUOTE_IN_WORD = re.compile(r"[^\W\d_][‚“”„][^\W\d_]")
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")
-_MOST_OF_LETTERS = 0.25
+_MAX_OF_LETTERS = 0.25
 # Bytes by which an encoding is told; below the first there are too few letters, and the more the slower.
 _LEAST, _SAMPLE = 100, 16_384
 _LATIN_END = "\u0370"
-_MOST_LATIN = 0.02
-_MOST_MESS = 0.1
+_MAX_LATIN = 0.02
+_MAX_MESS = 0.1
 # Of its characters beyond ASCII, the share that is damaged in a text that is UTF-8 nevertheless; one always may be.
-_MOST_DAMAGED = 0.05
+_MAX_DAMAGED = 0.05
 
 
 def decode_text(content: bytes) -> str | None:
@@ -57,7 +57,7 @@ def _damaged_utf8(content: bytes) -> str | None:
     """
     text = content.decode("utf-8-sig", "replace")
     whole = sum(not letter.isascii() and letter != "\ufffd" for letter in text)
-    fits = whole > 1 and text.count("\ufffd") <= 1 + _MOST_DAMAGED * whole
+    fits = whole > 1 and text.count("\ufffd") <= 1 + _MAX_DAMAGED * whole
     return text if fits and not _CONTROL.search(text) else None
 
 
@@ -75,7 +75,7 @@ def _is_western(text: str) -> bool:
     letters = sum(map(str.isalpha, text))
     return (
         _WESTERN.issuperset(other)
-        and len(other) <= _MOST_OF_LETTERS * letters
+        and len(other) <= _MAX_OF_LETTERS * letters
         and not _CONTROL.search(text)
         and not _QUOTE_IN_WORD.search(text)
     )
@@ -86,8 +86,8 @@ def _other_script(sample: bytes) -> str:
     from charset_normalizer import from_bytes
 
     best = from_bytes(sample).best() if len(sample) >= _LEAST else None
-    if best is None or best.chaos > _MOST_MESS:
+    if best is None or best.chaos > _MAX_MESS:
         return ""
     other = [letter for letter in str(best) if letter.isalpha() and not letter.isascii()]
     latin = sum(letter < _LATIN_END for letter in other)
-    return best.encoding if other and latin <= _MOST_LATIN * len(other) else ""
+    return best.encoding if other and latin <= _MAX_LATIN * len(other) else ""

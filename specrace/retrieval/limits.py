@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadingLimits:
     """`files`, `total_bytes` and `characters` count over all documents, the other limits hold for each file."""
 
     files: int
@@ -22,9 +22,9 @@ class Limits:
     memory_bytes: int
 
 
-COMMAND_LINE = Limits(5_000, 50_000_000, 500_000_000, 200_000_000, 20_000_000, 5_000, 25.0, 2**30)
+COMMAND_LINE = ReadingLimits(5_000, 50_000_000, 500_000_000, 200_000_000, 20_000_000, 5_000, 25.0, 2**30)
 # Streamed to the disk.
 INDEXING = replace(COMMAND_LINE, files=10_000_000, total_bytes=10**12, characters=10**12)
-UPLOADS = Limits(200, 2_000_000, 2_000_000, 20_000_000, 2_000_000, 500, 10.0, 2**29)
+UPLOADS = ReadingLimits(200, 2_000_000, 2_000_000, 20_000_000, 2_000_000, 500, 10.0, 2**29)
 # Zips within zips.
 MAX_DEPTH = 2

@@ -60,7 +60,7 @@ GROUNDED = PromptStyle(
     most_evidence=1,
 )
 # Hidden size; models of 1 billion parameters and more are at least so wide.
-LEAST_WIDTH = 1536
+MIN_WIDTH = 1536
 
 
 def choose_style(tokenizer: Any, config: Any, trained: str = "") -> PromptStyle:
@@ -70,7 +70,7 @@ def choose_style(tokenizer: Any, config: Any, trained: str = "") -> PromptStyle:
     if trained == "grounded":
         return GROUNDED
     template = tokenizer.chat_template or ""
-    brief = template and not _takes_sentences(template) and config.hidden_size < LEAST_WIDTH
+    brief = template and not _takes_sentences(template) and config.hidden_size < MIN_WIDTH
     return BRIEF if brief else DETAILED
 
 

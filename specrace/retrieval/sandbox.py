@@ -22,7 +22,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.archives import Found, read_content
 from specrace.retrieval.readers.reading import Mark, Reading
 
@@ -35,7 +35,7 @@ TOO_MUCH_MEMORY = "takes too much memory to read: give a smaller file."
 class Sandbox:
     """Reads files one after the other in a process that starts with the first, and again after it has ended."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReadingLimits) -> None:
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -46,7 +46,7 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, file: Path, limits: Limits) -> Iterator[Found]:
+    def read(self, file: Path, limits: ReadingLimits) -> Iterator[Found]:
         """As `read_content`, of a path; what a file gave before it took too much is kept.
 
         Raises InputError where the process does not start.
@@ -128,7 +128,7 @@ def serve(memory_bytes: int) -> None:
     _send(answers, None)
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        limits = Limits(**request["limits"])
+        limits = ReadingLimits(**request["limits"])
         _set_alarm(math.ceil(limits.seconds) + 1)
         for answer in _answers(Path(request["path"]), limits):
             _send(answers, answer)
@@ -136,7 +136,7 @@ def serve(memory_bytes: int) -> None:
         _send(answers, None)
 
 
-def _answers(file: Path, limits: Limits) -> Iterator[dict[str, Any]]:
+def _answers(file: Path, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
     try:
         content = read_bytes(file, limits.file_bytes, HINT)
         for member, found in read_content(file.name, content, limits):

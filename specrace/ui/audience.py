@@ -30,7 +30,7 @@ POLLS_PER_HOUR = 20
 MAX_LANES, MAX_TITLE = 6, 60
 # All phones together ask about so often, so that a full hall does not slow the lanes.
 STATES_PER_S = 20
-LEAST_WAIT_MS = 1500
+MIN_WAIT_MS = 1500
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -78,7 +78,7 @@ class Poll:
             "winner": self.winner,
             "counts": [counts[place] for place in range(len(self.lanes))],
             "mine": self.votes.get(voter),
-            "wait_ms": max(LEAST_WAIT_MS, 1000 * len(self.votes) // STATES_PER_S),
+            "wait_ms": max(MIN_WAIT_MS, 1000 * len(self.votes) // STATES_PER_S),
         }
 
 

@@ -15,16 +15,16 @@ import gradio as gr
 
 from specrace.core.errors import InputError, shorten
 from specrace.core.settings import SETTINGS, Setting
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.lab.presets import GPUS
 from specrace.lab.recommend import BATCHES
 from specrace.lab.score import ScoredLane, scorable_lanes
-from specrace.ui import asking, log_advice, log_scores, logs, uploads
+from specrace.ui import log_advice, log_routes, log_scores, race_request, uploads
 from specrace.ui.guard import NO_FILES
-from specrace.ui.jobs import racing, retrieving
-from specrace.ui.models import Models
+from specrace.ui.model_choices import ModelChoices
 from specrace.ui.stream import ended, outcome
+from specrace.ui.tasks import racing, retrieving
 from specrace.ui.visitors import Visitors, address_of
 from specrace.ui.worker import Job, Worker
 
@@ -46,8 +46,8 @@ SENT = "over HTTP, a path that POST /gradio_api/upload returned"
 LOG_MB = log_scores.MAX_BYTES // 10**6
 # What a parameter is, beside the settings of a race.
 HELP = {
-    "question": f"About the documents; at most {asking.MAX_QUESTION_CHARACTERS:,} characters.",
-    "lanes": f"Names, up to {asking.MAX_LANES}.",
+    "question": f"About the documents; at most {race_request.MAX_QUESTION_CHARACTERS:,} characters.",
+    "lanes": f"Names, up to {race_request.MAX_LANES}.",
     "options": 'Lanes\' options, as {"trie": {"n": 5}}; what is left out is at its default.',
     "model": "Of those that this server offers; empty: its own.",
     "dtype": "Precision of the weights, of those that this server offers; empty: the server's default.",
@@ -95,7 +95,9 @@ def describe(name: str) -> str:
 class Endpoints:
     """The endpoints of a page. Work for a caller who leaves is stopped."""
 
-    def __init__(self, worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors) -> None:
+    def __init__(
+        self, worker: Worker, benches: uploads.VisitWorkbenches, models: ModelChoices, visitors: Visitors
+    ) -> None:
         self._worker, self._benches, self._models, self._visitors = worker, benches, models, visitors
 
     def add_to(self, page: gr.Blocks) -> None:
@@ -104,7 +106,7 @@ class Endpoints:
             gr.api(function, concurrency_limit=None)
             added = page.fns[max(page.fns)]
             names = [name for name in inspect.signature(function).parameters if name != "request"]
-            lanes = scorable_lanes() if function == self.score else tuple(own_methods())
+            lanes = scorable_lanes() if function == self.score else tuple(native_methods())
             for name, component in zip(names, added.inputs, strict=True):
                 component.label, component._api_info = name, schema(name, component._api_info, lanes)
                 if name == "max_new_tokens":
@@ -144,7 +146,7 @@ class Endpoints:
             "num_draft": num_draft, "passages": passages, "verifier": verifier,
         }  # fmt: skip
         with self._worker.telemetry.refusals():
-            asked = asking.read_asking(question, lanes, given, options, model, dtype)
+            asked = race_request.parse_request(question, lanes, given, options, model, dtype)
             self._models.check(asked.model, asked.dtype)
             self._visitors.race(address_of(request), asked.spec.max_new_tokens)
         session = _session(request)
@@ -162,7 +164,7 @@ class Endpoints:
             Passages with document, title, place, start and end (characters in the document's text), score (cosine to
             the question), text, and evidence: the start and end of its telling sentences in that text.
         """
-        question = asking.read_question(question)
+        question = race_request.read_question(question)
         top = SETTINGS["passages"].check(passages, shared=True)
         self._visitors.retrieval(address_of(request))
         session = _session(request)
@@ -179,7 +181,7 @@ class Endpoints:
         request: gr.Request,
         log: Any = None,
         text: str = "",
-        lanes: list[str] = list(logs.DEFAULT_LANES),  # noqa: B006
+        lanes: list[str] = list(log_routes.DEFAULT_LANES),  # noqa: B006
         columns: str = "",
         tokenizer: str = "",
         options: dict[str, dict[str, Any]] | None = None,
@@ -191,11 +193,11 @@ class Endpoints:
             as `score --json` prints them, and the log's format, requests, and lines that were left out, by reason.
         """
         names, asked = self._asked_of_log(lanes, columns, tokenizer)
-        asked["options"] = asking.read_options(options, names)
+        asked["options"] = race_request.read_options(options, names)
         for name in names:
             size = ScoredLane.of(name, asked["options"].get(name, {})).num_draft
-            if size > asking.MAX_TREE:
-                raise InputError(f"{name} would draft {size} tokens a step; stay below {asking.MAX_TREE}.")
+            if size > race_request.MAX_TREE:
+                raise InputError(f"{name} would draft {size} tokens a step; stay below {race_request.MAX_TREE}.")
         asked["shown"] = False
         found = await self._read_log(request, "log", log_scores.SECONDS, log, text, asked)
         return {name: value for name, value in found["scores"].items() if name != "requests"}
@@ -223,20 +225,22 @@ class Endpoints:
         """
         if engine not in ("", *log_advice.TITLES):
             raise InputError(f"There is no engine {shorten(engine, 40)!r}; choose from {', '.join(log_advice.TITLES)}.")
-        _, asked = self._asked_of_log(list(logs.DEFAULT_LANES), columns, tokenizer)
-        measured = self._worker.bench.curve if self._worker.bench is not None else None
+        _, asked = self._asked_of_log(list(log_routes.DEFAULT_LANES), columns, tokenizer)
+        measured = self._worker.workbench.curve if self._worker.workbench is not None else None
         asked |= log_advice.read_costs({"curve": str(cost_curve), "batch": str(batch)}, measured)
         found = (await self._read_log(request, "advice", log_advice.ADVICE_SECONDS, log, text, asked))["advice"]
         engines = [each for each in found.pop("engines") if engine in ("", each["engine"])]
         return {"engines": engines, **{name: value for name, value in found.items() if name != "tried"}}
 
     def _asked_of_log(self, lanes: Any, columns: Any, tokenizer: Any) -> tuple[list[str], dict[str, Any]]:
-        """The lanes, and what `logs.read_asked` makes of these. Raises InputError."""
+        """The lanes, and what `log_routes.parse_log_request` makes of these. Raises InputError."""
         if not isinstance(lanes, list) or not all(isinstance(name, str) for name in lanes):
             raise InputError('The lanes are not a list of names; give ["trie", "suffix"].')
         if not isinstance(columns, str) or not isinstance(tokenizer, str):
             raise InputError("Columns and tokenizer are texts; leave them empty where they are not needed.")
-        asked = logs.read_asked({"lanes": ",".join(lanes), "columns": columns, "tokenizer": tokenizer}, self._models)
+        asked = log_routes.parse_log_request(
+            {"lanes": ",".join(lanes), "columns": columns, "tokenizer": tokenizer}, self._models
+        )
         return asked["lanes"], asked
 
     async def _read_log(
@@ -246,11 +250,11 @@ class Endpoints:
         content = self._log_of(request, log, text)
         self._visitors.upload(address_of(request), 1)
         gone = threading.Event()
-        run = partial(self._worker.scorer.run, task, limit_s=limit_s + logs.GRACE_S, stop=gone.is_set)
+        run = partial(self._worker.scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=gone.is_set)
         if isinstance(content, Path):
-            read = partial(logs.read_file, run, asked, content)
+            read = partial(log_routes.read_file, run, asked, content)
         else:
-            read = partial(logs.read_content, run, asked, _name(content), content.encode("utf-8", "replace"))
+            read = partial(log_routes.read_content, run, asked, _name(content), content.encode("utf-8", "replace"))
         try:
             return json.loads(await self._visitors.wanted(request.session_hash or "", asyncio.to_thread(read)))
         finally:

@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from specrace.ui.fetcher import Fetcher
-from specrace.ui.models import Models
-from specrace.ui.settings import model_choices
+from specrace.ui.model_choices import ModelChoices
+from specrace.ui.settings_panel import model_choices
 
 # Seldom, for a race may be under way.
 PERIOD_S = 2.0
@@ -24,13 +24,15 @@ def build_line() -> tuple[gr.HTML, gr.Button]:
     return gr.HTML("", elem_id="fetch-host"), gr.Button(visible=False, size="sm", elem_id="race-fetched")
 
 
-def keep_current(page: gr.Blocks, fetcher: Fetcher, models: Models, shown: Sequence[gr.components.Component]) -> None:
+def keep_current(
+    page: gr.Blocks, fetcher: Fetcher, models: ModelChoices, shown: Sequence[gr.components.Component]
+) -> None:
     """Ask how far it is until it has ended. `shown` are the line, its button and the choice of models."""
     clock = gr.Timer(PERIOD_S)
     gr.on([page.load, clock.tick], _look(fetcher, models), None, [*shown, clock], **EVENT)
 
 
-def _look(fetcher: Fetcher, models: Models) -> Callable[[], list[Any]]:
+def _look(fetcher: Fetcher, models: ModelChoices) -> Callable[[], list[Any]]:
     def look() -> list[Any]:
         # Asked before the text, which is the last one then.
         ended = gr.Timer(active=False) if fetcher.done else gr.skip()

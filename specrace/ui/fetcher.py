@@ -99,7 +99,7 @@ def _work(connection: Connection, name: str, offline: str) -> None:
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": offline}
     last = float("-inf")
 
-    def report(what: str, done: int, total: int) -> None:
+    def on_progress(what: str, done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() > last + REPORT_PERIOD_S or not total:
             last = time.monotonic()
@@ -114,8 +114,8 @@ def _work(connection: Connection, name: str, offline: str) -> None:
         try:
             from specrace.model.fetching import fetch, prepare
 
-            fetch(name, report)
-            prepare(report)
+            fetch(name, on_progress)
+            prepare(on_progress)
             send("ready", "")
         except InputError as error:
             send("failed", str(error))

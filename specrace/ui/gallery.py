@@ -9,8 +9,8 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Started, Step, ending
-from specrace.views.audit import open_recording, read_recording
 from specrace.views.frames import with_medians
+from specrace.views.recording_check import open_recording, read_recording
 from specrace.views.reel import reel_json
 
 MAX_NAME = 80

@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.core.errors import InputError, shorten
 from specrace.ui import uploads
-from specrace.ui.file_reader import OUR_FAULT
 from specrace.ui.guard import API, READER, UPLOAD
+from specrace.ui.helper_process import OUR_FAULT
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import NOT_UPLOADED, TooManyError, Visitors
 

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specrace.ui import log_scores, uploads
 from specrace.ui.visitors import Visitors
-from specrace.views import audit
+from specrace.views import recording_check
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 API = "/gradio_api"
@@ -38,7 +38,7 @@ READER = "specrace.reader"
 MAX_BODY = 256_000
 MAX_BODIES = {
     UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
-    RECORDING: audit.PAGE.size,
+    RECORDING: recording_check.PAGE.size,
     LOGS: log_scores.MAX_BYTES,
     ADVICE: log_scores.MAX_BYTES,
 }

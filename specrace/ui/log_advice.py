@@ -21,10 +21,10 @@ from specrace.lab.advice import profile_file, report, sentences
 from specrace.lab.candidates import candidates, engine_lanes, pools
 from specrace.lab.exports.profile import PROFILE_FILE
 from specrace.lab.halving import Halving, Round, Tried
-from specrace.lab.logs import Transcript
 from specrace.lab.presets import GPUS, describe_curve, find_curve
 from specrace.lab.recommend import BATCHES, Recommender
 from specrace.lab.sweep import Sweep
+from specrace.lab.transcripts import Transcript
 from specrace.ui.log_scores import MAX_REQUESTS, TELL_S, categories, explain_to_visitor, nothing, open_log
 
 # 500 requests take a fifth of it on two processors. A log that takes longer is scored on fewer requests, and says so.

@@ -23,8 +23,8 @@ from specrace.lab.acceptance import Acceptance
 from specrace.lab.forecast import ratio_interval, resamples
 from specrace.lab.formats.base import Message, Tokens
 from specrace.lab.formats.tables import read_columns
-from specrace.lab.logs import Transcript, TranscriptFile
 from specrace.lab.score import Scoreboard, ScoredLane
+from specrace.lab.transcripts import Transcript, TranscriptFile
 from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
 from specrace.views.detokenize import Detokenizer
 from specrace.views.frames import REJECTED_SHOWN
@@ -51,7 +51,7 @@ class _LateError(Exception):
     """The time is over in the middle of a request."""
 
 
-class Words:
+class LogTokenizer:
     """The tokenizer of a log, loaded when a text needs it, and the texts of ids.
 
     `source` is what `load_tokenizer` takes. `decodes_ids`: it also decodes ids that the log itself has.
@@ -119,14 +119,14 @@ class Viewed:
         """Its place among the requests that were scored, from 1."""
         return int(self.about["number"])
 
-    def to_json(self, words: Words) -> dict[str, Any]:
+    def to_json(self, words: LogTokenizer) -> dict[str, Any]:
         """As the page takes it, with as many tokens as SHOWN_BYTES allow."""
         shown = len(self.output)
         while len(json.dumps(found := self._shown(words, shown))) > SHOWN_BYTES and shown > 1:
             shown //= 2
         return {**self.about, "tau": self.tau, **found}
 
-    def _shown(self, words: Words, shown: int) -> dict[str, Any]:
+    def _shown(self, words: LogTokenizer, shown: int) -> dict[str, Any]:
         lanes = []
         for steps in self.lanes:
             at, lane = 0, list[Any]()
@@ -170,7 +170,7 @@ class _Steps:
 class LogScores:
     """The scores of a log as they grow, and the requests that are kept for viewing. `until` is monotonic time."""
 
-    def __init__(self, lanes: list[ScoredLane], words: Words, until: float) -> None:
+    def __init__(self, lanes: list[ScoredLane], words: LogTokenizer, until: float) -> None:
         self._words, self._until = words, until
         self.board = Scoreboard(lanes, by_category=True)
         self._acceptance = {lane.name: Acceptance() for lane in lanes}
@@ -208,11 +208,11 @@ class LogScores:
             kept |= {each.number for each in [*ranked[:ENDS_KEPT], *ranked[-ENDS_KEPT:]]}
         return [each for each in self._viewed if each.number in kept]
 
-    def figures(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The figures of all requests so far."""
         lanes = [
             {"lane": lane.name, "num_draft": lane.num_draft, "scored": lane.part or "whole"}
-            | self._acceptance[lane.name].figures()
+            | self._acceptance[lane.name].summary()
             | {"tau_low": low, "tau_high": high, "tenths": self._tenths[lane.name].tolist()}
             for lane, (low, high) in zip(self.board.lanes, self._intervals(), strict=True)
         ]
@@ -284,9 +284,9 @@ def explain_to_visitor(given: Mapping[str, Any]) -> Iterator[None]:
         raise InputError(sentence.replace(repr(given["tokenizer"]), repr(given["name"]))) from None
 
 
-def open_log(path: Path, given: Mapping[str, Any]) -> tuple[TranscriptFile, Words]:
+def open_log(path: Path, given: Mapping[str, Any]) -> tuple[TranscriptFile, LogTokenizer]:
     """The log, and its tokenizer."""
-    words = Words(given["tokenizer"], decodes_ids=given["decodes_ids"])
+    words = LogTokenizer(given["tokenizer"], decodes_ids=given["decodes_ids"])
     columns = read_columns(given["columns"]) if given["columns"] else None
     return TranscriptFile(path, tokenize=words, chat=words.chat, skip_bad=True, columns=columns), words
 
@@ -320,7 +320,7 @@ def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
         "left_out": left_out,
         "skipped": file.skipped,
         "skipped_by_reason": file.faults.most_common(),
-        **scores.figures(),
+        **scores.summary(),
         "requests": [each.to_json(words) for each in scores.viewed()] if given.get("shown", True) else [],
     }
     return json.dumps({"scores": found}, separators=(",", ":")).encode()

@@ -16,19 +16,19 @@ from specrace.core.errors import InputError
 from specrace.drafters import METHODS
 from specrace.engine.repeats import Until
 from specrace.engine.spec import DEFAULT_LANES
-from specrace.ui import asking, fetch_line, settings, uploads
+from specrace.ui import fetch_line, race_request, settings_panel, uploads
 from specrace.ui.audience import Audience, routes
 from specrace.ui.endpoints import Endpoints
-from specrace.ui.file_reader import FileReader
 from specrace.ui.gallery import Answer, Gallery
 from specrace.ui.gradio_page import CatchErrors, Page, explain_body, upload_routes
 from specrace.ui.gradio_private import EarlyHead, SignedIn, be_frugal
 from specrace.ui.guard import PagePolicy
-from specrace.ui.jobs import racing
-from specrace.ui.logs import log_routes
-from specrace.ui.models import Models
+from specrace.ui.helper_process import HelperProcess
+from specrace.ui.log_routes import log_routes
+from specrace.ui.model_choices import ModelChoices
 from specrace.ui.scripts import STATIC, serve_scripts
 from specrace.ui.stream import recording_route, watch_route
+from specrace.ui.tasks import racing
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import Visitors, address_of
 from specrace.ui.worker import Worker
@@ -55,20 +55,20 @@ def build_page(
     worker: Worker,
     examples: Sequence[str],
     gallery: Gallery | None = None,
-    models: Models | None = None,
+    models: ModelChoices | None = None,
     visitors: Visitors | None = None,
-    first: settings.Preset | None = None,
+    first: settings_panel.Preset | None = None,
 ) -> gr.Blocks:
     """The page over a worker that need not be ready yet.
 
     `examples` are questions to try, `gallery` races to watch, `models` those that may be chosen, `first` the settings
     that the page opens with.
     """
-    models, visitors = models or Models(), visitors or Visitors()
-    benches = uploads.SessionBenches(lambda files: worker.helper.run("uploads", "", files))
+    models, visitors = models or ModelChoices(), visitors or Visitors()
+    benches = uploads.VisitWorkbenches(lambda files: worker.helper.run("uploads", "", files))
     with Page(title="specrace", fill_width=True, delete_cache=(600, 3600), analytics_enabled=False) as page:
         question, buttons = _top_bar()
-        panel = settings.build_panel(list(models.known), models.dtypes, visitors.limits, first)
+        panel = settings_panel.build_panel(list(models.known), models.dtypes, visitors.limits, first)
         with gr.Row(elem_id="second-row"):
             chips = _examples(examples)
             gr.HTML(_read("menu.html"), elem_id="menu")
@@ -89,7 +89,10 @@ def build_page(
         buttons["settings"].click(None, None, None, js=TOGGLE_SETTINGS, **QUIET)
         linked = page.load(_read_link, None, [question, *panel.common, stage], queue=False, **QUIET)
         linked.success(None, stage, None, js=FOLLOW_LINK, **QUIET)
-        kept, keep = [question, *panel.common], _keep_address(settings.opening(first, visitors.limits.race_tokens))
+        kept, keep = (
+            [question, *panel.common],
+            _keep_address(settings_panel.opening(first, visitors.limits.race_tokens)),
+        )
         gr.on([each.change for each in kept], None, kept, None, js=keep, queue=False, **QUIET)  # type: ignore[attr-defined]
         _show_status(page, worker, models, benches, status)
         about = [panel.files, panel.model, panel.dtype]
@@ -103,7 +106,7 @@ def build_page(
 
 
 def _show_status(
-    page: gr.Blocks, worker: Worker, models: Models, benches: uploads.SessionBenches, status: gr.HTML
+    page: gr.Blocks, worker: Worker, models: ModelChoices, benches: uploads.VisitWorkbenches, status: gr.HTML
 ) -> None:
     """Ask for the status until the model is loaded.
 
@@ -126,7 +129,7 @@ def build_replay(gallery: Gallery, visitors: Visitors) -> gr.Blocks:
 def page_style() -> str:
     """A style element of our own: Gradio's css option rewrites selectors and drops container queries."""
     files = "".join(map(_read, STYLES))
-    return f"<style>{files}{hue_style('#stage-host')}{settings.lane_style()}</style>"
+    return f"<style>{files}{hue_style('#stage-host')}{settings_panel.lane_style()}</style>"
 
 
 def mount_options(
@@ -135,7 +138,7 @@ def mount_options(
     audience: Audience,
     telemetry: Telemetry,
     worker: Worker | None = None,
-    models: Models | None = None,
+    models: ModelChoices | None = None,
     *,
     mcp: bool = False,
 ) -> dict[str, Any]:
@@ -153,12 +156,12 @@ def mount_options(
         font_mono=[mono, "monospace"],
     )
     scripts, head, phone = serve_scripts()
-    helper, scorer = (worker.helper, worker.scorer) if worker else (FileReader(), FileReader())
+    helper, scorer = (worker.helper, worker.scorer) if worker else (HelperProcess(), HelperProcess())
 
     def measured() -> CostCurve | None:
-        return worker.bench.curve if worker and worker.bench else None
+        return worker.workbench.curve if worker and worker.workbench else None
 
-    files = [recording_route(helper), *log_routes(scorer, models or Models(), visitors, measured)]
+    files = [recording_route(helper), *log_routes(scorer, models or ModelChoices(), visitors, measured)]
     watch = [watch_route(worker)] if worker else []
     own = [*upload_routes(page, visitors, telemetry), scripts, *files, *watch, *routes(audience, phone)]
     return {
@@ -198,7 +201,7 @@ def _top_bar() -> tuple[gr.Textbox, dict[str, gr.Button]]:
             lines=1,
             max_lines=1,
             elem_id="question",
-            max_length=asking.MAX_QUESTION_CHARACTERS,
+            max_length=race_request.MAX_QUESTION_CHARACTERS,
         )
         race = gr.Button("Race", variant="primary", elem_id="race")
         stop = gr.Button("Stop", variant="secondary", elem_id="stop")
@@ -245,16 +248,18 @@ def _describe_method(number: int) -> dict[str, Any]:
     return {"lane": method.name, "title": method.title, "summary": method.summary, "hue": hue_number(number)}
 
 
-def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, visitors: Visitors) -> Callable[..., str]:
+def _starter(
+    worker: Worker, benches: uploads.VisitWorkbenches, models: ModelChoices, visitors: Visitors
+) -> Callable[..., str]:
     def start(
         question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request, lanes: Any,
         *values: Any,
     ) -> str:  # fmt: skip
         """Where the page can watch the race that it has asked for."""
-        given = dict(zip(asking.OFFERED, values, strict=False))
-        options = settings.read_options(values[len(given) :])
+        given = dict(zip(race_request.OFFERED, values, strict=False))
+        options = settings_panel.read_options(values[len(given) :])
         with worker.telemetry.refusals():
-            asked = asking.read_asking(question, lanes, given, options, model, dtype)
+            asked = race_request.parse_request(question, lanes, given, options, model, dtype)
             models.check(asked.model, asked.dtype)
             visitors.race(address_of(request), asked.spec.max_new_tokens)
         session = request.session_hash or ""
@@ -279,19 +284,19 @@ def _starter(worker: Worker, benches: uploads.SessionBenches, models: Models, vi
 
 def _keep_address(opening: Mapping[str, Any]) -> str:
     """What keeps the settings in the page's address, but for those with which it opens: a reload brings these back."""
-    usual = {link: opening.get(name, "") for link, name in asking.LINK.items()}
+    usual = {link: opening.get(name, "") for link, name in race_request.LINK.items()}
     return f"(...values) => specrace.keepAddress({json.dumps(usual)}, values)"
 
 
 def _read_link(request: gr.Request) -> list[Any]:
-    """What the page's address sets, in the order of `asking.LINK`; the rest stays as it is. Last, a note of failure."""
+    """What the page's address sets, in the order of `race_request.LINK`; last, a note of failure."""
     skip = gr.skip()
     try:
-        given = asking.read_link(dict(request.query_params))
+        given = race_request.read_link(dict(request.query_params))
     except InputError as error:
         note = {"race": 0, "kind": "note", "phase": "failed", "message": str(error)}
-        return [*(skip for _ in asking.LINK), json.dumps(note)]
-    return [*(given.get(name, skip) for name in asking.LINK.values()), skip]
+        return [*(skip for _ in race_request.LINK), json.dumps(note)]
+    return [*(given.get(name, skip) for name in race_request.LINK.values()), skip]
 
 
 def _stopper(worker: Worker) -> Callable[[gr.Request], None]:
@@ -301,7 +306,7 @@ def _stopper(worker: Worker) -> Callable[[gr.Request], None]:
     return stop
 
 
-def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Request], None]:
+def _leaver(worker: Worker, benches: uploads.VisitWorkbenches) -> Callable[[gr.Request], None]:
     def leave(request: gr.Request) -> None:
         worker.stop(request.session_hash or "")
         benches.forget(request.session_hash or "")
@@ -310,7 +315,7 @@ def _leaver(worker: Worker, benches: uploads.SessionBenches) -> Callable[[gr.Req
 
 
 def _describer(
-    worker: Worker, models: Models, benches: uploads.SessionBenches, visitors: Visitors, examples: Sequence[str]
+    worker: Worker, models: ModelChoices, benches: uploads.VisitWorkbenches, visitors: Visitors, examples: Sequence[str]
 ) -> Callable[..., list[Any]]:
     def describe(files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request) -> list[Any]:
         """Status and examples once the visitor's files, or the choice of a model, have changed."""
@@ -330,7 +335,7 @@ def _describer(
 
 
 def _status_of(
-    worker: Worker, models: Models, benches: uploads.SessionBenches
+    worker: Worker, models: ModelChoices, benches: uploads.VisitWorkbenches
 ) -> Callable[[gr.Request], Awaitable[tuple[str, Any]]]:
     async def look(request: gr.Request) -> tuple[str, Any]:
         """The status before a model is chosen; the clock that asks for it stops when the server's own is loaded."""
@@ -341,14 +346,16 @@ def _status_of(
     return look
 
 
-def _status(worker: Worker, models: Models, upload: uploads.Upload | None, model: str = "", dtype: str = "") -> str:
+def _status(
+    worker: Worker, models: ModelChoices, upload: uploads.Upload | None, model: str = "", dtype: str = ""
+) -> str:
     """The status line's JSON: what is being loaded, or what the next race runs on."""
-    bench, text = worker.bench, worker.status
-    if bench is None:
+    workbench, text = worker.workbench, worker.status
+    if workbench is None:
         failed = bool(worker.failure)
         return json.dumps({"state": "failed" if failed else "loading", "text": text if failed else f"{text} …"})
     if upload or model or dtype:
-        text = models.ready(bench, model, dtype, upload.num_passages if upload else None)
+        text = models.ready(workbench, model, dtype, upload.num_passages if upload else None)
     return json.dumps({"state": "ready", "text": text})
 
 

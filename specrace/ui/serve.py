@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from specrace.core.bundled import ASSETS, BUNDLED_MODEL, CORPUS, QUESTIONS, RECORDINGS
 from specrace.core.errors import DeviceError, InputError
-from specrace.lab.exports.own import read_settings
+from specrace.lab.exports.specrace import read_settings
 from specrace.model.names import must_fetch
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER
 from specrace.retrieval.rerank import LIGHT, NONE
@@ -108,21 +108,21 @@ def build_app(
     from specrace.ui.gallery import Gallery
     from specrace.ui.gradio_private import password_check, serve_tools
     from specrace.ui.guard import Guard
-    from specrace.ui.models import Models
+    from specrace.ui.model_choices import ModelChoices
     from specrace.ui.page import build_page, build_replay, mount_options
-    from specrace.ui.settings import recommended
+    from specrace.ui.settings_panel import recommended
     from specrace.ui.telemetry import Telemetry, operator_routes
-    from specrace.ui.visitors import Limits, Visitors
+    from specrace.ui.visitors import VisitorLimits, Visitors
     from specrace.ui.worker import Worker
-    from specrace.views.audit import read_recording
+    from specrace.views.recording_check import read_recording
 
-    limits = Limits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Limits)})
+    limits = VisitorLimits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(VisitorLimits)})
     visitors, telemetry, worker, models = Visitors(limits), Telemetry(), None, None
     if options.replay is not None:
         read_recording(options.replay)
         page = build_replay(Gallery([options.replay]), visitors)
     else:
-        models = Models(offered_models(options), () if zero_gpu.is_here() else DTYPES)
+        models = ModelChoices(offered_models(options), () if zero_gpu.is_here() else DTYPES)
         fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
         worker = Worker(loader(options), limits, fetcher, telemetry)
         first = None if options.settings is None else recommended(read_settings(options.settings))
@@ -156,12 +156,12 @@ def address(sockets: Sequence[socket.socket]) -> str:
 def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Workbench]:
     """What the worker runs first. It brings torch, so it is not imported before the page is up."""
 
-    def load(report: Callable[[str], None]) -> Workbench:
-        report("Loading the model")
+    def load(on_progress: Callable[[str], None]) -> Workbench:
+        on_progress("Loading the model")
         import transformers.utils.logging
 
         from specrace.model.machine import use_processors
-        from specrace.ui.models import Models
+        from specrace.ui.model_choices import ModelChoices
         from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()
@@ -179,31 +179,31 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
             "keep_outputs": options.keep_outputs,
             "ready": not zero_gpu.is_here(),
             "lean": True,
-            "report": report,
+            "on_progress": on_progress,
         }
         try:
             for name in (options.model, options.draft_model):
                 if name is not None and must_fetch(name):
-                    fetch(name, options.offline, report)
-            bench, problem = Workbench.open(model=options.model, **settings), ""
+                    fetch(name, options.offline, on_progress)
+            workbench, problem = Workbench.open(model=options.model, **settings), ""
         except DeviceError as error:
             # Slower, but the page is there for those who wait for it.
             settings["device"], problem = "cpu", f". {error} It races on the CPU meanwhile."
-            bench = Workbench.open(model=options.model, **settings)
+            workbench = Workbench.open(model=options.model, **settings)
         except InputError as error:
             # Nobody asked for this model, so the bundled one may stand in.
             if not options.by_default or Path(options.model) == BUNDLED_MODEL:
                 raise
-            bench, problem = Workbench.open(**settings), f". {error}"
+            workbench, problem = Workbench.open(**settings), f". {error}"
         if zero_gpu.is_here():
-            bench.runner = zero_gpu.runner(bench.target)
-        report(Models().ready(bench) + problem)
-        return bench
+            workbench.runner = zero_gpu.runner(workbench.target)
+        on_progress(ModelChoices().ready(workbench) + problem)
+        return workbench
 
     return load
 
 
-def fetch(name: str, offline: str, report: Callable[[str], None]) -> None:
+def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
     """Fetch the model that was asked for before anything is loaded. Raises InputError."""
     from specrace.ui.fetcher import Fetcher
 
@@ -211,7 +211,7 @@ def fetch(name: str, offline: str, report: Callable[[str], None]) -> None:
     fetcher.start()
     try:
         while not fetcher.wait(FETCH_LOOK_S):
-            report(fetcher.text)
+            on_progress(fetcher.text)
         if not fetcher.ready:
             raise InputError(fetcher.text)
     finally:

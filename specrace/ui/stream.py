@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
-from specrace.ui.file_reader import FileReader
 from specrace.ui.guard import RECORDING
+from specrace.ui.helper_process import HelperProcess
 from specrace.ui.worker import CLOSING, Job, Worker
 from specrace.views.frames import report
 
@@ -66,7 +66,7 @@ def watch_route(worker: Worker) -> Route:
     return Route("/gradio_api/race/{key}", watch)
 
 
-def recording_route(helper: FileReader) -> Route:
+def recording_route(helper: HelperProcess) -> Route:
     """POST a visitor's own recording: the answer is its reel as JSON, or a sentence with status 400."""
 
     async def post(request: Request) -> Response:

@@ -89,7 +89,7 @@ def read_uploads(_: str, files: bytes) -> bytes:
     return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
 
 
-class SessionBenches:
+class VisitWorkbenches:
     """The workbenches on uploaded documents, one a session; the least recently used go when there are many.
 
     `read` is `read_uploads`, wherever it runs.
@@ -138,12 +138,12 @@ class SessionBenches:
         """
         if upload is None:
             return shared
-        known, bench = self._sessions.get(session, (None, None))
-        if bench is None or known != upload:
-            bench = yield from _index(shared, upload)
+        known, workbench = self._sessions.get(session, (None, None))
+        if workbench is None or known != upload:
+            workbench = yield from _index(shared, upload)
         if self.known(session) == upload:
-            self._keep(session, upload, bench)
-        return bench
+            self._keep(session, upload, workbench)
+        return workbench
 
     def known(self, session: str) -> Upload | None:
         """What the session has uploaded, as far as it is read."""
@@ -154,9 +154,9 @@ class SessionBenches:
         self._reading.pop(session, None)
         self._sessions.pop(session, None)
 
-    def _keep(self, session: str, upload: Upload, bench: Workbench | None) -> None:
+    def _keep(self, session: str, upload: Upload, workbench: Workbench | None) -> None:
         with self._lock:
-            self._sessions[session] = (upload, bench)
+            self._sessions[session] = (upload, workbench)
             self._sessions.move_to_end(session)
             while len(self._sessions) > SESSIONS_KEPT:
                 self._sessions.popitem(last=False)

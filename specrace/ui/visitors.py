@@ -33,7 +33,7 @@ class TooManyError(InputError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class VisitorLimits:
     """The server's settings: races that wait, tokens a race, and what one visitor may do.
 
     `races_at_once`: of one program's address, in line. Without `uploads` nobody uploads documents or opens recordings.
@@ -75,8 +75,8 @@ class Visitors:
     These belong to a session or, of a plain API call, to the event.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: VisitorLimits | None = None) -> None:
+        self.limits = limits or VisitorLimits()
         self._races = Rate(self.limits.races_per_minute, MINUTE_S)
         self._retrievals = Rate(self.limits.races_per_minute, MINUTE_S)
         self._logins = Rate(LOGINS_PER_MINUTE, MINUTE_S)

@@ -19,9 +19,9 @@ from specrace.core.errors import InputError, lacks_memory
 from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.core.memory import return_memory
 from specrace.ui.fetcher import Fetcher
-from specrace.ui.file_reader import OUR_FAULT, FileReader
+from specrace.ui.helper_process import OUR_FAULT, HelperProcess
 from specrace.ui.telemetry import Telemetry
-from specrace.ui.visitors import Limits
+from specrace.ui.visitors import VisitorLimits
 from specrace.views.reel import ReelParts, part_json
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ PARTS: dict[type, str] = {Started: "head", Step: "step", Finished: "end", Repeat
 
 Load = Callable[[Callable[[str], None]], "Workbench"]
 # Yields a race's events; before them, while it prepares, a message at each point where others may go first.
-Run = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
+RunRace = Callable[["Workbench", Callable[[], bool]], Iterator[Event | str]]
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,14 @@ class Job:
     """
 
     def __init__(
-        self, number: int, session: str, run: Run, telemetry: Telemetry, *, for_page: bool = True, is_race: bool = True
+        self,
+        number: int,
+        session: str,
+        run: RunRace,
+        telemetry: Telemetry,
+        *,
+        for_page: bool = True,
+        is_race: bool = True,
     ) -> None:
         self.key = secrets.token_urlsafe(16)
         self.number = number
@@ -118,7 +125,7 @@ class Job:
         self.error = error
         self._end(outcome)
 
-    def work(self, bench: Workbench, others_wait: Callable[[], bool], other_work: Callable[[float], str]) -> None:
+    def work(self, workbench: Workbench, others_wait: Callable[[], bool], other_work: Callable[[float], str]) -> None:
         """Run the race to its end on the worker's thread, or prepare it until others should have their turn.
 
         Raises nothing; `error` says what went wrong. `other_work` names what else this server did since a moment.
@@ -126,7 +133,7 @@ class Job:
         began, outcome = time.monotonic(), ""
         self._until = began + self._left_s
         try:
-            self._coming = self._coming or self._run(bench, lambda: self._ends(others_wait))
+            self._coming = self._coming or self._run(workbench, lambda: self._ends(others_wait))
             while (item := self._context.run(next, self._coming, None)) is not None:
                 if not isinstance(item, str):
                     self._take(item, other_work)
@@ -190,13 +197,13 @@ class Worker:
     def __init__(
         self,
         load: Load,
-        limits: Limits | None = None,
+        limits: VisitorLimits | None = None,
         fetcher: Fetcher | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._load, self.fetcher = load, fetcher
         self.telemetry = telemetry or Telemetry()
-        self._limits = limits or Limits()
+        self._limits = limits or VisitorLimits()
         self._thread = threading.Thread(target=self._work, name="race", daemon=True)
         self.closing = False
         self._line: list[Job] = []
@@ -210,10 +217,10 @@ class Worker:
         # Unless the clock is set back meanwhile: then this is how a page knows the new server.
         self.name = secrets.token_urlsafe(8)
         # Logs take longer than files, which must not wait for them.
-        self.helper, self.scorer = FileReader(), FileReader()
+        self.helper, self.scorer = HelperProcess(), HelperProcess()
         self.status = "Starting"
         self.failure = ""
-        self.bench: Workbench | None = None
+        self.workbench: Workbench | None = None
 
     def start(self) -> None:
         """Begin to load."""
@@ -239,14 +246,14 @@ class Worker:
         """One word for the operator: loading, ready, failed or closing."""
         if self.closing:
             return "closing"
-        return "failed" if self.failure else "ready" if self.bench is not None else "loading"
+        return "failed" if self.failure else "ready" if self.workbench is not None else "loading"
 
     @property
     def settled(self) -> bool:
         """Whether loading is over, well or not."""
-        return self.bench is not None or bool(self.failure)
+        return self.workbench is not None or bool(self.failure)
 
-    def submit(self, session: str, run: Run, *, for_page: bool = True, is_race: bool = True) -> Job:
+    def submit(self, session: str, run: RunRace, *, for_page: bool = True, is_race: bool = True) -> Job:
         """Put a race, or other work on the model's thread, in line. Raises InputError when the line is full.
 
         A page has one race, and its earlier one is stopped; an API client may have `races_at_once`.
@@ -355,10 +362,10 @@ class Worker:
         if not self.settled:
             self.open()
         while job := self._next():
-            if self.bench is None:
+            if self.workbench is None:
                 job.skip(self.failure, "failed")
             else:
-                job.work(self.bench, lambda: bool(self._line), self._other_work)
+                job.work(self.workbench, lambda: bool(self._line), self._other_work)
             with self._change:
                 self._current = None
                 if not job.done:
@@ -385,7 +392,7 @@ class Worker:
     def open(self) -> None:
         """Load the workbench. The worker's thread does, unless it was done before."""
         try:
-            self.bench = self._load(self._report)
+            self.workbench = self._load(self._report)
         except InputError as error:
             self.failure = self.status = str(error)
         except Exception as error:  # the page stays up and says that there is no model

@@ -1,8 +1,9 @@
 """Hugging Face's ZeroGPU: a GPU for the length of a call, in a process that is forked for it.
 
 Everything before the model (retrieval, the prompt, counts) and after it (texts, the page) stays in the server's
-process, where `spaces` imitates CUDA and no GPU is; a `Prepared` crosses on the way in, and events on the way out. Read
-in `spaces` 0.51.3: zero/wrappers.py (the forked process), zero/client.py (the quota), zero/__init__.py (the start).
+process, where `spaces` imitates CUDA and no GPU is; a `PreparedRace` crosses on the way in, and events on the way out.
+The source is `spaces` 0.51.3: zero/wrappers.py (the forked process), zero/client.py (the quota), zero/__init__.py (the
+start).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from specrace.core.events import Event, Repeated
 
 if TYPE_CHECKING:
     from specrace.model.target import Target
-    from specrace.workbench import Prepared, Runner
+    from specrace.workbench import PreparedRace, Runner
 
 VARIABLE = "SPACES_ZERO_GPU"
 # Seconds that are asked for: to move the weights, record and warm up; and of each step, an eager forward's launches.
@@ -30,7 +31,7 @@ START_S, STEP_S = 10.0, 0.03
 # Weights are read at half of a small card's bandwidth.
 BYTES_PER_S = 3e11
 # A visitor without an account has two minutes a day, and may be charged one and a half times what is asked for.
-MOST_S = 60
+MAX_S = 60
 # The race ends by itself so long before its time is over, with the figures so far.
 MARGIN_S = 3.0
 QUOTA = "ZeroGPU quota exceeded"
@@ -65,7 +66,7 @@ def announce(page: Any, port: int) -> None:
     spaces.zero.startup()
 
 
-def seconds(weight_bytes: int, prepared: Prepared) -> int:
+def seconds(weight_bytes: int, prepared: PreparedRace) -> int:
     """The time to ask for: every lane may take as many steps as there are new tokens.
 
     >>> from types import SimpleNamespace as Some
@@ -73,7 +74,7 @@ def seconds(weight_bytes: int, prepared: Prepared) -> int:
     16
     """
     steps = len(prepared.spec.lanes) * prepared.spec.max_new_tokens
-    return min(MOST_S, math.ceil(START_S + steps * (STEP_S + weight_bytes / BYTES_PER_S)))
+    return min(MAX_S, math.ceil(START_S + steps * (STEP_S + weight_bytes / BYTES_PER_S)))
 
 
 def runner(target: Target) -> Runner:
@@ -89,20 +90,20 @@ def runner(target: Target) -> Runner:
     stopped = multiprocessing.get_context("fork").Event()
     duration = partial(seconds, weight_bytes(target.model))
 
-    def on_gpu(prepared: Prepared) -> Iterator[Event | Refusal]:
+    def on_gpu(prepared: PreparedRace) -> Iterator[Event | Refusal]:
         until = time.monotonic() + duration(prepared) - MARGIN_S
         yield from race_in_call(target, prepared, lambda: stopped.is_set() or time.monotonic() > until)
 
-    call: Callable[[Prepared], Iterator[Event | Refusal]] = spaces.GPU(on_gpu, duration=duration)
+    call: Callable[[PreparedRace], Iterator[Event | Refusal]] = spaces.GPU(on_gpu, duration=duration)
 
-    def run(prepared: Prepared, stop: Callable[[], bool], _again: Callable[[Repeated], bool]) -> Iterator[Event]:
+    def run(prepared: PreparedRace, stop: Callable[[], bool], _again: Callable[[Repeated], bool]) -> Iterator[Event]:
         stopped.clear()
         return _watched(call(prepared), lambda: stopped.set() if stop() else None)
 
     return run
 
 
-def race_in_call(target: Target, prepared: Prepared, stop: Callable[[], bool]) -> Iterator[Event | Refusal]:
+def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool]) -> Iterator[Event | Refusal]:
     """The race in the forked process, where a GPU is. What it records and warms up ends with that process."""
     from specrace.model.loading import make_ready
     from specrace.model.machine import use_processors

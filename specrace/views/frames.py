@@ -39,7 +39,7 @@ REJECTED_SHOWN = 8
 LOOP_TAIL = LOOP_PERIOD * LOOP_TURNS
 
 Frame = dict[str, Any]
-Run = list[Any]
+Frames = list[Any]
 Span = list[int]
 Badge = tuple[str, str]
 Origins = Sequence[Span | None]
@@ -52,7 +52,7 @@ class _LaneView:
     info: LaneInfo
     metrics: LaneMetrics
     tokens: list[int] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[Frames] = field(default_factory=list)
     sent: int = 0
     agreed: int = 0
     sources: list[int] = field(default_factory=list)
@@ -81,7 +81,7 @@ class _LaneView:
         else:
             self.runs.append([kind, "".join(texts), count, *([spans] if spans else [])])
 
-    def fresh(self) -> list[Run]:
+    def fresh(self) -> list[Frames]:
         """The runs that were not sent, which count as sent from now on."""
         runs = self.runs[self.sent :]
         self.sent = len(self.runs)

@@ -18,7 +18,7 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from specrace.core.bundled import BUNDLED_MODEL
-from specrace.ui.logs import DEFAULT_LANES
+from specrace.ui.log_routes import DEFAULT_LANES
 from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 from tests.lab.formats.written import SHAPES, TEMPLATE
 

@@ -16,7 +16,7 @@ from tests.browser.parts import DRAWS_WITHIN_MS, HOSTILE, Row, choose, read_rows
 
 pytestmark = pytest.mark.browser
 
-MOST_NODES = 32
+MAX_NODES = 32
 
 OpenRace = Callable[..., Page]
 
@@ -69,7 +69,7 @@ def test_the_tree_and_the_mask_are_the_step_s(page: Page, races: dict[str, Path]
         tree = TokenTree(tuple(row["tree"]["tokens"]), tuple(row["tree"]["parents"]))
         nodes = drawn(page)
         own = [node for node in nodes if node["node"] != "bonus"]
-        assert len(own) == min(len(tree), MOST_NODES)
+        assert len(own) == min(len(tree), MAX_NODES)
         assert len(nodes) - len(own) == (len(row["emitted"]) == len(row["verdict"]["path"]))
         if nodes != own and row is not steps[-1]:
             assert nodes[-1]["said"] == shown_as(steps[row["index"] + 1]["pieces"][0])
@@ -142,7 +142,7 @@ def test_a_tree_of_many_nodes_is_cut_and_says_so(page: Page, races: dict[str, Pa
         {**row, "emitted": row["emitted"][:1], "texts": row["texts"][:1]},
     )
     expect(page.locator(".more-nodes")).to_have_text("+28 more nodes")
-    assert len([node for node in drawn(page) if node["node"] != "bonus"]) == MOST_NODES
+    assert len([node for node in drawn(page) if node["node"] != "bonus"]) == MAX_NODES
 
 
 def test_the_time_of_a_step_is_split(page: Page, races: dict[str, Path]) -> None:

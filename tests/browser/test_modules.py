@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 
 from specrace.core.events import Started, Step
 from specrace.ui.scripts import STATIC
-from specrace.views.audit import read_recording
 from specrace.views.frames import RaceView
+from specrace.views.recording_check import read_recording
 from specrace.views.reel import reel_json
 from tests.browser.apps import ROOT
 from tests.browser.parts import RECORDINGS, SIX_LANES
@@ -32,7 +32,7 @@ TIDES = RECORDINGS / "tides.jsonl"
 CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
 # These only put the others together; the tests of the whole page are theirs.
-WHOLE = {"main.js", "tools.js"}
+WHOLE = {"main.js", "webmcp.js"}
 SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
 
 

@@ -14,7 +14,7 @@ from tests.browser.parts import ask, begin, reels, stage, texts, turn, until, wa
 pytestmark = pytest.mark.browser
 
 PICTURE_MS = 95
-MOST_NODES = 32
+MAX_NODES = 32
 
 
 def racing_and_in_line(app: Any, first: Page, second: Page) -> None:

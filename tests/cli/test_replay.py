@@ -18,9 +18,9 @@ from specrace.core.events import Event
 from specrace.core.metrics import times_words
 from specrace.drafters import METHODS
 from specrace.ui import page
-from specrace.views.audit import read_recording
 from specrace.views.colours import HUES, lane_hues
 from specrace.views.frames import RaceView
+from specrace.views.recording_check import read_recording
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "assets" / "recordings" / "six-lanes.jsonl"
@@ -216,7 +216,7 @@ def test_a_closed_output_is_no_failure(more: tuple[str, ...]) -> None:
 
 
 def test_without_its_codec_a_replay_is_refused_in_a_sentence(main_here, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("msgspec", "specrace.views.audit"))]:
+    for name in [name for name in sys.modules if name.startswith(("msgspec", "specrace.views.recording_check"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "specrace.engine.recording")
     monkeypatch.setitem(sys.modules, "msgspec", None)

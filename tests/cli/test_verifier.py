@@ -9,7 +9,7 @@ import pytest
 from specrace.cli.arguments import race_spec
 from specrace.cli.main import build_parser, main
 from specrace.core.errors import InputError
-from specrace.ui.asking import read_asking
+from specrace.ui.race_request import parse_request
 
 
 def test_the_command_line_asks_for_it() -> None:
@@ -25,12 +25,14 @@ def test_rejection_without_a_temperature_is_one_sentence(capsys: pytest.CaptureF
 
 
 def test_the_page_asks_for_it() -> None:
-    assert read_asking("Why?", ["trigram"], {"temperature": 0.5, "verifier": "rejection"}).spec.verifier == "rejection"
-    assert read_asking("Why?", ["trigram"], {}).spec.verifier == "match"
+    assert (
+        parse_request("Why?", ["trigram"], {"temperature": 0.5, "verifier": "rejection"}).spec.verifier == "rejection"
+    )
+    assert parse_request("Why?", ["trigram"], {}).spec.verifier == "match"
 
 
 @pytest.mark.parametrize("value", [None, 3, ["rejection"], "x" * 5000, "Match"])
 def test_another_rule_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="give match or rejection") as caught:
-        read_asking("Why?", ["trigram"], {"temperature": 0.5, "verifier": value})
+        parse_request("Why?", ["trigram"], {"temperature": 0.5, "verifier": value})
     assert len(str(caught.value)) < 200

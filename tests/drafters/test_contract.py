@@ -13,11 +13,11 @@ from specrace.core.errors import InputError
 from specrace.core.events import Step
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters import METHODS, Material, find_method
+from specrace.drafters import METHODS, DrafterInputs, find_method
 from specrace.drafters.base import Bounds, Flag
 from specrace.drafters.lookahead import LookaheadDrafter
 from specrace.ngrams.counts import NGramCounts
-from tests.parts import VOCAB, continuation, function_lane, markov, material, random_prompt, step_verdict
+from tests.parts import VOCAB, continuation, function_lane, inputs, markov, random_prompt, step_verdict
 
 NAMES = tuple(METHODS)
 DRAFTING = tuple(name for name in METHODS if name != "vanilla")
@@ -27,7 +27,7 @@ SHORT = {f"llamacpp-{mode}": {"size_n": 1, "size_m": 4} for mode in ("simple", "
 
 def run(name: str, prompt: tuple[int, ...], seed: int, num_draft: int, **options: Any) -> tuple[list[int], list[Step]]:
     """Output and steps of a method on a random Markov text."""
-    drafter = METHODS[name].build(material(prompt, seed=seed), **SHORT.get(name, {}) | options)
+    drafter = METHODS[name].build(inputs(prompt, seed=seed), **SHORT.get(name, {}) | options)
     lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), max_new_tokens=40, num_draft=num_draft)
     steps = []
     while not lane.end:
@@ -55,7 +55,7 @@ def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None
     method, deepest = METHODS[name], 0
     options = method.defaults(device) | SHORT.get(name, {})
     for prompt in ((2, 3, 4, 5) * 6, random_prompt(random.Random(1))):
-        drafter = method.build(material(prompt, curve=CostCurve((1, 99), (1.0, 1.0))), **options)
+        drafter = method.build(inputs(prompt, curve=CostCurve((1, 99), (1.0, 1.0))), **options)
         num_draft = method.budget(device, method.defaults(device))
         lane = function_lane(prompt, drafter, markov(4, vocab=6, order=1), max_new_tokens=31, num_draft=num_draft)
         while not lane.end:
@@ -119,14 +119,14 @@ def test_the_same_seed_drafts_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", ["jacobi", "lookahead"])
 def test_another_seed_drafts_otherwise(name: str) -> None:
     prompt = tuple(range(2, 30))
-    trees = {METHODS[name].build(material(prompt, seed=seed)).propose(prompt, 12) for seed in range(5)}
+    trees = {METHODS[name].build(inputs(prompt, seed=seed)).propose(prompt, 12) for seed in range(5)}
     assert len(trees) > 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("prompt", [(4,), (4, 4), (4, 5, 6)])
 def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple[int, ...]) -> None:
-    drafter = METHODS[name].build(material(prompt))
+    drafter = METHODS[name].build(inputs(prompt))
     for budget in (0, 1, 2, 0, 50):
         tree = drafter.propose(prompt, budget).cut(budget)
         assert tree.tokens[0] == prompt[-1] and tree.num_draft <= budget
@@ -138,7 +138,7 @@ def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple
 def test_everything_rejected_again_and_again(name: str) -> None:
     """A target that never agrees: one token a step, and drafts from real tokens only."""
     prompt, context = (2, 3, 2, 3), [2, 3, 2, 3]
-    drafter = METHODS[name].build(material(prompt))
+    drafter = METHODS[name].build(inputs(prompt))
     for step in range(30):
         tree = drafter.propose(context, 9).cut(9)
         assert tree.tokens[0] == context[-1]
@@ -154,7 +154,7 @@ def test_nothing_leaks_between_generations(name: str) -> None:
     """The corpus and the prompt that two drafters share are as they were."""
     corpus = NGramCounts()
     corpus.extend_apart([[2, 3, 4, 2, 3]])
-    shared = material((2, 3, 4, 2), corpus=corpus)
+    shared = inputs((2, 3, 4, 2), corpus=corpus)
     before = METHODS[name].build(shared).propose(shared.prompt, 8)
     other = METHODS[name].build(shared)
     for _ in range(6):
@@ -168,7 +168,7 @@ def test_nothing_leaks_between_generations(name: str) -> None:
 
 
 def test_bigram_follows_the_most_frequent_and_then_the_first_seen() -> None:
-    drafter = METHODS["bigram"].build(material([5, 6, 5, 7, 5, 7, 8, 6]))
+    drafter = METHODS["bigram"].build(inputs([5, 6, 5, 7, 5, 7, 8, 6]))
     tree = drafter.propose([5], 3)
     # After 5: 6 once, 7 twice. After 7: 5 and 8 once each, 5 first.
     assert tree == TokenTree((5, 7, 5, 7), (-1, 0, 1, 2), tree.probs)
@@ -176,38 +176,38 @@ def test_bigram_follows_the_most_frequent_and_then_the_first_seen() -> None:
 
 
 def test_bigram_stops_where_nothing_is_known() -> None:
-    assert METHODS["bigram"].build(material([5, 6])).propose([5], 4).tokens == (5, 6)
-    assert METHODS["bigram"].build(material([5, 6])).propose([6], 4).tokens == (6,)
+    assert METHODS["bigram"].build(inputs([5, 6])).propose([5], 4).tokens == (5, 6)
+    assert METHODS["bigram"].build(inputs([5, 6])).propose([6], 4).tokens == (6,)
 
 
 def test_trigram_needs_its_context_twice() -> None:
-    once = material([1, 2, 3, 9, 2, 4, 8, 2, 4])
+    once = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4])
     assert METHODS["trigram"].build(once).propose([1, 2], 1).tokens == (2, 4)  # (1, 2) seen once: the bigram row
     assert METHODS["trigram"].build(once, min_context_count=1).propose([1, 2], 1).tokens == (2, 3)
-    twice = material([1, 2, 3, 9, 2, 4, 8, 2, 4, 1, 2, 3, 2, 4])
+    twice = inputs([1, 2, 3, 9, 2, 4, 8, 2, 4, 1, 2, 3, 2, 4])
     assert METHODS["trigram"].build(twice).propose([1, 2], 1).tokens == (2, 3)
     assert METHODS["trigram"].build(twice, min_context_count=3).propose([1, 2], 1).tokens == (2, 4)
 
 
 def test_trigram_context_count_is_of_all_its_continuations() -> None:
-    apart = material([1, 2, 3, 1, 2, 5, 2, 7, 2, 7, 2, 7])
+    apart = inputs([1, 2, 3, 1, 2, 5, 2, 7, 2, 7, 2, 7])
     # (1, 2) was seen twice, once before 3 and once before 5: its row is used, though no count in it is 2.
     assert METHODS["trigram"].build(apart).propose([1, 2], 1).tokens == (2, 3)
 
 
 def test_trigram_without_a_previous_token_is_a_bigram() -> None:
-    assert METHODS["trigram"].build(material([2, 4, 2, 4])).propose([2], 1).tokens == (2, 4)
+    assert METHODS["trigram"].build(inputs([2, 4, 2, 4])).propose([2], 1).tokens == (2, 4)
 
 
 def test_trigram_rolls_its_own_context_forward() -> None:
     text = [1, 2, 3, 4, 1, 2, 3, 4, 9, 3, 5, 9, 3, 5, 9, 3, 5]
     # After (2, 3) comes 4; the bigram row of 3 alone has 5.
-    assert METHODS["trigram"].build(material(text)).propose([1, 2], 2).tokens == (2, 3, 4)
-    assert METHODS["bigram"].build(material(text)).propose([1, 2], 2).tokens == (2, 3, 5)
+    assert METHODS["trigram"].build(inputs(text)).propose([1, 2], 2).tokens == (2, 3, 4)
+    assert METHODS["bigram"].build(inputs(text)).propose([1, 2], 2).tokens == (2, 3, 5)
 
 
 def test_after_a_rejection_the_context_is_the_bonus_not_the_draft() -> None:
-    drafter = METHODS["trigram"].build(material([2, 6, 7, 2, 6, 7, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2]))
+    drafter = METHODS["trigram"].build(inputs([2, 6, 7, 2, 6, 7, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2]))
     tree = drafter.propose([1, 2], 3)
     assert tree.tokens == (2, 3, 4, 1)
     drafter.observe(tree, step_verdict(tree, [6, 0, 0, 0]))  # 3 is rejected, the target's token is 6
@@ -221,7 +221,7 @@ def test_after_a_rejection_the_context_is_the_bonus_not_the_draft() -> None:
 def test_the_corpus_and_the_text_count_together() -> None:
     corpus = NGramCounts()
     corpus.extend_apart([[5, 6], [5, 6], [8, 9]])
-    drafter = METHODS["bigram"].build(Material((5, 7, 8), VOCAB, 0, corpus))
+    drafter = METHODS["bigram"].build(DrafterInputs((5, 7, 8), VOCAB, 0, corpus))
     assert drafter.propose([5], 1).tokens == (5, 6)
     assert drafter.propose([8], 1).tokens == (8, 9)
 
@@ -231,7 +231,7 @@ def test_the_corpus_and_the_text_count_together() -> None:
 
 def test_jacobi_guesses_become_the_targets_tokens_shifted_past_what_was_accepted() -> None:
     prompt = (11, 12, 13)
-    drafter = METHODS["jacobi"].build(material(prompt))
+    drafter = METHODS["jacobi"].build(inputs(prompt))
     tree = drafter.propose(prompt, 5)
     assert tree.is_chain and len(tree) == 6 and set(tree.tokens[1:]) <= set(prompt)
     # Nothing accepted: the bonus is 20, and the targets of nodes 1.. are the next draft.
@@ -249,7 +249,7 @@ def test_jacobi_guesses_become_the_targets_tokens_shifted_past_what_was_accepted
 def test_jacobi_settles_in_one_step_where_the_target_ignores_its_text() -> None:
     prompt = tuple(range(2, 10))
     for seed in range(10):
-        drafter = METHODS["jacobi"].build(material(prompt, seed=seed))
+        drafter = METHODS["jacobi"].build(inputs(prompt, seed=seed))
         lane = function_lane(prompt, drafter, lambda tokens: len(tokens) % VOCAB, num_draft=6, max_new_tokens=60)
         first = lane.step()
         # Every draft token but the refilled ones is right now.
@@ -257,7 +257,7 @@ def test_jacobi_settles_in_one_step_where_the_target_ignores_its_text() -> None:
 
 
 def test_jacobi_all_accepted_starts_anew() -> None:
-    drafter = METHODS["jacobi"].build(material((4,)))
+    drafter = METHODS["jacobi"].build(inputs((4,)))
     tree = drafter.propose((4,), 3)
     drafter.observe(tree, step_verdict(tree, [4, 4, 4, 9]))
     assert drafter.propose((4, 4, 4, 4, 9), 3).tokens == (9, 4, 4, 4)
@@ -267,7 +267,7 @@ def test_jacobi_all_accepted_starts_anew() -> None:
 
 
 def lookup(prompt: list[int], budget: int = 10, **options: int) -> TokenTree:
-    return METHODS["prompt-lookup"].build(material(prompt), **options).propose(prompt, budget)
+    return METHODS["prompt-lookup"].build(inputs(prompt), **options).propose(prompt, budget)
 
 
 def test_prompt_lookup_takes_the_longest_match_before_the_first() -> None:
@@ -290,7 +290,7 @@ def test_prompt_lookup_without_a_match_drafts_nothing() -> None:
 
 
 def test_prompt_lookup_sees_the_output() -> None:
-    drafter = METHODS["prompt-lookup"].build(material([1, 2, 3]))
+    drafter = METHODS["prompt-lookup"].build(inputs([1, 2, 3]))
     tree = drafter.propose([1, 2, 3], 10)
     drafter.observe(tree, step_verdict(tree, [8]))
     drafter.observe(TokenTree.chain(8), step_verdict(TokenTree.chain(8), [3]))
@@ -302,7 +302,7 @@ def test_prompt_lookup_sees_the_output() -> None:
 
 def test_the_trie_drafts_from_the_prompt_and_by_default_from_the_output() -> None:
     prompt = [1, 2, 3, 4]
-    static, growing = (METHODS["trie"].build(material(prompt), static=value) for value in (True, False))
+    static, growing = (METHODS["trie"].build(inputs(prompt), static=value) for value in (True, False))
     for drafter in (static, growing):
         for root, said in ((4, 8), (8, 9), (9, 4)):
             tree = TokenTree.chain(root)
@@ -315,12 +315,12 @@ def test_the_trie_drafts_from_the_prompt_and_by_default_from_the_output() -> Non
 
 def test_the_tries_prefix_is_the_most_that_is_matched() -> None:
     prompt = [7, 1, 2, 5, 9, 1, 2, 6, 1, 2, 6]
-    assert METHODS["trie"].build(material(prompt)).propose([7, 1, 2], 1).tokens == (2, 5)
-    assert METHODS["trie"].build(material(prompt), prefix=2).propose([7, 1, 2], 1).tokens == (2, 6)
+    assert METHODS["trie"].build(inputs(prompt)).propose([7, 1, 2], 1).tokens == (2, 5)
+    assert METHODS["trie"].build(inputs(prompt), prefix=2).propose([7, 1, 2], 1).tokens == (2, 6)
 
 
 def test_a_prefix_as_long_as_the_trie_is_deep_still_drafts() -> None:
-    drafter = METHODS["trie"].build(material([1, 2, 3, 1, 2]), n=2, prefix=32)
+    drafter = METHODS["trie"].build(inputs([1, 2, 3, 1, 2]), n=2, prefix=32)
     assert drafter.propose([1, 2, 3, 1, 2], 8).tokens == (2, 3)
 
 
@@ -400,7 +400,7 @@ def test_lookaheads_budget_is_its_largest_draft(n: int, window: int, guesses: in
     full = (n - 1) * window - 1 + guesses * (n - 1)
     budget = METHODS["lookahead"].budget("cpu", {"n": n, "window": window, "guesses": guesses})
     assert budget == max(widest, full)
-    tall = LookaheadDrafter(material(range(2, 30)), n=n, window=window, guesses=guesses)
+    tall = LookaheadDrafter(inputs(range(2, 30)), n=n, window=window, guesses=guesses)
     drafted = []
     for step in range(n + 3):
         tree = tall.propose([step], 10_000)

@@ -18,7 +18,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, Material
+from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.race import generate, make_lane, race
 from specrace.engine.spec import RaceSpec
@@ -38,8 +38,8 @@ from tests.parts import (
     PromptedCopyingModel,
     continuation,
     function_lane,
+    inputs,
     markov,
-    material,
     random_prompt,
     run_lane,
     step_verdict,
@@ -57,7 +57,7 @@ RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, top_p=0.9, s
 
 def test_a_draft_and_the_rollback_by_hand() -> None:
     model = CopyingModel()
-    drafter = DraftModelDrafter(material((5, 6, 7, 5), draft_model=model))
+    drafter = DraftModelDrafter(inputs((5, 6, 7, 5), draft_model=model))
     session = model.sessions[0]
     assert session.tokens == [5, 6, 7] and session.readings == []
     tree = drafter.propose((5, 6, 7, 5), 3)
@@ -76,7 +76,7 @@ def test_a_draft_and_the_rollback_by_hand() -> None:
 
 def test_without_a_budget_nothing_is_read_and_later_all_of_it() -> None:
     model = CopyingModel()
-    drafter = DraftModelDrafter(material((5, 6), draft_model=model))
+    drafter = DraftModelDrafter(inputs((5, 6), draft_model=model))
     assert drafter.propose((5, 6), 0).tokens == (6,) and drafter.propose((5, 6, 7), -1).tokens == (7,)
     drafter.propose((5, 6, 7, 5), 1)
     assert model.sessions[0].readings == [[6, 7, 5]]
@@ -87,7 +87,7 @@ def test_the_cache_always_holds_the_text_and_the_draft() -> None:
     chance = random.Random(2)
     for seed in range(20):
         prompt, model = random_prompt(chance), CopyingModel()
-        drafter = DraftModelDrafter(material(prompt, draft_model=model))
+        drafter = DraftModelDrafter(inputs(prompt, draft_model=model))
         lane = function_lane(prompt, drafter, markov(seed, vocab=6, order=1), num_draft=chance.randint(1, 6))
         while not lane.end:
             context = list(lane.context)
@@ -102,7 +102,7 @@ def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) 
     """Every draft token is a forward of the smaller model; one of the remaining tokens is the bonus."""
     for limit in range(1, 14):
         model = CopyingModel()
-        drafter = DraftModelDrafter(material(PROMPT, draft_model=model, params=SamplingParams(1.0)), sampled=sampled)
+        drafter = DraftModelDrafter(inputs(PROMPT, draft_model=model, params=SamplingParams(1.0)), sampled=sampled)
         lane = function_lane(PROMPT, drafter, markov(3, vocab=6), max_new_tokens=limit, num_draft=num_draft)
         readings = model.sessions[0].readings
         while not lane.end:
@@ -116,17 +116,17 @@ def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) 
 def test_a_full_context_drafts_no_more(size: int) -> None:
     """The prompt leaves room for the pending token and size - 4 draft tokens that are read; one more is not."""
     model = CopyingModel(size)
-    drafter = DraftModelDrafter(material((5, 6, 7, 5), draft_model=model))
+    drafter = DraftModelDrafter(inputs((5, 6, 7, 5), draft_model=model))
     assert drafter.propose((5, 6, 7, 5), 8).num_draft == size - 3
     assert drafter.propose((5, 6, 7, *range(8, 8 + size)), 8).num_draft == 0
 
 
 def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
     with pytest.raises(InputError, match="--draft-model"):
-        DraftModelDrafter(material((5,), draft_model=None))
-    bench = bundled.with_model(ASSETS / "characters")
+        DraftModelDrafter(inputs((5,), draft_model=None))
+    workbench = bundled.with_model(ASSETS / "characters")
     with pytest.raises(InputError, match="--draft-model") as said:
-        next(iter(bench.ask("Why?", RaceSpec(("draft-model",), max_new_tokens=8))))
+        next(iter(workbench.ask("Why?", RaceSpec(("draft-model",), max_new_tokens=8))))
     assert "\n" not in str(said.value)
 
 
@@ -148,8 +148,8 @@ def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     target = tiny_target("llama")
     spec = RaceSpec(("draft-model",), max_new_tokens=9, num_draft=3)
-    material = Material(PROMPT, VOCAB, draft_model=Prompted())
-    lane = make_lane(target, "draft-model", target.prefill(PROMPT), material, spec)
+    inputs = DrafterInputs(PROMPT, VOCAB, draft_model=Prompted())
+    lane = make_lane(target, "draft-model", target.prefill(PROMPT), inputs, spec)
     assert lane.at_ms >= 20
     while not lane.end:
         step = lane.step()
@@ -210,7 +210,7 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
     for _ in range(4):
         prompt = random_prompt(chance)
         prefix = target.prefill(prompt)
-        drafter = DraftModelDrafter(material(prompt, draft_model=DraftModel(small)))
+        drafter = DraftModelDrafter(inputs(prompt, draft_model=DraftModel(small)))
         session = target.session(prefix, 40)
         lane_context = list(prompt)
         for _ in range(5):
@@ -235,7 +235,7 @@ def test_q_is_the_warped_distribution_that_was_drawn_from(params: SamplingParams
     trace_forwards(small, packed=False)
     seconds: dict[int, list[int]] = {}
     rows: dict[int, np.ndarray] = {}
-    drafter = METHODS["draft-model"].build(material(PROMPT, params=params, draft_model=DraftModel(small)), sampled=True)
+    drafter = METHODS["draft-model"].build(inputs(PROMPT, params=params, draft_model=DraftModel(small)), sampled=True)
     for _ in range(800):
         tree = drafter.propose(PROMPT, 2)
         q = drafter.distributions()  # type: ignore[attr-defined]
@@ -261,10 +261,10 @@ def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(nam
         prompt = random_prompt(chance)
         prefix, ends = target.prefill(prompt), frozenset[int]()
         vanilla = run_lane(
-            target, prefix, prompt, METHODS["vanilla"].build(material(prompt)), params=params, eos_ids=ends
+            target, prefix, prompt, METHODS["vanilla"].build(inputs(prompt)), params=params, eos_ids=ends
         )
         for model in (other, target):
-            drafter = DraftModelDrafter(material(prompt, draft_model=DraftModel(model)))
+            drafter = DraftModelDrafter(inputs(prompt, draft_model=DraftModel(model)))
             lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=3, eos_ids=ends)
             assert lane.tokens == vanilla.tokens
             if model is target and not params.temperature:

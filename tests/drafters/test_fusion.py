@@ -23,7 +23,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from tests.parts import VOCAB, material, random_prompt, step_verdict, tiny_target
+from tests.parts import VOCAB, inputs, random_prompt, step_verdict, tiny_target
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
@@ -37,7 +37,7 @@ def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **v
     options = {name: values.pop(name) for name in ("past_outputs", "recycling", "copy") if name in values}
     options |= {"corpus": True}
     past = options.pop("past_outputs", ())
-    return FusionDrafter(material(prompt, curve=curve, past=past, **values), longest=longest, **options)
+    return FusionDrafter(inputs(prompt, curve=curve, past=past, **values), longest=longest, **options)
 
 
 def path_probs(tree: TokenTree) -> list[float]:
@@ -166,7 +166,7 @@ def test_drafts_that_do_not_pay_are_suspended_for_longer_each_time() -> None:
     assert pauses == [4, 8, 16, 32, 64, 128, 192, 192]
     assert drafts == 17
     cool_down.record(20, 2.4)
-    assert cool_down.balance == CoolDown.MOST and cool_down.next_pause == CoolDown.SHORTEST
+    assert cool_down.balance == CoolDown.MAX_BALANCE and cool_down.next_pause == CoolDown.SHORTEST
 
 
 def test_a_pause_ends_early_where_half_of_it_is_predictable() -> None:
@@ -354,7 +354,7 @@ def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
     prefix = target.prefill([2, 3, 4])
     for value, asked in ((False, 0), (True, METHODS["fusion"].num_top)):
         spec = RaceSpec(("fusion",), options={"fusion": {"recycling": value}})
-        lane = make_lane(target, "fusion", prefix, material([2, 3, 4]), spec)
+        lane = make_lane(target, "fusion", prefix, inputs([2, 3, 4]), spec)
         assert lane.session.num_top == asked  # type: ignore[attr-defined]
 
 
@@ -567,9 +567,9 @@ def test_a_text_of_one_token_has_none_before_it() -> None:
 
 
 def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -> None:
-    given = material((1, 2, 3), past=((1, 2, 3, 4),) * 2)
-    assert FusionDrafter(given, past=False).past is None and FusionDrafter(material((1, 2, 3))).past is None
-    drafter = FusionDrafter(material((1, 2), past=((1, 2, 3, 4, 5),) * 2), longest=2)
+    given = inputs((1, 2, 3), past=((1, 2, 3, 4),) * 2)
+    assert FusionDrafter(given, past=False).past is None and FusionDrafter(inputs((1, 2, 3))).past is None
+    drafter = FusionDrafter(inputs((1, 2), past=((1, 2, 3, 4, 5),) * 2), longest=2)
     for context in ([1, 2], [1, 2, 3], [1, 2, 3, 4]):
         tree = drafter.propose(context, 1)
         assert [row.label for row in drafter.note(tree).rows] == ["earlier outputs, 2 tokens matched"]
@@ -577,7 +577,7 @@ def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -
 
 
 def test_the_corpus_is_off_by_default() -> None:
-    assert FusionDrafter(material((1, 2), corpus=NGramCounts())).corpus is None
+    assert FusionDrafter(inputs((1, 2), corpus=NGramCounts())).corpus is None
 
 
 def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> None:
@@ -594,8 +594,8 @@ def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> No
 def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budget: int) -> None:
     """The first child that a tree gets is the likeliest, for it grows best first."""
     prompt = random_prompt(random.Random(seed))
-    chain = FusionDrafter(material(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
-    wide = FusionDrafter(material(prompt, curve=FREE)).propose(prompt, 400)
+    chain = FusionDrafter(inputs(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
+    wide = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 400)
     assert chain.is_chain and chain.num_draft <= budget
     node = 0
     for token in chain.tokens[1:]:
@@ -607,5 +607,5 @@ def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budg
 
 def test_a_chain_goes_deeper_than_a_tree_of_its_size() -> None:
     prompt = [1, 2, 3, 9, 2, 3, 1, 2, 4, 2, 3]
-    tree, chain = (FusionDrafter(material(prompt, curve=FREE), chain=on).propose(prompt, 5) for on in (False, True))
+    tree, chain = (FusionDrafter(inputs(prompt, curve=FREE), chain=on).propose(prompt, 5) for on in (False, True))
     assert tree.num_draft == chain.num_draft == 5 == max(chain.depths) > max(tree.depths)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from specrace.core.cost_curve import ASSUMED_CPU
-from specrace.drafters import Material
+from specrace.drafters import DrafterInputs
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_copies import EarlierAnswers
@@ -31,7 +31,7 @@ def answers(number: int) -> list[tuple[list[int], list[int]]]:
 
 def emitted(prompt: Sequence[int], output: Sequence[int], past: PastOutputs) -> list[tuple[int, ...]]:
     """The tokens of each of fusion's steps on an output."""
-    drafter = FusionDrafter(Material(tuple(prompt), 5000, curve=ASSUMED_CPU, past=past))
+    drafter = FusionDrafter(DrafterInputs(tuple(prompt), 5000, curve=ASSUMED_CPU, past=past))
     return [step.emitted for step in forced_steps(drafter, prompt, output, 32)]
 
 
@@ -77,7 +77,7 @@ def test_a_calibration_starts_from_the_earlier_one_and_leaves_it_as_it_was() -> 
         earlier.learn(2, 50, 0.5, 51)
     hits, expected = list(earlier.hits), list(earlier.expected)
     own = Calibration(2, earlier)
-    assert own.factor(2, 0.5) == pytest.approx(hits[2] / expected[2]) and own.expected[2] == Calibration.MOST_EARLIER
+    assert own.factor(2, 0.5) == pytest.approx(hits[2] / expected[2]) and own.expected[2] == Calibration.MAX_EARLIER
     assert own.factor(1, 0.5) == pytest.approx(0.9)
     # A request of its own kind soon outweighs the others.
     for _ in range(20):
@@ -106,7 +106,7 @@ def test_where_an_earlier_output_ended_is_no_prediction() -> None:
         past.add((40 + each, 8, 9), (20 + each,))
     earlier.add((3,), (4, 8, 9, 30))
     assert OVER not in earlier.calibration.tokens
-    drafter = FusionDrafter(Material((3,), 5000, curve=ASSUMED_CPU, past=past))
+    drafter = FusionDrafter(DrafterInputs((3,), 5000, curve=ASSUMED_CPU, past=past))
     list(forced_steps(drafter, (3,), (4, 8, 9, 30), 32))
     assert OVER not in drafter.calibration.tokens
 

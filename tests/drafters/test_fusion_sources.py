@@ -97,7 +97,7 @@ def test_a_target_with_its_own_token_only_is_learned_from_too() -> None:
 
 def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
     free = StepCosts(CostCurve((1, 9), (1.0, 1.0)), 8)
-    assert free.costs == [1.0] * 9 and free.floor == StepCosts.LEAST and free.knots == [8]
+    assert free.costs == [1.0] * 9 and free.floor == StepCosts.MIN_FLOOR and free.knots == [8]
     dear = StepCosts(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
     assert dear.knots == [2, 8] and dear.floor == pytest.approx(2 / 8)
     assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + each / 6 for each in range(7))])

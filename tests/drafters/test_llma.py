@@ -10,14 +10,14 @@ from specrace.drafters import METHODS
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.score import ScoredLane, forced_steps
-from tests.parts import material, step_verdict
+from tests.parts import inputs, step_verdict
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
 
 
 def test_the_copies_by_hand() -> None:
     prompt, output = (1, 2, 3, 4, 5, 2, 6), (2, 3, 9, 9, 3, 4, 5, 2, 6)
-    drafter = PromptLookupDrafter(material(prompt), llma=True)
+    drafter = PromptLookupDrafter(inputs(prompt), llma=True)
     steps = [(step.tree.tokens, step.emitted) for step in forced_steps(drafter, prompt, output, 3)]
     assert steps == [
         ((6,), (2,)),  # 6 stands only where the prompt ends
@@ -30,15 +30,15 @@ def test_the_copies_by_hand() -> None:
 
 def test_the_longest_trigger_goes_first() -> None:
     prompt = (2, 7, 1, 2, 8, 0)
-    drafter = PromptLookupDrafter(material(prompt), llma=True)
+    drafter = PromptLookupDrafter(inputs(prompt), llma=True)
     assert drafter.propose((*prompt, 1, 2), 1).tokens == (2, 8)
     assert drafter.propose((*prompt, 5, 2), 1).tokens == (2, 7)
-    assert PromptLookupDrafter(material(prompt), llma=True, longest=1).propose((1, 2), 1).tokens == (2, 7)
-    assert PromptLookupDrafter(material(prompt), llma=True, shortest=2).propose((5, 2), 1).tokens == (2,)
+    assert PromptLookupDrafter(inputs(prompt), llma=True, longest=1).propose((1, 2), 1).tokens == (2, 7)
+    assert PromptLookupDrafter(inputs(prompt), llma=True, shortest=2).propose((5, 2), 1).tokens == (2,)
 
 
 def test_positions_are_those_of_the_prompt() -> None:
-    drafter = PromptLookupDrafter(material((4, 5, 6, 7)), llma=True)
+    drafter = PromptLookupDrafter(inputs((4, 5, 6, 7)), llma=True)
     tree = drafter.propose((4, 5, 6, 7, 5), 20)
     assert tree.tokens == (5, 6, 7) and tree.positions == (-1, 2, 3)
 
@@ -63,7 +63,7 @@ def test_by_default_it_copies_as_many_tokens_as_the_papers() -> None:
 
 def test_without_the_option_the_output_is_copied_too() -> None:
     for llma, expected in ((True, (9,)), (False, (9, 8, 9))):
-        drafter = PromptLookupDrafter(material((1, 2)), llma=llma)
+        drafter = PromptLookupDrafter(inputs((1, 2)), llma=llma)
         for token, context in ((9, (1, 2)), (8, (1, 2, 9)), (9, (1, 2, 9, 8))):
             drafter.observe(drafter.propose(context, 0), step_verdict(drafter.propose(context, 0), [token]))
         assert drafter.propose((1, 2, 9, 8, 9), 4).tokens == expected
@@ -72,7 +72,7 @@ def test_without_the_option_the_output_is_copied_too() -> None:
 @given(TEXTS, TEXTS, st.integers(0, 6), st.integers(1, 6))
 def test_drafts_are_the_brute_force_ones(prompt: list[int], output: list[int], num_draft: int, longest: int) -> None:
     lane = ScoredLane.of("prompt-lookup", {"llma": "true", "longest": longest}, num_draft)
-    drafter = lane.build(material(prompt), **lane.options)
+    drafter = lane.build(inputs(prompt), **lane.options)
     text = list(prompt)
     for step in forced_steps(drafter, prompt, output, lane.num_draft):
         assert list(step.tree.tokens[1:]) == copied(prompt, text, longest, num_draft)

@@ -16,7 +16,7 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_window
 from specrace.model.sampling import Sampler
-from tests.parts import VOCAB, continuation, function_lane, markov, material, step_verdict, tiny_target
+from tests.parts import VOCAB, continuation, function_lane, inputs, markov, step_verdict, tiny_target
 
 SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
 Placed = tuple[tuple[int, ...], int]
@@ -28,7 +28,7 @@ def test_there_are_settings_enough() -> None:
 
 def drafter_of(w: int, n: int, g: int, seed: int = 0, **options: bool) -> LookaheadDrafter:
     prompt = random.Random(seed).sample(range(2, VOCAB), 20)
-    return LookaheadDrafter(material(prompt, seed=seed), n=n, window=w, guesses=g, **options)
+    return LookaheadDrafter(inputs(prompt, seed=seed), n=n, window=w, guesses=g, **options)
 
 
 def random_targets(tree: TokenTree, chance: random.Random) -> list[int]:
@@ -206,7 +206,7 @@ def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, d
 def test_answers_shorter_than_the_window_are_those_of_the_target(w: int, n: int, limit: int) -> None:
     for seed in range(3):
         prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
-        drafter = LookaheadDrafter(material(prompt, seed=seed), n=n, window=w, guesses=2, pool_from_prompt=seed == 1)
+        drafter = LookaheadDrafter(inputs(prompt, seed=seed), n=n, window=w, guesses=2, pool_from_prompt=seed == 1)
         lane = function_lane(prompt, drafter, markov(seed, vocab=9, order=2), num_draft=200, max_new_tokens=limit)
         while not lane.end:
             lane.step()
@@ -242,7 +242,7 @@ def test_a_full_match_emits_n_tokens(n: int, w: int) -> None:
     """N-1 matched and the bonus, which the reference code drops."""
     prompt = list(range(10, 10 + n))
     text = prompt + [prompt[0]]
-    drafter = LookaheadDrafter(material(text), n=n, window=w, guesses=2, pool_from_prompt=True)
+    drafter = LookaheadDrafter(inputs(text), n=n, window=w, guesses=2, pool_from_prompt=True)
     fill(drafter, random.Random(2))
     # The pool knows prompt[1:] after prompt[0]; the target repeats the prompt.
     following = dict(zip(prompt, [*prompt[1:], prompt[0]], strict=True))
@@ -304,7 +304,7 @@ def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int,
 @pytest.mark.parametrize("n", [3, 4, 6])
 def test_pool_from_prompt_knows_every_ngram_of_prompt_and_output(n: int) -> None:
     prompt = [random.Random(n).randrange(2, 6) for _ in range(30)]
-    drafter = LookaheadDrafter(material(prompt), n=n, window=2, guesses=64, pool_from_prompt=True)
+    drafter = LookaheadDrafter(inputs(prompt), n=n, window=2, guesses=64, pool_from_prompt=True)
     drafter.rows = [[3] * (2 + n - 3)]
     lane = function_lane(prompt, drafter, markov(3, vocab=6, order=1), num_draft=0, max_new_tokens=12)
     while not lane.end:
@@ -318,19 +318,19 @@ def test_pool_from_prompt_knows_every_ngram_of_prompt_and_output(n: int) -> None
 
 
 def test_without_pool_from_prompt_the_prompt_leaves_nothing() -> None:
-    drafter = LookaheadDrafter(material([2, 3, 4] * 5), n=3, window=2, guesses=5)
+    drafter = LookaheadDrafter(inputs([2, 3, 4] * 5), n=3, window=2, guesses=5)
     assert all(drafter.pool.after(token) == [] for token in range(VOCAB))
 
 
 def test_the_first_row_is_drawn_from_the_prompt() -> None:
-    drafter = LookaheadDrafter(material([8, 9], seed=4), n=6, window=12, guesses=1)
+    drafter = LookaheadDrafter(inputs([8, 9], seed=4), n=6, window=12, guesses=1)
     assert len(drafter.rows[0]) == 15 and set(drafter.rows[0]) == {8, 9}
 
 
 def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
     """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
     target, prompt, params = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
-    drafter = LookaheadDrafter(material(prompt), n=3, window=4, guesses=2)
+    drafter = LookaheadDrafter(inputs(prompt), n=3, window=4, guesses=2)
     session = target.session(target.prefill(prompt), 40, params)
     tree = drafter.propose(prompt, 40)
     logits = session.logits(tree)
@@ -344,9 +344,7 @@ def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> Non
 def test_it_never_changes_the_text(w: int, n: int, g: int) -> None:
     for seed in range(4):
         prompt = tuple(random.Random(seed).randrange(2, 9) for _ in range(12))
-        drafter = LookaheadDrafter(
-            material(prompt, seed=seed), n=n, window=w, guesses=g, pool_from_prompt=seed % 2 == 0
-        )
+        drafter = LookaheadDrafter(inputs(prompt, seed=seed), n=n, window=w, guesses=g, pool_from_prompt=seed % 2 == 0)
         lane = function_lane(prompt, drafter, markov(seed, vocab=9, order=2), num_draft=200, max_new_tokens=30)
         while not lane.end:
             lane.step()

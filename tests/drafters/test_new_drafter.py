@@ -12,14 +12,14 @@ from specrace.cli.main import main
 from specrace.core.events import Finished, Started
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters import METHODS, Material, Method
+from specrace.drafters import METHODS, DrafterInputs, Method
 from specrace.drafters.base import Bounds
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
-from specrace.lab.logs import Transcript
 from specrace.lab.score import Scoreboard, ScoredLane, scorable_lanes
-from specrace.ui.asking import read_asking
+from specrace.lab.transcripts import Transcript
 from specrace.ui.page import build_page
+from specrace.ui.race_request import parse_request
 from specrace.ui.worker import Worker
 from tests.drafters import test_contract as contract
 from tests.engine import test_lossless as lossless
@@ -32,7 +32,7 @@ class EchoDrafter:
     """Expects what followed the pending token the last time, round and round."""
 
     def __init__(
-        self, material: Material, *, rounds: Annotated[int, Bounds(1, 9, "how often the echo comes")] = 2
+        self, inputs: DrafterInputs, *, rounds: Annotated[int, Bounds(1, 9, "how often the echo comes")] = 2
     ) -> None:
         self.rounds = rounds
 
@@ -91,7 +91,7 @@ def test_it_is_lossless_on_every_architecture(params) -> None:
         target = lossless.target_of(name)
         for prompt in lossless.prompts_of(name, 4):
             prefix = target.prefill(prompt)
-            drafter = METHODS["echo"].build(lossless.material(prompt))
+            drafter = METHODS["echo"].build(lossless.inputs(prompt))
             lane = lossless.run_lane(target, prefix, prompt, drafter, params=params, eos_ids=lossless.NO_END)
             assert lane.tokens == lossless.vanilla(target, prefix, prompt, params)
             accepted += len(lane.tokens) - lane.num_steps
@@ -105,7 +105,7 @@ def test_the_page_lists_it() -> None:
     assert ["Echo", "echo"] in [list(choice) for choice in lanes["choices"]]
     methods = [each["props"]["props"]["methods"] for each in components if "methods" in str(each["props"].get("props"))]
     assert [method["title"] for method in methods[0]][-1] == "Echo" and len(methods[0]) == len(METHODS)
-    assert read_asking("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
+    assert parse_request("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
 
 
 def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:

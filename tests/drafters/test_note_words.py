@@ -13,7 +13,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Method
-from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, Flag, Material, Option, Profile
+from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, DrafterInputs, Flag, Option, Profile
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
@@ -25,11 +25,11 @@ from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.parts import VOCAB, material, step_verdict
+from tests.parts import VOCAB, inputs, step_verdict
 
 
 def test_the_tries_note() -> None:
-    drafter = TrieDrafter(material((8, 9, 1, 2, 3, 1, 2, 4)))
+    drafter = TrieDrafter(inputs((8, 9, 1, 2, 3, 1, 2, 4)))
     assert drafter.note(TokenTree.chain(4)) == Note({"matched tokens": 0})
     tree = drafter.propose((7, 1, 2), 2)
     row = NoteRow("Matched in the trie", "the last 2 of at most 3", (1, 2))
@@ -38,25 +38,25 @@ def test_the_tries_note() -> None:
 
 
 def test_prompt_lookups_note() -> None:
-    drafter = PromptLookupDrafter(material((1, 2, 3, 1, 2)))
+    drafter = PromptLookupDrafter(inputs((1, 2, 3, 1, 2)))
     assert drafter.note(TokenTree.chain(2)) == Note({"matched tokens": 0})
     assert drafter.note(drafter.propose((1, 2, 3, 1, 2), 2)) == Note({"matched tokens": 2})
 
 
 def test_rests_note() -> None:
-    drafter = RestDrafter(material((1, 2), corpus_index=SuffixIndex([(1, 2, 3), (1, 2, 4)])))
+    drafter = RestDrafter(inputs((1, 2), corpus_index=SuffixIndex([(1, 2, 3), (1, 2, 4)])))
     assert drafter.note(TokenTree.chain(2)) == Note({"places that match": 0})
     assert drafter.note(drafter.propose((1, 2), 1)) == Note({"places that match": 2})
     assert drafter.note(drafter.propose((1, 2), 0)) == Note({"places that match": 0})
 
 
 def test_jacobis_note() -> None:
-    drafter = JacobiDrafter(material((5, 5)))
+    drafter = JacobiDrafter(inputs((5, 5)))
     assert drafter.note(drafter.propose((5, 5), 3)) == Note({}, (NoteRow("Trajectory", "draft", (5, 5, 5)),))
 
 
 def test_lookaheads_note() -> None:
-    drafter = LookaheadDrafter(material((1, 2, 3, 1, 2, 4, 6)), n=3, window=2, guesses=2, pool_from_prompt=True)
+    drafter = LookaheadDrafter(inputs((1, 2, 3, 1, 2, 4, 6)), n=3, window=2, guesses=2, pool_from_prompt=True)
     tree = drafter.propose((9, 1), 9)
     row, pool = drafter.rows[0], [NoteRow("Pool", f"n-gram {number}", hit, after=(1,)) for number, hit in
                                   ((1, (2, 4)), (2, (2, 3)))]  # fmt: skip
@@ -70,14 +70,14 @@ def test_lookaheads_note() -> None:
 
 
 def test_the_trigrams_note() -> None:
-    drafter = TrigramDrafter(material((1, 2, 3, 1, 2, 3, 2, 4)))
+    drafter = TrigramDrafter(inputs((1, 2, 3, 1, 2, 3, 2, 4)))
     note = drafter.note(drafter.propose((1, 2), 1))
     assert note.facts == {}
     assert note.rows[0] == NoteRow("Rows of the table", "trigram, seen 2×", (3,), (2,), (1, 2))
     assert drafter.note(drafter.propose((9, 3), 1)).rows[0] == NoteRow(
         "Rows of the table", "bigram, seen 2×; the trigram only 0×", (1, 2), (1, 1), (3,)
     )
-    bigram = BigramDrafter(material((1, 2, 3, 1, 2, 3, 2, 4)))
+    bigram = BigramDrafter(inputs((1, 2, 3, 1, 2, 3, 2, 4)))
     assert bigram.note(bigram.propose((1, 2), 0)).rows == (
         NoteRow("Rows of the table", "bigram, seen 3×", (3, 4), (2, 1), (2,)),
     )
@@ -86,14 +86,14 @@ def test_the_trigrams_note() -> None:
 
 def test_a_table_notes_six_continuations_and_none_before_the_text() -> None:
     prompt = [token for after in (2, 3, 4, 5, 6, 7, 8) for token in (1, after)]
-    drafter = TrigramDrafter(material(prompt))
+    drafter = TrigramDrafter(inputs(prompt))
     row = drafter.note(drafter.propose((1,), 0)).rows[0]
     assert row == NoteRow("Rows of the table", "bigram, seen 7×", (2, 3, 4, 5, 6, 7), (1,) * 6, (1,))
 
 
 def test_suffix_decodings_note() -> None:
     prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
-    drafter = SuffixDrafter(material(prompt), factor=8, tree=True)
+    drafter = SuffixDrafter(inputs(prompt), factor=8, tree=True)
     assert drafter.note(TokenTree.chain(7)) == Note({"matched tokens": 0, "tokens expected": 0})
     # 1/2, then 1/4 five times.
     assert drafter.note(drafter.propose(prompt, 6)) == Note({"matched tokens": 1, "tokens expected": 1.75})
@@ -103,16 +103,16 @@ def test_suffix_decodings_note() -> None:
 
 
 def test_the_draft_models_note() -> None:
-    drafter = DraftModelDrafter(material((5, 6, 7, 5)))
+    drafter = DraftModelDrafter(inputs((5, 6, 7, 5)))
     facts = {"drafted": 2, "each token": "the smaller model's likeliest", "probability of the whole": "25%"}
     assert drafter.note(drafter.propose((5, 6, 7, 5), 2)) == Note(facts | {"expected": "1.75 tokens"})
     assert drafter.note(TokenTree.chain(5)).facts["expected"] == "1.00 tokens"
-    drawing = DraftModelDrafter(material((5, 6, 7, 5), params=SamplingParams(1.0)), sampled=True)
+    drawing = DraftModelDrafter(inputs((5, 6, 7, 5), params=SamplingParams(1.0)), sampled=True)
     assert drawing.note(TokenTree.chain(5)).facts["each token"] == "drawn at the race's temperature"
 
 
 def test_drafters_made_without_options_have_the_listed_ones() -> None:
-    given = material((1, 2, 3))
+    given = inputs((1, 2, 3))
     trie, lookup, rest, suffix = (
         make(given) for make in (TrieDrafter, PromptLookupDrafter, RestDrafter, SuffixDrafter)
     )
@@ -188,16 +188,16 @@ def test_numbers_at_their_bounds() -> None:
 
 def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
     class Plain(TrieDrafter):
-        def __init__(self, material: Material, *, loud: bool = False) -> None:
-            super().__init__(material)
+        def __init__(self, inputs: DrafterInputs, *, loud: bool = False) -> None:
+            super().__init__(inputs)
 
     assert Method("plain", "Plain", "", Plain, 3).options == (Option("loud", False, Flag("loud")),)
 
 
 def test_to_draw_takes_both_the_option_and_distributions() -> None:
     class Wishful(TrieDrafter):
-        def __init__(self, material: Material, *, sampled: bool = False) -> None:
-            super().__init__(material)
+        def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
+            super().__init__(inputs)
 
     class Telling(TrieDrafter):
         def distributions(self) -> np.ndarray:
@@ -209,21 +209,21 @@ def test_to_draw_takes_both_the_option_and_distributions() -> None:
 def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:
     prompt = (1, 2, 3, 1, 2)
     for budget in (0, -1):
-        assert PromptLookupDrafter(material(prompt)).propose(prompt, budget).tokens == (2,)
-    jacobi = JacobiDrafter(material(prompt))
+        assert PromptLookupDrafter(inputs(prompt)).propose(prompt, budget).tokens == (2,)
+    jacobi = JacobiDrafter(inputs(prompt))
     assert jacobi.propose(prompt, 3).num_draft == 3 and len(jacobi.block) == 3
 
 
 def test_a_window_that_just_fits_is_drafted() -> None:
-    lookahead = LookaheadDrafter(material((1, 2, 3)), n=3, window=5, guesses=0)
+    lookahead = LookaheadDrafter(inputs((1, 2, 3)), n=3, window=5, guesses=0)
     assert lookahead.propose((1, 2, 3), 9).num_draft == 5
-    narrow = LookaheadDrafter(material((1, 2, 3)), n=3, window=5, guesses=0)
+    narrow = LookaheadDrafter(inputs((1, 2, 3)), n=3, window=5, guesses=0)
     assert narrow.propose((1, 2, 3), 4).num_draft == 2
     assert tree_size({"n": 3, "window": 5, "guesses": 0}) == 9
 
 
 def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_first() -> None:
-    drafter = RecyclingDrafter(material((5,)), copy=False)
+    drafter = RecyclingDrafter(inputs((5,)), copy=False)
     for token, likely in ((5, (6, 7)), (7, (8,)), (8, (9,))):
         bare = TokenTree.chain(token)
         drafter.observe(bare, verify(bare, Scores((0,), (likely,))))
@@ -233,7 +233,7 @@ def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_fir
 
 
 def test_recycling_learns_the_token_0_and_no_unknown_one() -> None:
-    drafter = RecyclingDrafter(material((5,)))
+    drafter = RecyclingDrafter(inputs((5,)))
     for token, said in ((5, 0), (6, -1), (5, 1)):
         drafter.observe(TokenTree.chain(token), step_verdict(TokenTree.chain(token), (said,)))
     assert drafter.successors == {5: (1, 0)}
@@ -247,7 +247,7 @@ def test_a_profile_fades() -> None:
 
 def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
     for make in (BigramDrafter, TrigramDrafter, DraftModelDrafter):
-        drafter = make(material((1, 2, 3), params=SamplingParams(1.0)), sampled=True)
+        drafter = make(inputs((1, 2, 3), params=SamplingParams(1.0)), sampled=True)
         assert drafter.distributions().shape == (0, VOCAB)
         for budget in (3, 1, 0):
             tree = drafter.propose((1, 2, 3), budget)
@@ -261,22 +261,22 @@ def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
 def test_what_is_drawn_belongs_to_the_seed(make: type) -> None:
     drafts = []
     for seed in (1, 1, 2):
-        drafter = make(material((1, 2, 3), params=SamplingParams(1.0), seed=seed), sampled=True)
+        drafter = make(inputs((1, 2, 3), params=SamplingParams(1.0), seed=seed), sampled=True)
         drafts.append(drafter.propose((1, 2, 3), 12).tokens)
     assert drafts[0] == drafts[1] != drafts[2]
 
 
 def test_a_smoothed_row_is_a_distribution() -> None:
     """After 1 came 2 twice and 3 once; one is added to each of the vocabulary's counts."""
-    drafter = BigramDrafter(material((1, 2, 1, 2, 1, 3), params=SamplingParams(1.0)), sampled=True)
+    drafter = BigramDrafter(inputs((1, 2, 1, 2, 1, 3), params=SamplingParams(1.0)), sampled=True)
     assert drafter.rows is not None
     row = drafter.rows.smoothed((1,))
     assert row[[2, 3, 4]] == pytest.approx(np.array([3, 2, 1]) / (3 + VOCAB)) and row.sum() == pytest.approx(1.0)
 
 
 class Halving(TrieDrafter):
-    def __init__(self, material: Material, *, share: Annotated[float, Bounds(0.0, 1.0, "a share")] = 0.5) -> None:
-        super().__init__(material)
+    def __init__(self, inputs: DrafterInputs, *, share: Annotated[float, Bounds(0.0, 1.0, "a share")] = 0.5) -> None:
+        super().__init__(inputs)
 
 
 @pytest.mark.parametrize("value", [0.25, "0.25", " .25 "])

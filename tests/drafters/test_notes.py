@@ -18,7 +18,7 @@ from specrace.core.events import Step, Timing
 from specrace.core.note import MAX_FACTS, MAX_ROW_TOKENS, MAX_ROWS, Note, NoteRow
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict, verify
-from specrace.drafters import METHODS, Material
+from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.lookahead import LookaheadDrafter
 from specrace.drafters.ngram_table import TrigramDrafter
@@ -26,7 +26,7 @@ from specrace.drafters.trie import TrieDrafter
 from specrace.engine.lane import Lane
 from specrace.engine.recording import from_json, to_json
 from specrace.ngrams.counts import NGramCounts
-from tests.parts import VOCAB, FunctionSession, material, random_prompt
+from tests.parts import VOCAB, FunctionSession, inputs, random_prompt
 
 
 def next_token(tokens: Sequence[int]) -> int:
@@ -40,7 +40,7 @@ def next_token(tokens: Sequence[int]) -> int:
 
 def run(name: str, prompt: Sequence[int], **options: Any) -> list[Step]:
     method = METHODS[name]
-    drafter = method.build(material(prompt), **options)
+    drafter = method.build(inputs(prompt), **options)
     budget = method.budget("cpu", method.defaults("cpu") | options)
     session = FunctionSession(prompt, next_token)
     lane = Lane(name, drafter, session, prompt, max_new_tokens=60, num_draft=budget)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def test_fusion_names_each_of_its_sources() -> None:
     counts = NGramCounts()
     counts.extend_apart([[2, 3, 11, 12]])
     curve = assumed_curve("cuda")
-    given = material((1, 2, 1, 4, 2, 3), past=((9, 2, 3, 7),), corpus=counts, curve=curve)
+    given = inputs((1, 2, 1, 4, 2, 3), past=((9, 2, 3, 7),), corpus=counts, curve=curve)
     drafter = FusionDrafter(given, corpus=True)
     tree = drafter.propose((1, 2, 1, 4, 2, 3), 12)
     told = {row.label: row.tokens for row in drafter.note(tree).rows}
@@ -259,5 +259,5 @@ def test_texts_are_filled_in() -> None:
 def test_notes_without_a_draft() -> None:
     """Trie, trigram and lookahead are asked with nothing drafted, too."""
     for build in (TrieDrafter, TrigramDrafter, LookaheadDrafter):
-        drafter = build(Material((2, 3, 2, 3, 2), VOCAB))
+        drafter = build(DrafterInputs((2, 3, 2, 3, 2), VOCAB))
         assert drafter.note(drafter.propose((2, 3, 2), 0)) is not None

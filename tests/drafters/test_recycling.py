@@ -19,7 +19,7 @@ from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
-from tests.parts import material, run_lane, tiny_target
+from tests.parts import inputs, run_lane, tiny_target
 
 
 def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
@@ -30,7 +30,7 @@ def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
 
 def published(prompt: Sequence[int], **options: bool) -> RecyclingDrafter:
     """Token recycling as published: nothing is copied."""
-    return RecyclingDrafter(material(prompt), copy=False, **options)
+    return RecyclingDrafter(inputs(prompt), copy=False, **options)
 
 
 def test_the_template_by_hand() -> None:
@@ -137,7 +137,7 @@ def test_warm_starts_from_the_prompts_pairs() -> None:
     # After 1: 3 twice, then 2 and 4 as they came. After 3: 1.
     assert published(prompt, warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
     # Past outputs count with it, each for itself: after 1 now 4 three times. Nothing runs from 1 to 7.
-    given = material(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
+    given = inputs(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
     assert RecyclingDrafter(given).successors == {}
     assert RecyclingDrafter(given, warm=True).successors == {
         1: (4, 3, 2), 2: (1,), 3: (1,), 4: (1, 5), 5: (1,), 7: (8,)
@@ -147,7 +147,7 @@ def test_warm_starts_from_the_prompts_pairs() -> None:
 def test_what_is_copied_comes_first_then_the_likeliest_of_the_template() -> None:
     """2 3 was followed by 4 1; the target found 8 and 9 likely after 3, and 4 and 7 after 9."""
     prompt = (2, 3, 4, 1, 9, 2, 3)
-    drafter = RecyclingDrafter(material(prompt))
+    drafter = RecyclingDrafter(inputs(prompt))
     drafter.successors = {3: (4, 8), 4: (1, 7), 8: (5,)}
     copied = drafter.propose(prompt, 2)
     assert copied.tokens == (3, 4, 1) and copied.parents == (-1, 0, 1) and copied.positions == (-1, 2, 3)
@@ -156,13 +156,13 @@ def test_what_is_copied_comes_first_then_the_likeliest_of_the_template() -> None
     assert tree.tokens[:6] == (3, 4, 1, 9, 2, 3)
     assert tree.tokens[6:] == (8, 7, 5) and tree.parents[6:] == (0, 1, 6)
     assert published(prompt).propose(prompt, 9).num_draft == 0
-    unknown = RecyclingDrafter(material((2, 3, 4)))
+    unknown = RecyclingDrafter(inputs((2, 3, 4)))
     unknown.successors = {4: (5, 6)}
     assert unknown.propose((2, 3, 4), 9).tokens == (4, 5, 6)
 
 
 def test_output_is_copied_too() -> None:
-    drafter, bare = RecyclingDrafter(material((2, 3))), TokenTree.chain(3)
+    drafter, bare = RecyclingDrafter(inputs((2, 3))), TokenTree.chain(3)
     for token in (5, 2, 3):
         drafter.observe(bare, Verdict((0,), token, Scores((-1,))))
     assert drafter.propose((2, 3, 5, 2, 3), 9).tokens == (3, 5, 2, 3)
@@ -218,10 +218,10 @@ def test_warm_or_cold_the_text_is_vanillas() -> None:
     texts = {
         tuple(run_lane(target, prefix, prompt, drafter).tokens)
         for drafter in (
-            METHODS["vanilla"].build(material(prompt)),
-            METHODS["recycling"].build(material(prompt)),
-            METHODS["recycling"].build(material(prompt), copy=False),
-            METHODS["recycling"].build(material(prompt), warm=True),
+            METHODS["vanilla"].build(inputs(prompt)),
+            METHODS["recycling"].build(inputs(prompt)),
+            METHODS["recycling"].build(inputs(prompt), copy=False),
+            METHODS["recycling"].build(inputs(prompt), warm=True),
         )
     }
     assert len(texts) == 1

@@ -21,7 +21,7 @@ from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
 from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
-from tests.parts import material, step_verdict, tiny_target
+from tests.parts import inputs, step_verdict, tiny_target
 
 TOKENS = st.lists(st.integers(0, 2), max_size=40)
 DOCUMENTS = st.lists(TOKENS, max_size=5)
@@ -77,7 +77,7 @@ def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], sh
 
 def test_the_draft_by_hand() -> None:
     """After 1 2 came 3 twice and 4 once; 3 went on with 4 9 and with 7. The last document ends where it matches."""
-    drafter = RestDrafter(material((0, 9, 1, 2), corpus_index=SuffixIndex(CORPUS)))
+    drafter = RestDrafter(inputs((0, 9, 1, 2), corpus_index=SuffixIndex(CORPUS)))
     tree = drafter.propose((0, 9, 1, 2), 8)
     assert tree == TokenTree((2, 3, 4, 4, 7, 9), (-1, 0, 0, 1, 1, 3), (1.0, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1.0), (-1,) * 6)
     assert drafter.propose((0, 9, 1, 2), 2) == tree.cut(2)
@@ -87,21 +87,21 @@ def test_the_draft_by_hand() -> None:
 
 def test_the_options_by_hand() -> None:
     prompt, index = (5, 1, 2), SuffixIndex(CORPUS)
-    assert RestDrafter(material(prompt, corpus_index=index), longest=2).propose(prompt, 8).tokens == (2, 3, 4, 4, 7, 9)
-    assert RestDrafter(material(prompt, corpus_index=index), longest=2, length=1).propose(prompt, 8).tokens == (2, 3, 4)
-    assert RestDrafter(material(prompt, corpus_index=index), branches=1).propose(prompt, 8).tokens == (2, 3)
-    assert RestDrafter(material(prompt, corpus_index=index), shortest=1).propose((0, 6), 2).tokens == (6, 1, 2)
+    assert RestDrafter(inputs(prompt, corpus_index=index), longest=2).propose(prompt, 8).tokens == (2, 3, 4, 4, 7, 9)
+    assert RestDrafter(inputs(prompt, corpus_index=index), longest=2, length=1).propose(prompt, 8).tokens == (2, 3, 4)
+    assert RestDrafter(inputs(prompt, corpus_index=index), branches=1).propose(prompt, 8).tokens == (2, 3)
+    assert RestDrafter(inputs(prompt, corpus_index=index), shortest=1).propose((0, 6), 2).tokens == (6, 1, 2)
 
 
 def test_documents_are_kept_apart() -> None:
-    drafter = RestDrafter(material((1, 2), corpus_index=SuffixIndex([(1, 2), (3, 4), (7, 1, 2)])))
+    drafter = RestDrafter(inputs((1, 2), corpus_index=SuffixIndex([(1, 2), (3, 4), (7, 1, 2)])))
     assert drafter.propose((1, 2), 8).tokens == (2,)
     assert drafter.propose((2, 3), 8).tokens == (3,)
 
 
 def test_the_output_extends_the_match_and_not_the_corpus() -> None:
     index = SuffixIndex([(1, 2, 3, 4), (1, 2, 5, 6)])
-    drafter = RestDrafter(material((1, 2), corpus_index=index))
+    drafter = RestDrafter(inputs((1, 2), corpus_index=index))
     tree = drafter.propose((1, 2), 8)
     drafter.observe(tree, step_verdict(tree, [5] + [0] * (len(tree) - 1)))
     assert drafter.propose((1, 2, 5), 8).tokens == (5, 6)
@@ -109,7 +109,7 @@ def test_the_output_extends_the_match_and_not_the_corpus() -> None:
 
 
 def test_without_a_corpus_the_text_itself_is_one() -> None:
-    drafter = METHODS["rest"].build(material((1, 2, 3, 1, 2, 4, 1, 2)))
+    drafter = METHODS["rest"].build(inputs((1, 2, 3, 1, 2, 4, 1, 2)))
     tree = drafter.propose((1, 2, 3, 1, 2, 4, 1, 2), 6)
     # 3 1 2 4 1 2 and 4 1 2, each once: by depth, then by place; the positions are those of the prompt.
     assert tree.tokens == (2, 3, 4, 1, 1, 2, 2)
@@ -124,7 +124,7 @@ def test_the_draft_is_the_brute_force_one(
 ) -> None:
     context = [0, *context]
     index, longest = SuffixIndex(documents), min(16, shortest + more)
-    drafter = RestDrafter(material(context, corpus_index=index), longest=longest, shortest=shortest, length=length)
+    drafter = RestDrafter(inputs(context, corpus_index=index), longest=longest, shortest=shortest, length=length)
     tree = drafter.propose(context, budget)
     query = match_by_scan(documents, context, shortest, longest)
     expected = ranked(continuations(documents, query, length), budget) if query else []
@@ -180,7 +180,7 @@ def test_continuations_are_counted_and_ranked(documents: list[list[int]], length
 def test_a_large_corpus_is_no_matter() -> None:
     """The most places and long equal stretches: the counts add up."""
     index = SuffixIndex([[1, 2, 3]] * 6000 + [[1, 2, 4]] * 2000)
-    drafter = RestDrafter(material((1, 2), corpus_index=index))
+    drafter = RestDrafter(inputs((1, 2), corpus_index=index))
     tree = drafter.propose((1, 2), 8)
     assert tree.tokens == (2, 3, 4)
     assert tree.probs == pytest.approx((1.0, 0.75, 0.25), abs=1e-3)
@@ -202,12 +202,12 @@ def test_a_race_hands_over_its_index() -> None:
 def test_the_workbench_indexes_its_documents_once() -> None:
     target = load_target()
     texts = ("The sky is blue.", "Why is the sky blue?")
-    bench = Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
-    index = bench.tables.suffixes
-    assert bench.tables.suffixes is index
+    workbench = Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
+    index = workbench.tables.suffixes
+    assert workbench.tables.suffixes is index
     ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert index.text.tolist() == [*ids[0], END, *ids[1], END]
-    assert bench.tables.counts.row((ids[0][0],)) == {ids[0][1]: 1}
+    assert workbench.tables.counts.row((ids[0][0],)) == {ids[0][1]: 1}
 
 
 def test_places_are_whole_numbers_even_where_there_are_none() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, Material
+from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
@@ -24,7 +24,7 @@ def drafter(name: str, vocab: int = SMALL, seed: int = 0, prompt: tuple[int, ...
     """A sampled drafter on TEXT at a temperature of 1, or at another rule; the rest are its options."""
     params = values.pop("params", SamplingParams(1.0))
     corpus = values.pop("corpus", None)
-    return METHODS[name].build(Material(prompt, vocab, seed, corpus, params=params), sampled=True, **values)
+    return METHODS[name].build(DrafterInputs(prompt, vocab, seed, corpus, params=params), sampled=True, **values)
 
 
 def smoothed(counts: dict[int, int], vocab: int = SMALL, added: float = 1.0) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specrace.core.tree import TokenTree
 from specrace.drafters.suffix import SuffixDrafter
-from tests.parts import material, step_verdict
+from tests.parts import inputs, step_verdict
 
 Path = tuple[int, ...]
 TOKENS = st.lists(st.integers(0, 2), max_size=25)
@@ -20,14 +20,14 @@ TOKENS = st.lists(st.integers(0, 2), max_size=25)
 def test_the_draft_by_hand() -> None:
     """After 7: 1 twice, 2 once, and the end of the text: 2/4. After 1 come 3 and 4: 1/4 a path."""
     prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
-    drafter = SuffixDrafter(material(prompt), factor=8)
+    drafter = SuffixDrafter(inputs(prompt), factor=8)
     tree = drafter.propose(prompt, 8)
     # The first of the equals, 3, is followed by 7, 1 and so on, each seen once.
     assert tree.tokens == (7, 1, 3, 7, 1, 4, 7, 2, 9) and tree.is_chain
     assert tree.probs == (1.0, 0.5, 0.5, *[1.0] * 6)
     assert tree.positions == (-1, *range(1, 9))
     assert drafter.propose(prompt, 3) == tree.cut(3)
-    drafter = SuffixDrafter(material(prompt), factor=8, tree=True)
+    drafter = SuffixDrafter(inputs(prompt), factor=8, tree=True)
     tree = drafter.propose(prompt, 6)
     # By path probability: 1 (1/2); 2, 3, 4 and what follows each, 1/4 all, the shallow first.
     assert tree.tokens == (7, 1, 2, 3, 4, 9, 7)
@@ -37,48 +37,48 @@ def test_the_draft_by_hand() -> None:
 
 def test_a_match_may_draft_as_many_tokens_as_factor_times_its_length() -> None:
     prompt = (9, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2)
-    assert SuffixDrafter(material(prompt)).propose(prompt, 9).tokens == (2, 3, 4)
-    assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 9).tokens == (2, 3, 4, 5, 6)
-    assert SuffixDrafter(material(prompt), factor=2).propose(prompt, 3).tokens == (2, 3, 4, 5)
+    assert SuffixDrafter(inputs(prompt)).propose(prompt, 9).tokens == (2, 3, 4)
+    assert SuffixDrafter(inputs(prompt), factor=2).propose(prompt, 9).tokens == (2, 3, 4, 5, 6)
+    assert SuffixDrafter(inputs(prompt), factor=2).propose(prompt, 3).tokens == (2, 3, 4, 5)
     # A depth of 4 has a match of 2 and 2 tokens more, or a match of 1 and 3 more; the second drafts more and wins.
     for tree in (False, True):
-        drafter = SuffixDrafter(material(prompt), factor=8, depth=4, tree=tree)
+        drafter = SuffixDrafter(inputs(prompt), factor=8, depth=4, tree=tree)
         assert drafter.propose(prompt, 9).tokens == (2, 3, 4, 5)
 
 
 def test_unlikely_paths_are_not_drafted() -> None:
     prompt = (1, 2, 1, 3, 1, 4, 1, 5, 1)
-    assert SuffixDrafter(material(prompt), factor=4, min_percent=20).propose(prompt, 1).tokens == (1, 2)
-    assert SuffixDrafter(material(prompt), factor=4, min_percent=21).propose(prompt, 1).tokens == (1,)
+    assert SuffixDrafter(inputs(prompt), factor=4, min_percent=20).propose(prompt, 1).tokens == (1, 2)
+    assert SuffixDrafter(inputs(prompt), factor=4, min_percent=21).propose(prompt, 1).tokens == (1,)
 
 
 def test_the_score_chooses_the_match_length() -> None:
     """A long match that was seen once may draft more; a short one that is sure wins where both may draft the same."""
     prompt = (1, 2, 9, 2, 3, 2, 3, 2, 3, 1, 2)
     # After 1 2: 9 (1/2, then 2, 3 ...). After 2: 3 three times of five.
-    assert SuffixDrafter(material(prompt)).propose(prompt, 1).tokens == (2, 3)
-    assert SuffixDrafter(material(prompt)).propose(prompt, 2).tokens == (2, 9, 2)
+    assert SuffixDrafter(inputs(prompt)).propose(prompt, 1).tokens == (2, 3)
+    assert SuffixDrafter(inputs(prompt)).propose(prompt, 2).tokens == (2, 9, 2)
 
 
 def test_past_outputs_are_a_second_text() -> None:
     prompt, past = (1, 2), ((1, 2, 3, 4), (2, 5))
-    drafter = SuffixDrafter(material(prompt, past=past))
+    drafter = SuffixDrafter(inputs(prompt, past=past))
     tree = drafter.propose(prompt, 4)
     # Nothing in the prompt has a continuation. 1 2 in the past was followed by 3, always; by 5 only after 2 alone.
     assert tree == TokenTree((2, 3, 4), (-1, 0, 1), (1.0, 1.0, 1.0), (-1, -1, -1))
-    assert SuffixDrafter(material((4,), past=past)).propose((4,), 4).tokens == (4,)  # no draft runs into the next
-    assert SuffixDrafter(material((4,), past=[(4,), (4, 6)])).propose((4,), 4).tokens == (4, 6)
+    assert SuffixDrafter(inputs((4,), past=past)).propose((4,), 4).tokens == (4,)  # no draft runs into the next
+    assert SuffixDrafter(inputs((4,), past=[(4,), (4, 6)])).propose((4,), 4).tokens == (4, 6)
 
 
 def test_of_equal_scores_the_requests_own_is_drafted() -> None:
     prompt = (1, 2, 1)
     past = ((1, 3), (1,))  # 1/2, as in the prompt
-    assert SuffixDrafter(material(prompt, past=past)).propose(prompt, 1).tokens == (1, 2)
-    assert SuffixDrafter(material(prompt, past=past[:1])).propose(prompt, 1).tokens == (1, 3)
+    assert SuffixDrafter(inputs(prompt, past=past)).propose(prompt, 1).tokens == (1, 2)
+    assert SuffixDrafter(inputs(prompt, past=past[:1])).propose(prompt, 1).tokens == (1, 3)
 
 
 def test_the_output_is_learned() -> None:
-    drafter = SuffixDrafter(material((1, 2, 3)))
+    drafter = SuffixDrafter(inputs((1, 2, 3)))
     tree = drafter.propose((1, 2, 3), 4)
     drafter.observe(tree, step_verdict(tree, [1] * len(tree)))
     tree = drafter.propose((1, 2, 3, 1), 4)
@@ -153,7 +153,7 @@ def test_the_draft_is_the_brute_force_one(
     """Whatever part of the text is the output."""
     prompt = [0, *prompt]
     split = max(1, len(prompt) - said)
-    shared = material(prompt[:split], past=tuple(map(tuple, past)))
+    shared = inputs(prompt[:split], past=tuple(map(tuple, past)))
     drafter = SuffixDrafter(shared, depth=depth, factor=factor, min_percent=percent, tree=wide)
     for at in range(split, len(prompt)):
         bare = TokenTree.chain(prompt[at - 1])
@@ -169,15 +169,15 @@ def test_the_draft_is_the_brute_force_one(
 def test_only_the_requests_own_text_has_positions(tree: bool) -> None:
     """And a path that is just as likely as it must be is drafted."""
     prompt = (1, 2, 3, 1)
-    own = SuffixDrafter(material(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
+    own = SuffixDrafter(inputs(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
     assert (own.tokens, own.positions) == ((1, 2, 3), (-1, 1, 2))
-    past = SuffixDrafter(material((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
+    past = SuffixDrafter(inputs((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
     assert (past.tokens, past.positions) == ((9, 2, 3), (-1, -1, -1))
 
 
 def test_a_tree_ends_where_a_shorter_match_may_draft_no_more() -> None:
     prompt = (1, 2, 3, 9, 2, 3, 8, 3, 7, 1, 2, 3)
-    tree = SuffixDrafter(material(prompt), factor=1, tree=True).propose(prompt, 3)
+    tree = SuffixDrafter(inputs(prompt), factor=1, tree=True).propose(prompt, 3)
     # Three tokens matched once, then 9 2 3, each sure but for the first: 1/2 + 1/2 + 1/2.
     assert tree.tokens == (3, 9, 2, 3) and tree.probs == (1.0, 0.5, 1.0, 1.0)
 
@@ -185,26 +185,26 @@ def test_a_tree_ends_where_a_shorter_match_may_draft_no_more() -> None:
 def test_a_trees_match_is_as_short_as_brings_more() -> None:
     """A run counts up to four tokens, match and draft: one less matched is one more drafted."""
     prompt = (9, 1, 2, 3, 4, 5, 6, 8, 1, 2, 3)
-    drafter = SuffixDrafter(material(prompt), factor=2, depth=4, tree=True)
+    drafter = SuffixDrafter(inputs(prompt), factor=2, depth=4, tree=True)
     tree = drafter.propose(prompt, 2)
     assert tree.tokens == (3, 4, 5) and drafter.note(tree).facts["matched tokens"] == 2
-    past = SuffixDrafter(material((1, 2), past=((1, 2, 3, 4, 5),)), factor=8, depth=4, tree=True)
+    past = SuffixDrafter(inputs((1, 2), past=((1, 2, 3, 4, 5),)), factor=8, depth=4, tree=True)
     assert past.propose((1, 2), 2).tokens == (2, 3, 4)
 
 
 def test_of_equal_trees_the_longer_match_is_noted() -> None:
-    drafter = SuffixDrafter(material((1, 2), past=((1, 2, 3),)), depth=3, tree=True)
+    drafter = SuffixDrafter(inputs((1, 2), past=((1, 2, 3),)), depth=3, tree=True)
     tree = drafter.propose((1, 2), 8)
     assert tree.tokens == (2, 3) and drafter.note(tree).facts["matched tokens"] == 2
 
 
 def test_the_surer_text_wins_in_trees_too() -> None:
     for past in (((1, 3),), ((1, 3), (1, 3))):
-        drafter = SuffixDrafter(material((1, 2, 1), past=past), tree=True)
+        drafter = SuffixDrafter(inputs((1, 2, 1), past=past), tree=True)
         assert drafter.propose((1, 2, 1), 1).tokens == (1, 3)
 
 
 def test_as_much_of_the_prompt_is_found_in_past_outputs_as_runs_are_counted() -> None:
     past = ((1, 2, 3), (2, 4), (2, 4), (2, 4))
-    assert SuffixDrafter(material((1, 2), past=past), depth=3).propose((1, 2), 1).tokens == (2, 3)
-    assert SuffixDrafter(material((1, 2), past=past), depth=2).propose((1, 2), 1).tokens == (2, 4)
+    assert SuffixDrafter(inputs((1, 2), past=past), depth=3).propose((1, 2), 1).tokens == (2, 3)
+    assert SuffixDrafter(inputs((1, 2), past=past), depth=2).propose((1, 2), 1).tokens == (2, 4)

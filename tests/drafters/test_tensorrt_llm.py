@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.drafters.engines.tensorrt_llm import NGramPool
+from specrace.drafters.twins.tensorrt_llm import NGramPool
 from specrace.ngrams.past import PastOutputs
 from tests.drafters.test_vllm import TEXT, drafts
-from tests.parts import material
+from tests.parts import inputs
 
 
 def last(name: str, *text: int, past: Sequence[Sequence[int]] | PastOutputs = (), **options: int) -> tuple[int, ...]:
@@ -139,12 +139,12 @@ def test_any_length_is_minus_one_and_none_is_refused() -> None:
     assert last("trtllm-sa", 3, 4, 5, 9, 4, 5, 8, 3, 4, 5) == (9, 4, 5, 8)
     assert last("trtllm-sa", 3, 4, 5, 9, 7, 5, 8, 3, 4, 5, max_matching_ngram_size=1, max_draft_len=1) == (9,)
     with pytest.raises(InputError, match="max_matching_ngram_size is 0; give 1 or more, or -1"):
-        METHODS["trtllm-sa"].build(material((1, 2)), max_matching_ngram_size=0)
+        METHODS["trtllm-sa"].build(inputs((1, 2)), max_matching_ngram_size=0)
 
 
 def test_a_draft_is_cut_to_the_budget() -> None:
     for name in ("vllm-ngram", "trtllm-ngram", "trtllm-sa"):
-        drafter = METHODS[name].build(material((2, 3, 4, 5, 6, 7, 8) * 2))
+        drafter = METHODS[name].build(inputs((2, 3, 4, 5, 6, 7, 8) * 2))
         tree = drafter.propose((2, 3, 4, 5, 6, 7, 8) * 2, 2)
         assert tree == TokenTree.chain(8), "nothing before the first output token"
         assert drafter.propose([*(2, 3, 4, 5, 6, 7, 8) * 2, 2], 2).num_draft <= 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specrace.core.tree import TokenTree
 from specrace.drafters.trie import TrieDrafter
-from tests.parts import material, step_verdict
+from tests.parts import inputs, step_verdict
 
 PROMPT = (8, 9, 1, 2, 3, 5, 7)
 
@@ -18,7 +18,7 @@ def say(drafter: TrieDrafter, tokens: list[int]) -> None:
 
 def test_the_prompt_weighs_as_much_as_three_sightings_in_the_output() -> None:
     """L_p copies of each n-gram of the prompt; of equals the one that stands first. (1 2 was followed by 3, then 4.)"""
-    drafter = TrieDrafter(material(PROMPT))
+    drafter = TrieDrafter(inputs(PROMPT))
     drafts, probs = [], []
     for _ in range(4):
         say(drafter, [1, 2, 4])
@@ -30,7 +30,7 @@ def test_the_prompt_weighs_as_much_as_three_sightings_in_the_output() -> None:
 
 
 def test_the_prompt_weighs_as_much_as_tokens_are_matched_at_most() -> None:
-    drafter = TrieDrafter(material(PROMPT), prefix=2)
+    drafter = TrieDrafter(inputs(PROMPT), prefix=2)
     say(drafter, [1, 2, 4, 1, 2, 4])
     assert drafter.propose([6, 1, 2], 1).tokens == (2, 3)
     say(drafter, [1, 2, 4])
@@ -39,6 +39,6 @@ def test_the_prompt_weighs_as_much_as_tokens_are_matched_at_most() -> None:
 
 def test_the_more_frequent_comes_before_the_earlier_and_the_shallower() -> None:
     """Best-first by frequency: a child that is as frequent as its parent comes before the parent's rarer sibling."""
-    drafter = TrieDrafter(material((8, 9, 1, 3, 5, 1, 4, 6, 1, 4, 6)))
+    drafter = TrieDrafter(inputs((8, 9, 1, 3, 5, 1, 4, 6, 1, 4, 6)))
     assert drafter.propose([1], 4).tokens == (1, 4, 6, 3, 5)
     assert drafter.propose([1], 1).tokens == (1, 4)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.drafters.engines.vllm import SuffixTree
+from specrace.drafters.twins.vllm import SuffixTree
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
-from tests.parts import material, step_verdict
+from tests.parts import inputs, step_verdict
 
 TEXT = st.lists(st.integers(2, 5), min_size=1, max_size=40)
 
@@ -27,7 +27,7 @@ def drafts(
     name: str, prompt: Sequence[int], output: Sequence[int], past: Any = (), **options: Any
 ) -> Iterator[tuple[int, ...]]:
     """The draft after the prompt, and after each token of the output."""
-    drafter, context = METHODS[name].build(material(prompt, past=past), **options), list(prompt)
+    drafter, context = METHODS[name].build(inputs(prompt, past=past), **options), list(prompt)
     yield drafter.propose(context, 99).tokens[1:]
     for token in output:
         tree = TokenTree.chain(context[-1])
@@ -61,7 +61,7 @@ def test_one_length_given_is_both_and_none_is_five() -> None:
 
 def test_fewest_above_most_is_refused() -> None:
     with pytest.raises(InputError, match=r"prompt_lookup_min is 6; give at most prompt_lookup_max, 4"):
-        METHODS["vllm-ngram"].build(material((1, 2)), prompt_lookup_min=6, prompt_lookup_max=4)
+        METHODS["vllm-ngram"].build(inputs((1, 2)), prompt_lookup_min=6, prompt_lookup_max=4)
 
 
 @settings(max_examples=60, deadline=None)

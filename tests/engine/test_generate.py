@@ -18,7 +18,7 @@ from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.parts import VOCAB, function_lane, material, tiny_target
+from tests.parts import VOCAB, function_lane, inputs, tiny_target
 
 PROMPT = (2, 3, 4, 2, 3)
 
@@ -87,7 +87,7 @@ class Explaining:
 def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
     """A lane that counts on from the prompt, after some steps."""
     lane = function_lane(
-        PROMPT, VanillaDrafter(material(PROMPT)), lambda tokens: (tokens[-1] + 1) % VOCAB, max_new_tokens=max_new_tokens
+        PROMPT, VanillaDrafter(inputs(PROMPT)), lambda tokens: (tokens[-1] + 1) % VOCAB, max_new_tokens=max_new_tokens
     )
     lane.name = name
     for _ in range(steps):

@@ -16,7 +16,7 @@ from specrace.core.verify import Scores
 from specrace.drafters.ngram_table import BigramDrafter
 from specrace.drafters.prompt_lookup import PromptLookupDrafter
 from specrace.engine.lane import Lane
-from tests.parts import VOCAB, FunctionSession, Scripted, function_lane, material
+from tests.parts import VOCAB, FunctionSession, Scripted, function_lane, inputs
 
 PROMPT = (2, 3, 4)
 # Two and three rows cost more than four.
@@ -104,7 +104,7 @@ def test_rows_that_fill_up_are_run_and_forgotten() -> None:
 
 
 def test_what_only_fills_up_is_not_drawn_from_either() -> None:
-    given = material((4, 5, 6, 4), params=SamplingParams(1.0))
+    given = inputs((4, 5, 6, 4), params=SamplingParams(1.0))
     session = Recording(given.prompt)
     drafter = BigramDrafter(given, sampled=True)
     lane = Lane("bigram", drafter, session, given.prompt, max_new_tokens=9, num_draft=3,
@@ -119,7 +119,7 @@ def test_what_only_fills_up_is_not_drawn_from_either() -> None:
 
 def test_a_teller_is_asked_and_its_note_bounded() -> None:
     session = FunctionSession((2, 3, 2), following)
-    lane = Lane("tested", PromptLookupDrafter(material((2, 3, 2))), session, (2, 3, 2), max_new_tokens=3, num_draft=2)
+    lane = Lane("tested", PromptLookupDrafter(inputs((2, 3, 2))), session, (2, 3, 2), max_new_tokens=3, num_draft=2)
     assert lane.step().note == Note({"matched tokens": 1})
 
 

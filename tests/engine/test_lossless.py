@@ -16,7 +16,7 @@ import torch
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
-from specrace.drafters import METHODS, Drafter, own_methods
+from specrace.drafters import METHODS, Drafter, native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model.kv import Prefix
@@ -28,7 +28,7 @@ from tests.parts import (
     VOCAB,
     CopyingModel,
     Scripted,
-    material,
+    inputs,
     random_prompt,
     random_tree,
     run_lane,
@@ -39,7 +39,7 @@ from tests.parts import (
 PROMPTS = 36
 NO_END: frozenset[int] = frozenset()
 RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
-DRAFTING = tuple(name for name in own_methods() if name != "vanilla")
+DRAFTING = tuple(name for name in native_methods() if name != "vanilla")
 
 
 @cache
@@ -67,7 +67,7 @@ def vanilla(
     target: Target, prefix: Prefix, prompt: Sequence[int], params: SamplingParams, count: int = 16
 ) -> list[int]:
     """What the target says, one token a step and past any end."""
-    drafter = METHODS["vanilla"].build(material(prompt))
+    drafter = METHODS["vanilla"].build(inputs(prompt))
     return run_lane(target, prefix, prompt, drafter, params=params, max_new_tokens=count, eos_ids=NO_END).tokens
 
 
@@ -94,7 +94,7 @@ def test_every_drafter_prints_vanillas_text(name: str, params: SamplingParams) -
         expected = vanilla(target, prefix, prompt, params)
         ends = frozenset({expected[7]}) if number % 3 == 0 else NO_END
         for method in DRAFTING:
-            drafter = METHODS[method].build(material(prompt, seed=number))
+            drafter = METHODS[method].build(inputs(prompt, seed=number))
             lane = run_lane(
                 target, prefix, prompt, drafter, params=params, num_draft=(4, 9, 16)[number % 3], eos_ids=ends
             )
@@ -113,7 +113,7 @@ def test_vanilla_prints_what_generate_prints(name: str) -> None:
         output = target.model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=24, pad_token_id=0
         )
-        drafter = METHODS["vanilla"].build(material(prompt))
+        drafter = METHODS["vanilla"].build(inputs(prompt))
         lane = run_lane(target, target.prefill(prompt), prompt, drafter, max_new_tokens=24)
         assert lane.tokens == output[0, len(prompt) :].tolist()
         assert lane.end == ("eos" if lane.tokens[-1] == EOS else "length")
@@ -249,7 +249,7 @@ def test_an_end_at_the_limit_is_an_end() -> None:
     prefix = target.prefill(prompt)
     first = vanilla(target, prefix, prompt, RULES["greedy"], 1)
     for method in METHODS:
-        drafter = METHODS[method].build(material(prompt))
+        drafter = METHODS[method].build(inputs(prompt))
         lane = run_lane(target, prefix, prompt, drafter, max_new_tokens=1, eos_ids=frozenset(first))
         assert (lane.tokens, lane.end) == (first, "eos")
 

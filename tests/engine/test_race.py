@@ -26,8 +26,8 @@ from tests.parts import (
     FunctionSession,
     NextToken,
     continuation,
+    inputs,
     markov,
-    material,
     random_prompt,
     tiny_target,
 )
@@ -309,7 +309,7 @@ def test_the_rule_reaches_every_lane() -> None:
 
 
 def test_in_race_time_steps_no_lane_that_has_ended() -> None:
-    done = Lane("done", METHODS["vanilla"].build(material(PROMPT)), FunctionSession(PROMPT, markov(1)), PROMPT,
+    done = Lane("done", METHODS["vanilla"].build(inputs(PROMPT)), FunctionSession(PROMPT, markov(1)), PROMPT,
                 max_new_tokens=0, num_draft=0)  # fmt: skip
     assert list(in_race_time([done])) == [] and done.end == "length"
 

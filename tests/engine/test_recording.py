@@ -13,7 +13,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, LaneInfo, LaneSpread, Repeated, Started
 from specrace.drafters import METHODS
 from specrace.engine.recording import parse, save, to_json
-from tests.parts import function_lane, markov, material
+from tests.parts import function_lane, inputs, markov
 
 
 def reload(path: Path) -> list[Event]:
@@ -23,7 +23,7 @@ def reload(path: Path) -> list[Event]:
 @pytest.fixture
 def events() -> list[Event]:
     """A short race of one lane, with texts that JSON and line readers trip over."""
-    lane = function_lane((2, 3, 2, 3), METHODS["trie"].build(material((2, 3, 2, 3))), markov(0), max_new_tokens=6)
+    lane = function_lane((2, 3, 2, 3), METHODS["trie"].build(inputs((2, 3, 2, 3))), markov(0), max_new_tokens=6)
     steps = []
     while not lane.end:
         steps.append(lane.step())

@@ -9,12 +9,12 @@ import pytest
 
 from specrace.core.cost_curve import ASSUMED_CPU, ContextCost, CostCurve
 from specrace.engine import refit as module
-from specrace.engine.refit import LEAST_PARAMETERS, LEAST_ROUNDS, ROUNDS, measure, refit, scaled
+from specrace.engine.refit import MIN_PARAMETERS, MIN_ROUNDS, ROUNDS, measure, refit, scaled
 from specrace.engine.spec import RaceSpec, plan_lane
 
 CURVE = CostCurve((1, 2, 4, 8, 16), (1.0, 1.1, 1.2, 1.3, 1.8), (ContextCost(64, 5.0, (1.0, 1.1, 1.2, 1.3, 1.8)),))
 SPEC = RaceSpec(("vanilla", "trie"))
-LARGE: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": LEAST_PARAMETERS})
+LARGE: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": MIN_PARAMETERS})
 
 
 def now(monkeypatch: pytest.MonkeyPatch, *ratios: float) -> None:
@@ -54,10 +54,10 @@ def test_a_curve_that_holds_is_left(monkeypatch: pytest.MonkeyPatch, ratios: tup
 @pytest.mark.parametrize(
     ("spec", "device", "parameters"),
     [
-        (RaceSpec(("vanilla", "trie"), num_draft=8), "cpu", LEAST_PARAMETERS),
-        (RaceSpec(("vanilla",)), "cpu", LEAST_PARAMETERS),
-        (SPEC, "cuda", LEAST_PARAMETERS),
-        (SPEC, "cpu", LEAST_PARAMETERS - 1),
+        (RaceSpec(("vanilla", "trie"), num_draft=8), "cpu", MIN_PARAMETERS),
+        (RaceSpec(("vanilla",)), "cpu", MIN_PARAMETERS),
+        (SPEC, "cuda", MIN_PARAMETERS),
+        (SPEC, "cpu", MIN_PARAMETERS - 1),
     ],
     ids=["a size that was given", "no drafts", "a GPU", "a small model"],
 )
@@ -69,7 +69,7 @@ def test_where_nothing_is_to_be_learned_nothing_is_measured(
     assert refit(target, Any, (1,), spec, CURVE) is CURVE
 
 
-@pytest.mark.parametrize(("late", "rounds"), [(False, ROUNDS), (True, LEAST_ROUNDS)])
+@pytest.mark.parametrize(("late", "rounds"), [(False, ROUNDS), (True, MIN_ROUNDS)])
 def test_medians_of_forwards_beside_each_other(monkeypatch: pytest.MonkeyPatch, late: bool, rounds: int) -> None:
     scored: list[int] = []
     kept: list[tuple[int, ...]] = []

@@ -13,7 +13,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
 from specrace.core.rejection import NOTE, Coins
 from specrace.core.sampling_params import SamplingParams
-from specrace.drafters import METHODS, Material
+from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.lane import Lane
 from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
@@ -158,8 +158,8 @@ def test_the_badge_says_what_is_the_same(events: list[Event]) -> None:
 def first_two(
     target: Target, name: str, seed: int, params: SamplingParams, prefix: Any, draft_model: DraftModel
 ) -> tuple[int, int]:
-    material = Material(PROMPT, target.vocab_size, seed, params=params, draft_model=draft_model.after(PROMPT))
-    drafter = METHODS[name].build(material, sampled=True)
+    inputs = DrafterInputs(PROMPT, target.vocab_size, seed, params=params, draft_model=draft_model.after(PROMPT))
+    drafter = METHODS[name].build(inputs, sampled=True)
     session = target.session(prefix, 8, params)
     lane = Lane(name, drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=Coins(seed, name))
     while not lane.end:

@@ -12,7 +12,7 @@ from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.core.metrics import LaneMetrics, times_words, too_fast
 from specrace.engine import repeats
 from specrace.engine.race import race
-from specrace.engine.repeats import LEAST_RUNS, Run, Until, is_narrow, summarise
+from specrace.engine.repeats import MIN_RUNS, Run, Until, is_narrow, summarise
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
@@ -87,17 +87,17 @@ def test_a_speedup_in_words_has_one_decimal(speedup: float, words: str) -> None:
 
 
 def test_narrow_is_a_tenth_over_enough_undisturbed_runs() -> None:
-    close = [a_run(2.0), *[a_run(2.1)] * (LEAST_RUNS - 1)]
+    close = [a_run(2.0), *[a_run(2.1)] * (MIN_RUNS - 1)]
     assert is_narrow(summarise(close)) and not is_narrow(summarise(close[:-1]))
     assert not is_narrow(summarise([*close, a_run(2.4)])) and is_narrow(summarise([*close, a_run(2.4)]), 0.2)
-    busy = [a_run(2.0, disturbed=True)] * LEAST_RUNS
+    busy = [a_run(2.0, disturbed=True)] * MIN_RUNS
     assert not is_narrow(summarise([*close, *busy]))
 
 
 def test_until_ends_when_narrow_or_the_runs_or_the_seconds_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(repeats, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    wide, narrow = summarise([a_run(2.0), a_run(3.0)]), summarise([a_run(2.0)] * LEAST_RUNS)
+    wide, narrow = summarise([a_run(2.0), a_run(3.0)]), summarise([a_run(2.0)] * MIN_RUNS)
     again = Until(budget_s=20, most=3)
     assert [again(wide) for _ in range(3)] == [True, True, False]
     again = Until(budget_s=20)

@@ -18,8 +18,8 @@ from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
 from specrace.integrations import vllm
 from specrace.integrations.vllm import Fusion
-from specrace.lab.logs import Transcript
 from specrace.lab.score import ScoredLane, score_output
+from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
 from tests.integrations.vllm_runner import Request, Runner, vllm_config
 from tests.lab.parts import transcript

@@ -20,7 +20,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.drafters.fusion_payoff import step_costs
 from specrace.engine.lane import Lane
-from specrace.engine.race import make_lane, make_material
+from specrace.engine.race import make_drafter_inputs, make_lane
 from specrace.engine.spec import RaceSpec
 from specrace.lab.presets import NAMES, find_curve
 from specrace.ngrams.past import PastOutputs
@@ -81,8 +81,8 @@ def run(
     prefix = target.prefill(prompt)
     for setting, (lane, given) in SETTINGS.items():
         spec = RaceSpec((lane,), max_new_tokens=max_new_tokens, options={lane: given})
-        material = make_material(target, prompt, spec, curve, Sources(past=past.of_others(prompt)))
-        lanes[setting] = make_lane(target, lane, prefix, material, spec)
+        inputs = make_drafter_inputs(target, prompt, spec, curve, Sources(past=past.of_others(prompt)))
+        lanes[setting] = make_lane(target, lane, prefix, inputs, spec)
     while any(not lane.end for lane in lanes.values()):
         for setting, lane in lanes.items():
             if not lane.end:

@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 
 from specrace.cli import score
-from specrace.lab.logs import Transcript
+from specrace.lab.transcripts import Transcript
 
 if TYPE_CHECKING:
     # It brings torch, which `score` does without.

@@ -31,8 +31,8 @@ from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
 from specrace.lab.exports import ENGINES, Choice
 from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer
-from specrace.lab.logs import Transcript
 from specrace.lab.score import ScoredLane, score_output
+from specrace.lab.transcripts import Transcript
 from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.lab.llama_cpp_flags import parse_flags

@@ -31,15 +31,15 @@ def test_each_position_counts_the_drafts_that_reach_it() -> None:
     ):
         counted.add(each)
     expected = {"emitted": [0, 3, 1, 1], "drafted": [4, 4, 4], "accepted": [3, 1, 0]}
-    assert (counted.steps, counted.figures()) == (5, expected)
+    assert (counted.steps, counted.summary()) == (5, expected)
     twice = Acceptance()
     twice.merge(counted)
     twice.merge(counted)
-    assert twice.figures() == {name: [2 * count for count in counts] for name, counts in expected.items()}
+    assert twice.summary() == {name: [2 * count for count in counts] for name, counts in expected.items()}
 
 
 def test_without_steps_there_are_no_positions() -> None:
-    assert Acceptance().figures() == {"emitted": [0], "drafted": [], "accepted": []}
+    assert Acceptance().summary() == {"emitted": [0], "drafted": [], "accepted": []}
 
 
 def test_a_scoreboard_shows_its_steps_and_forgets_a_request_that_is_broken_off() -> None:
@@ -48,7 +48,7 @@ def test_a_scoreboard_shows_its_steps_and_forgets_a_request_that_is_broken_off()
     board.add(transcript(COPYING["prompt_ids"], COPYING["output_ids"]), lambda lane, each: counted[lane].add(each))
     groups = board.groups()
     assert {lane: each.steps for lane, each in counted.items()} == {"vanilla": 8, "prompt-lookup": 4}
-    assert counted["prompt-lookup"].figures() == {
+    assert counted["prompt-lookup"].summary() == {
         "emitted": [0, 2, 1, 0, 1],
         "drafted": [3, 3, 3],
         "accepted": [2, 1, 1],

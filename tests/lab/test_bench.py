@@ -13,11 +13,11 @@ from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import explain_difference, make_material
+from specrace.engine.race import explain_difference, make_drafter_inputs
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
-from specrace.lab.figures import summarise
 from specrace.lab.peers import PeerRun, make_peers
+from specrace.lab.summary import summarise
 from tests.parts import random_prompt, tiny_target
 
 
@@ -97,7 +97,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
 
     def remember(*values: Any) -> Any:
         seen[current[0].id].append(list(values[-1].past))
-        return make_material(*values)
+        return make_drafter_inputs(*values)
 
     def told(what: str) -> None:
         if what.endswith("warming up"):
@@ -105,7 +105,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
             seen[current[0].id] = []
 
     current: list[BenchPrompt] = []
-    monkeypatch.setattr("specrace.lab.bench.make_material", remember)
+    monkeypatch.setattr("specrace.lab.bench.make_drafter_inputs", remember)
     said = {each.prompt.id: each.runs["vanilla"][0].tokens for each in bench.run(given, told)}
     expected = {"one": [], "other": ["one"], "one again": ["other"], "last": ["one", "other", "one again"]}
     for name, pasts in seen.items():
@@ -228,9 +228,9 @@ def test_a_lane_pays_for_no_other_lanes_draft_model(monkeypatch: pytest.MonkeyPa
 
     def remember(*values: Any) -> Any:
         asked.append(values[2].lanes)
-        return make_material(*values)
+        return make_drafter_inputs(*values)
 
-    monkeypatch.setattr("specrace.lab.bench.make_material", remember)
+    monkeypatch.setattr("specrace.lab.bench.make_drafter_inputs", remember)
     Bench(tiny_target("llama"), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
     assert set(asked) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
 

@@ -26,7 +26,7 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab import calibrate as calibrating
 from specrace.lab.calibrate import cache_file, calibrate, load_cached, measure
-from specrace.model.scorer import Session
+from specrace.model.scorer import ModelSession
 from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.parts import Scripted, continuation, function_lane, markov
@@ -218,16 +218,16 @@ def test_what_is_measured_is_what_rows_take(monkeypatch: pytest.MonkeyPatch) -> 
     """By a clock of the test's own: k rows take 3 + k ms, twice that while the machine is slow; now and then a step
     comes late, and once one seems to take no time.
     """
-    now, steps, score = 0.0, 0, Session.score
+    now, steps, score = 0.0, 0, ModelSession.score
 
-    def timed(session: Session, tree: TokenTree) -> Scores:
+    def timed(session: ModelSession, tree: TokenTree) -> Scores:
         nonlocal now, steps
         steps += 1
         late, early = 0.1 * (steps % 13 == 0), steps == 30
         now += 1e-9 if early else 0.001 * (3 + len(tree)) * (2 if steps > 50 else 1) + late
         return score(session, tree)
 
-    monkeypatch.setattr(Session, "score", timed)
+    monkeypatch.setattr(ModelSession, "score", timed)
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(clock, "waited_ms", lambda: 0.0)
     curve = measure(small_target(), rows=(1, 9, 64), contexts=(256,), rounds=21)
@@ -307,9 +307,9 @@ def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: 
     file = cache_file(bundled.target.describe())
     assert file is not None
     STEEP.save(file)
-    bench = Workbench.open(documents=[tmp_path / "note.md"])
-    assert bench.curve == STEEP and bench.on(bench.documents, bench.retriever.index).curve == STEEP
-    started = next(iter(bench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
+    workbench = Workbench.open(documents=[tmp_path / "note.md"])
+    assert workbench.curve == STEEP and workbench.on(workbench.documents, workbench.retriever.index).curve == STEEP
+    started = next(iter(workbench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
     assert isinstance(started, Started)
     assert started.lanes[1].num_draft <= 4
 

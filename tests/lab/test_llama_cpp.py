@@ -14,9 +14,9 @@ from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import COUNTERPARTS, Bench, BenchPrompt
-from specrace.lab.figures import summarise
 from specrace.lab.llama_cpp import PREFIX, TYPES, GgufWeights
 from specrace.lab.peers import make_peers
+from specrace.lab.summary import summarise
 from specrace.model.target import Target
 from tests.lab.parts import write_source
 from tests.parts import EOS, random_prompt, tiny_target

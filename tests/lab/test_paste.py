@@ -9,8 +9,8 @@ import pytest
 
 from specrace.lab.exports import ENGINES, Choice
 from specrace.lab.llama_cpp import GgufWeights
-from specrace.lab.logs import Transcript
 from specrace.lab.score import ScoredLane
+from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
 from tests.lab.paste_check import CLOSE, LANES, answers, compare, pasted, written
 

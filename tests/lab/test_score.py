@@ -14,7 +14,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict
-from specrace.drafters import METHODS, Material, Method
+from specrace.drafters import METHODS, DrafterInputs, Method
 from specrace.engine.lane import Lane
 from specrace.lab.score import (
     UNKNOWN,
@@ -36,7 +36,7 @@ def steps(
     """(draft tokens, emitted tokens) of each step of a lane."""
     lane = ScoredLane.of(name, given, num_draft)
     text = transcript(prompt, output)
-    drafter = lane.build(Material(text.prompt, text.vocab_size), **lane.options)
+    drafter = lane.build(DrafterInputs(text.prompt, text.vocab_size), **lane.options)
     return [(step.tree.num_draft, step.emitted) for step in forced_steps(drafter, prompt, output, lane.num_draft)]
 
 
@@ -105,7 +105,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 @given(prompt=TEXTS, output=TEXTS, num_draft=st.integers(0, 12))
 def test_a_lane_takes_the_longest_of_all_paths(name: str, prompt: list[int], output: list[int], num_draft: int) -> None:
     lane = ScoredLane.of(name, {}, num_draft)
-    drafter = lane.build(Material(tuple(prompt), 4), **lane.options)
+    drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
     text, end, done = [*prompt], len(prompt) + len(output), []
     whole = [*prompt, *output]
     while len(text) < end:
@@ -175,7 +175,7 @@ class Forced:
 @given(prompt=TEXTS, output=TEXTS)
 def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: list[int], output: list[int]) -> None:
     """Nobody knows beforehand where it ends. A race that is as long as it may be drafts nothing past its limit."""
-    lane, text, output = ScoredLane.of(name, {}), Material(tuple(prompt), 6), [*output, 5]
+    lane, text, output = ScoredLane.of(name, {}), DrafterInputs(tuple(prompt), 6), [*output, 5]
     forced = list(forced_steps(lane.build(text, **lane.options), prompt, output, lane.num_draft))
     for limit, ends in ((1000, frozenset({5})), (len(output), frozenset[int]())):
         engine = Lane(
@@ -202,7 +202,7 @@ def test_drafts_are_those_of_a_race_that_an_end_of_text_ends(name: str, prompt: 
 @given(prompt=TEXTS, output=TEXTS)
 def test_steps_are_those_of_a_race_with_that_output(name: str, prompt: list[int], output: list[int]) -> None:
     lane = ScoredLane.of(name, {})
-    drafter = lane.build(Material(tuple(prompt), 4), **lane.options)
+    drafter = lane.build(DrafterInputs(tuple(prompt), 4), **lane.options)
     engine = Lane(name, drafter, Forced(output), prompt, max_new_tokens=len(output), num_draft=lane.num_draft)
     emitted = []
     while not engine.end:
@@ -213,7 +213,7 @@ def test_steps_are_those_of_a_race_with_that_output(name: str, prompt: list[int]
 class Recorder:
     """Drafts one right token with a wrong sibling, and keeps what it is told."""
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, inputs: DrafterInputs) -> None:
         self.seen: list[Verdict] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
@@ -228,7 +228,7 @@ class Recorder:
 
 
 def test_a_drafter_is_told_the_accepted_path_and_nothing_of_what_was_rejected() -> None:
-    drafter = Recorder(Material((1,), 100))
+    drafter = Recorder(DrafterInputs((1,), 100))
     list(forced_steps(drafter, (1,), (2, 3, 4, 5), 3))
     assert drafter.seen == [Verdict((0, 1), 3, Scores((2, 3, UNKNOWN, UNKNOWN)))]
 

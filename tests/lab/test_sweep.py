@@ -101,7 +101,7 @@ def test_a_cell_outlives_its_sweep_and_is_counted_once(whole: Sweep, tmp_path: P
     again, done = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU), list[Cell]()
     folder.open(again, resume=True)
     assert again.cells == {(1, 0): whole.cells[1, 0]}
-    run_sweep(again, TRANSCRIPTS, folder=folder, report=done.append)
+    run_sweep(again, TRANSCRIPTS, folder=folder, on_progress=done.append)
     assert sorted([*done, (1, 0)]) == sorted(again.all_cells)
     assert counts(SweepFolder.load(tmp_path)) == counts(again) == counts(whole)
 

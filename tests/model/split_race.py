@@ -13,7 +13,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import tensor_parallel
@@ -23,7 +23,7 @@ from specrace.model.tensor_parallel import Followers
 
 # Longer than an order's first message.
 PROMPT = tuple((7 * place * place + 3) % 1000 for place in range(400))
-LANES = tuple(name for name in own_methods() if name != "draft-model")
+LANES = tuple(name for name in native_methods() if name != "draft-model")
 # Temperatures and lanes. Where the draw decides, one lane that drafts chains and one that drafts trees are enough.
 RACES = ((0.0, LANES), (0.8, ("vanilla", "prompt-lookup", "fusion")))
 

@@ -23,7 +23,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import device_map, replays
@@ -55,7 +55,7 @@ def model_of(name: str, kind: str) -> Any:
 def compiled(name: str, kind: str = "float32") -> Target:
     target = Target(model_of(name, kind), name=name, int8=kind == "int8")
     trace_forwards(target, compiled=True)
-    assert target.engine == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
+    assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target
 
 
@@ -126,7 +126,7 @@ def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_lane_prints_vanillas_text(kind: str, temperature: float) -> None:
-    lanes = tuple(name for name, method in own_methods().items() if not method.needs_draft_model)
+    lanes = tuple(name for name, method in native_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
     for name in ("llama", "qwen3"):
         events = list(race(compiled(name, kind), random_prompt(random.Random(3)), spec))
@@ -138,7 +138,7 @@ def test_other_shapes_are_scored_too(changes: dict[str, Any]) -> None:
     model = tiny_model("llama", **WIDE, **changes)
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
     trace_forwards(target, compiled=True)
-    assert target.engine == "compiled decoder"
+    assert target.forward_kind == "compiled decoder"
     found, expected = (each.logits(each.prefill([3, 4, 5]).store.clone(90), tree) for each in (target, Target(model)))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
 
@@ -373,17 +373,17 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
 def test_other_models_run_as_before(name: str, changes: dict[str, Any]) -> None:
     target = Target(tiny_model(name, **changes))
     trace_forwards(target, compiled=True)
-    assert "TorchScript" in target.engine
+    assert "TorchScript" in target.forward_kind
 
 
 def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def engine() -> str:
         target = Target(tiny_model("llama", **WIDE))
         trace_forwards(target)
-        return target.engine
+        return target.forward_kind
 
     assert engine().startswith("fused TorchScript")
-    monkeypatch.setattr(replays, "_LEAST_COMPILED", 1000)
+    monkeypatch.setattr(replays, "_MIN_COMPILED", 1000)
     assert engine() == "compiled decoder"
     monkeypatch.setitem(sys.modules, "specrace.model.compiled.forward", None)
     assert engine().startswith("fused TorchScript")
@@ -453,7 +453,7 @@ def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:
     target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
     assert target.traced is None
     make_ready(target)
-    assert target.engine == "compiled decoder, int8 weights"
+    assert target.forward_kind == "compiled decoder, int8 weights"
     tiny_model("gpt2").save_pretrained(tmp_path)
     target = load_target(tmp_path, dtype="int8", ready=False)
     with pytest.raises(InputError, match=r"cannot run in int8 .*Llama family"):

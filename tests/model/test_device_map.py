@@ -1,4 +1,4 @@
-"""Models on several devices: where everything lies, that nothing else changes, and how "auto" chooses."""
+"""ModelChoices on several devices: where everything lies, that nothing else changes, and how "auto" chooses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from specrace import workbench
+from specrace import workbench as module
 from specrace.cli import main as cli
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
 from specrace.hf import custom_generate
@@ -64,7 +64,7 @@ def test_trees_are_scored_and_kept_as_on_one_device(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: float) -> None:
     """Both architectures on a prompt of one token and on a longer one."""
-    spec = RaceSpec(tuple(own_methods()), max_new_tokens=12, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(native_methods()), max_new_tokens=12, temperature=temperature, seed=5)
     prompt = (7,) if (name == "llama") == (temperature > 0) else random_prompt(random.Random(3))
     outputs = []
     for target, devices in (
@@ -76,7 +76,7 @@ def test_a_race_prints_what_it_prints_on_one_device(name: str, temperature: floa
         assert isinstance(finished, Finished) and all(lane.identical for lane in finished.lanes)
         steps = [event for event in events if isinstance(event, Step)]
         outputs.append(
-            {lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in own_methods()}
+            {lane: [t for step in steps if step.lane == lane for t in step.emitted] for lane in native_methods()}
         )
     assert outputs[0] == outputs[1]
 
@@ -170,7 +170,7 @@ def test_accelerators_are_those_that_torch_can_use(
 def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_map, "count_accelerators", lambda: 0)
     target = load_target(device="auto")
-    assert target.device.type == "cpu" and target.dtype == torch.float32 and "TorchScript" in target.engine
+    assert target.device.type == "cpu" and target.dtype == torch.float32 and "TorchScript" in target.forward_kind
 
 
 def test_another_model_is_loaded_on_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +180,9 @@ def test_another_model_is_loaded_on_the_device_that_was_asked_for(monkeypatch: p
         asked.append(device)
         return tiny_target("llama")
 
-    monkeypatch.setattr(workbench, "load_target", load)
-    bench = workbench.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
-    bench.with_model("other").with_model("another")
+    monkeypatch.setattr(module, "load_target", load)
+    workbench = module.Workbench(tiny_target("llama"), [], None, None, device="auto")  # type: ignore[arg-type]
+    workbench.with_model("other").with_model("another")
     assert asked == ["auto", "auto"]
 
 
@@ -211,7 +211,7 @@ def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyP
     with TwoDevices():
         target = load_target(device="auto")
     assert asked[0]["device_map"] == "auto" and asked[0]["dtype"] == torch.bfloat16
-    assert target.engine == "eager (on several devices)"
+    assert target.forward_kind == "eager (on several devices)"
 
 
 @pytest.mark.parametrize("elsewhere", ["cpu", "disk"])
@@ -230,7 +230,7 @@ def test_an_explicit_map_is_followed_by_transformers_itself(monkeypatch: pytest.
     places = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
     places |= {f"model.layers.{number}": FIRST if number < 2 else SECOND for number in range(3)}
     target, plain = load_target(device_map=places), load_target(graphs=False)
-    assert target.model.hf_device_map == places and target.engine == "eager (on several devices)"
+    assert target.model.hf_device_map == places and target.forward_kind == "eager (on several devices)"
     assert target.model._hf_hook.io_same_device is False and target.layer_devices == (FIRST,) * 3
     prompt = plain.tokenizer("What is the trie built from?")["input_ids"]
     for method in ("vanilla", "trie", "lookahead"):

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.events import Finished, Step
 from specrace.core.tree import TokenTree
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import replays
@@ -36,7 +36,7 @@ def fused(name: str, kind: str = "plain") -> Target:
     """A small target that runs the fused forward."""
     target = Target(tiny_model(name), name=name)
     trace_forwards(target, packed=kind == "packed")
-    assert target.engine == KINDS[kind]
+    assert target.forward_kind == KINDS[kind]
     return target
 
 
@@ -55,7 +55,7 @@ def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> No
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_lane_prints_vanillas_text(kind: str, temperature: float) -> None:
-    lanes = tuple(name for name, method in own_methods().items() if not method.needs_draft_model)
+    lanes = tuple(name for name, method in native_methods().items() if not method.needs_draft_model)
     spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
     for name in ("llama", "qwen3"):
         events = list(race(fused(name, kind), random_prompt(random.Random(3)), spec))
@@ -78,8 +78,8 @@ def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
     for each in (target, eager):
         drafting = each.draft_model()
         assert drafting is not None and isinstance(drafting.model, Target)
-        engines.append(drafting.model.engine)
-    assert engines == [target.engine, "eager"] and target.engine.startswith("fused TorchScript")
+        engines.append(drafting.model.forward_kind)
+    assert engines == [target.forward_kind, "eager"] and target.forward_kind.startswith("fused TorchScript")
 
 
 @pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"layer_types": ["full_attention", "sliding_attention"]}])

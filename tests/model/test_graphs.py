@@ -17,10 +17,10 @@ from torch import Tensor
 from specrace.core.cost_curve import assumed_curve, row_counts
 from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, Material, own_methods
+from specrace.drafters import METHODS, DrafterInputs, native_methods
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.pace import PaceKeeper
-from specrace.engine.race import make_lane, make_material, race
+from specrace.engine.race import make_drafter_inputs, make_lane, race
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun
 from specrace.model.draft_model import DraftModel
@@ -108,7 +108,7 @@ def test_row_counts_are_one_above_the_powers_of_two_and_the_most(most: int) -> N
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("name", own_methods())
+@pytest.mark.parametrize("name", native_methods())
 def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temperature: float) -> None:
     """The draft model's own forwards too; no graph has more rows than the next bucket, a full tree none too many."""
     (target, _), (small, _) = on_gpu("llama"), on_gpu("gpt2", seed=1)
@@ -116,8 +116,8 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
     prompt, chance = (2, 3, 4, 5, 6) * 8, random.Random(1)
     index = SuffixIndex([[*prompt, *(chance.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
-    material = make_material(target, prompt, spec, assumed_curve("cuda"), Sources(corpus_index=index))
-    lane, most = make_lane(target, name, target.prefill(prompt), material, spec), 0
+    inputs = make_drafter_inputs(target, prompt, spec, assumed_curve("cuda"), Sources(corpus_index=index))
+    lane, most = make_lane(target, name, target.prefill(prompt), inputs, spec), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     small.forwards.clear()
     while not lane.end:
@@ -140,13 +140,13 @@ def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) 
     made: list[tuple[int, int]] = []
 
     class Watched(DraftModelDrafter):
-        def __init__(self, material: Material, *, sampled: bool = False) -> None:
+        def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
             before = its.captured
-            super().__init__(material, sampled=sampled)
+            super().__init__(inputs, sampled=sampled)
             made.append((before, its.captured))
 
     monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=Watched))
-    spec = RaceSpec(tuple(own_methods()), max_new_tokens=40)
+    spec = RaceSpec(tuple(native_methods()), max_new_tokens=40)
     events = race(target, (3, 4, 5) * 9, spec)
     next(events)
     before, after = made[-1]
@@ -378,14 +378,14 @@ def test_stores_that_are_too_small_are_dropped_with_their_graphs() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_race_on_graphs_prints_what_an_eager_one_prints(temperature: float) -> None:
-    spec = RaceSpec(tuple(own_methods()), max_new_tokens=24, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(native_methods()), max_new_tokens=24, temperature=temperature, seed=5)
     target, double = graphed("llama")
     eager = tiny_target("llama")
     for number in range(2):
         prompt = random_prompt(random.Random(number))
         outcomes = []
         for each in (target, eager):
-            steps: dict[str, list[int]] = {name: [] for name in own_methods()}
+            steps: dict[str, list[int]] = {name: [] for name in native_methods()}
             for event in race(each, prompt, spec):
                 if isinstance(event, Finished):
                     assert all(lane.identical for lane in event.lanes)
@@ -430,5 +430,5 @@ def test_a_model_that_cannot_be_recorded_stays_eager() -> None:
         target = tiny_target("llama")
         capture_graphs(target, double)
         assert target.graphs is None and target.describe()["graphs"] is False
-        assert target.engine.startswith("eager (no graphs: ")
+        assert target.forward_kind.startswith("eager (no graphs: ")
         assert len(target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5])).targets) == 2

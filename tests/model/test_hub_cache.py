@@ -1,4 +1,4 @@
-"""Models in the hub's cache: loaded without a question to the hub where they are whole, and only there."""
+"""ModelChoices in the hub's cache: loaded without a question to the hub where they are whole, and only there."""
 
 from __future__ import annotations
 

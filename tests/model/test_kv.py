@@ -14,7 +14,7 @@ from specrace.drafters import METHODS
 from specrace.model.kv import KVStore
 from specrace.model.target import Target
 from tests.model.placed import FIRST, SECOND, TwoDevices
-from tests.parts import ARCHITECTURES, material, random_prompt, random_tree, run_lane, tiny_target
+from tests.parts import ARCHITECTURES, inputs, random_prompt, random_tree, run_lane, tiny_target
 
 
 def plain_logits(target: Target, tokens: list[int]) -> torch.Tensor:
@@ -63,7 +63,7 @@ def test_eager_and_sdpa_print_the_same(name: str) -> None:
     outputs = []
     for attention in ("sdpa", "eager"):
         target = tiny_target(name, attention=attention)
-        drafter = METHODS["trie"].build(material(prompt))
+        drafter = METHODS["trie"].build(inputs(prompt))
         outputs.append(run_lane(target, target.prefill(prompt), prompt, drafter, eos_ids=frozenset()).tokens)
     assert outputs[0] == outputs[1] and len(outputs[0]) == 16
 

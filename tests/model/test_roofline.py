@@ -58,10 +58,10 @@ def test_where_memory_is_short_smaller_blocks_are_copied(monkeypatch: pytest.Mon
         return ones(size, **named)
 
     monkeypatch.setattr(roofline.torch, "ones", scarce)
-    monkeypatch.setattr(roofline, "_LEAST_COPY_BYTES", 1 << 20)
+    monkeypatch.setattr(roofline, "_MIN_COPY_BYTES", 1 << 20)
     monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1 << 22)
     assert copy_bandwidth(torch.device("cpu")) > 0 and asked == [1 << 22, 1 << 21, 1 << 20]
-    monkeypatch.setattr(roofline, "_LEAST_COPY_BYTES", 1 << 21)
+    monkeypatch.setattr(roofline, "_MIN_COPY_BYTES", 1 << 21)
     with pytest.raises(torch.OutOfMemoryError):
         copy_bandwidth(torch.device("cpu"))
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.model.kv import KVStore, Prefix
-from specrace.model.scorer import Session
+from specrace.model.scorer import ModelSession
 from specrace.model.target import Target
 from tests.parts import tiny_target
 
@@ -26,7 +26,7 @@ def target() -> Target:
     return tiny_target("llama", max_position_embeddings=40_000)
 
 
-def session_behind(target: Target, context: int) -> Session:
+def session_behind(target: Target, context: int) -> ModelSession:
     """A session behind so many tokens, whose keys and values are random: prefill's cost is the model's own."""
     generator = torch.Generator().manual_seed(0)
     store = KVStore(target.num_layers, context)

@@ -13,19 +13,19 @@ from specrace.cli.bench import unscriptable
 from specrace.core.cost_curve import assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, Material, own_methods
+from specrace.drafters import METHODS, DrafterInputs, native_methods
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt
-from specrace.lab.figures import summarise
 from specrace.lab.score import forced_steps
+from specrace.lab.summary import summarise
 from specrace.model.graphs import COLUMN_STEP
 from specrace.model.replays import capture_graphs
 from specrace.model.scripted import SHAPES, ScriptedTarget, load_scripted, make_config
 from tests.model.test_graphs import Double
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-LANES = tuple(name for name in own_methods() if not unscriptable(name))
+LANES = tuple(name for name in native_methods() if not unscriptable(name))
 
 
 def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
@@ -54,7 +54,7 @@ def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
     target = small()
     for prompt, output in scripts().items():
         options = METHODS[method].defaults("cpu")
-        drafter = METHODS[method].build(Material(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
+        drafter = METHODS[method].build(DrafterInputs(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
         expected = [len(step.emitted) for step in forced_steps(drafter, prompt, output, 8)]
         steps = list(generate(target, method, prompt, max_new_tokens=len(output), num_draft=8))
         assert tuple(token for step in steps for token in step.emitted) == output

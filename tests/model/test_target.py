@@ -17,7 +17,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.drafters import METHODS, own_methods
+from specrace.drafters import METHODS, native_methods
 from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
@@ -26,7 +26,7 @@ from specrace.model.limits import eos_ids
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
-from tests.parts import EOS, VOCAB, material, run_lane, tiny_model, tiny_target
+from tests.parts import EOS, VOCAB, inputs, run_lane, tiny_model, tiny_target
 from tests.views.test_detokenize import byte_tokenizer
 
 SMALL: dict[str, Any] = {
@@ -181,7 +181,7 @@ def test_a_device_that_is_none_is_refused(tmp_path: Path, tokenizer: PreTrainedT
     one_sentence(refused)
 
 
-# Models that cannot follow branches.
+# ModelChoices that cannot follow branches.
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_others_with_full_attention_are_scored_right(prefix: str) -> None:
     prompt = tuple(range(5, 15)) * 2
     texts = [
         run_lane(
-            target, target.prefill(prompt), prompt, METHODS[name].build(material(prompt)), eos_ids=frozenset()
+            target, target.prefill(prompt), prompt, METHODS[name].build(inputs(prompt)), eos_ids=frozenset()
         ).tokens
         for name in ("vanilla", "trie", "lookahead")
     ]
@@ -361,7 +361,7 @@ def test_up_to_the_limit_a_sliding_window_is_lossless() -> None:
     assert [lane.identical for lane in events[-1].lanes] == [True] * 3  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("method", own_methods())
+@pytest.mark.parametrize("method", native_methods())
 def test_a_prompt_that_just_fits_is_decoded_to_its_end(method: str) -> None:
     target = tiny_target("gpt2", max_position_embeddings=64)
     prompt = (tuple(range(3, 13)) * 5)[:40]
@@ -490,7 +490,7 @@ def test_a_config_of_parts_may_have_the_end_in_the_texts_part() -> None:
 
 def test_buffers_of_large_trees_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target("llama")
-    monkeypatch.setattr("specrace.model.scorer.MOST_CELLS", 3 * 100)
+    monkeypatch.setattr("specrace.model.scorer.MAX_CELLS", 3 * 100)
     small = target.inputs(4)
     made = [target.inputs(rows) for rows in (10, 11)]
     assert target.inputs(11) is made[1] and target.inputs(10) is made[0] and target.inputs(4) is small

@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 from specrace.core.events import Finished
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.peers import make_peers
@@ -72,7 +72,7 @@ def test_replayed_trees_are_scored_as_eager_ones(name: str, attention: str, pack
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2", "gpt-neox"])
 def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature: float) -> None:
-    spec = RaceSpec(tuple(own_methods()), max_new_tokens=20, temperature=temperature, seed=5)
+    spec = RaceSpec(tuple(native_methods()), max_new_tokens=20, temperature=temperature, seed=5)
     prompt = random_prompt(random.Random(3))
     texts = []
     for target in (tiny_target(name), *(shared(name, packed=each, attention="sdpa") for each in PACKED)):
@@ -174,8 +174,8 @@ def test_a_dropped_target_frees_its_weights(packed: bool) -> None:
 
 
 def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
-    assert load_target().engine.startswith("fused TorchScript")
-    assert load_target(graphs=False).engine == "eager"
+    assert load_target().forward_kind.startswith("fused TorchScript")
+    assert load_target(graphs=False).forward_kind == "eager"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
         target = load_target(graphs=False)
         capfd.readouterr()  # the library's own bar
         trace_forwards(target)
-    assert target.engine == f"eager (not traced: {told})"
+    assert target.forward_kind == f"eager (not traced: {told})"
     assert not warned and capfd.readouterr() == ("", "")
     assert {record.levelname for record in caplog.records} == {"INFO"} and told in caplog.text
     events = list(race(target, [3, 4, 5, 3, 4], RaceSpec(("trie",), max_new_tokens=6)))
@@ -224,7 +224,7 @@ def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pyt
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         trace_forwards(target := tiny_target("llama"), packed=True, fused=False)
-    assert not warned and target.engine == "TorchScript, packed weights"
+    assert not warned and target.forward_kind == "TorchScript, packed weights"
 
 
 # Packed weights.
@@ -278,7 +278,7 @@ def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatc
         monkeypatch.setattr(machine, "_MEMORY", told)
         target = tiny_target("llama")
         trace_forwards(target, fused=False)
-        engines.append(target.engine)
+        engines.append(target.forward_kind)
     assert engines == ["TorchScript, packed weights", "TorchScript"]
 
 
@@ -289,4 +289,4 @@ def test_where_there_is_no_kernel_weights_stay_plain(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(packed, "PackedLinear", missing)
     target = tiny_target("llama")
     trace_forwards(target, fused=False)
-    assert target.engine == "TorchScript"
+    assert target.forward_kind == "TorchScript"

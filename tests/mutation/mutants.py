@@ -1,6 +1,6 @@
 """The mutation run: stages each group of modules, lets mutmut work, prints what the tests killed and what survived.
 
-Exit code 1 where less than `LEAST` of the mutants of the groups that ran were killed, or where one survived that
+Exit code 1 where less than `MIN_KILLED` of the mutants of the groups that ran were killed, or where one survived that
 `survivors.md` does not explain.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from staging import PACKAGE, ROOT, forget_unkilled, stage
 
-LEAST = 0.92
+MIN_KILLED = 0.92
 FOLDER = ROOT / "build" / "mutation"
 EXPLAINED = Path(__file__).with_name("survivors.md")
 # pytest's exit codes and signals, as mutmut keeps them; 24 is the CPU limit's, 9 its last word.
@@ -139,7 +139,7 @@ def report(names: Sequence[str], *, show: bool) -> int:
                         print(f"\n{function}", *(f"-{line}" for line in change[0]), sep="\n")
                         print(*(f"+{line}" for line in change[1]), sep="\n")
     print(f"{strange} survivors are not explained in {EXPLAINED.name}" + ("" if show or not strange else " (--show)"))
-    return int(rate < LEAST or bool(strange))
+    return int(rate < MIN_KILLED or bool(strange))
 
 
 def _print_row(name: str, counts: Counter[str]) -> float:

@@ -48,7 +48,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         out, before, began = Path(folder) / "index", memory_mb(), time.perf_counter()
-        head = build_index(documents, embedder, out, small_passages, head=Head(), report=print)
+        head = build_index(documents, embedder, out, small_passages, head=Head(), on_progress=print)
         found = {
             "load": os.getloadavg()[0],
             "vectors": options.vectors,

@@ -7,7 +7,7 @@ from collections import Counter
 
 from specrace.core.bundled import QUESTIONS
 from specrace.core.events import Finished, LaneResult
-from specrace.drafters import own_methods
+from specrace.drafters import native_methods
 from specrace.engine.spec import RaceSpec
 from specrace.workbench import Workbench
 
@@ -29,7 +29,7 @@ def test_every_lane_equals_vanilla_at_a_temperature(bundled: Workbench) -> None:
     assert len(set(questions)) == 22
     results: list[LaneResult] = []
     for seed, question in enumerate(questions):
-        spec = RaceSpec(tuple(own_methods()), max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
+        spec = RaceSpec(tuple(native_methods()), max_new_tokens=12, num_draft=4, temperature=0.8, top_p=0.9, seed=seed)
         *_, finished = bundled.ask(question, spec, top=1)
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
@@ -46,7 +46,7 @@ def test_so_does_every_lane_where_the_draw_decides(bundled: Workbench) -> None:
     """At 0.8 this model hardly ever wavers; at 4 each seed is another text, and drafts have to follow it."""
     texts = set()
     for seed in range(3):
-        spec = RaceSpec(tuple(own_methods()), max_new_tokens=14, num_draft=4, temperature=4.0, top_p=0.9, seed=seed)
+        spec = RaceSpec(tuple(native_methods()), max_new_tokens=14, num_draft=4, temperature=4.0, top_p=0.9, seed=seed)
         *_, finished = bundled.ask(MORE[0], spec, top=1)
         assert isinstance(finished, Finished)
         assert [lane.lane for lane in finished.lanes if not lane.identical] == []

@@ -235,7 +235,7 @@ def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for number in range(2):
         write(tmp_path / f"{number}.md", "text")
     lines: list[str] = []
-    read_documents([tmp_path], report=lines.append)
+    read_documents([tmp_path], on_progress=lines.append)
     assert lines == ["Read 1 of 2 documents", "Read 2 of 2 documents"]
 
 

@@ -78,9 +78,9 @@ def test_the_model_that_ships_is_small_and_dense() -> None:
 
 
 def test_bigram_and_trigram_race_on_it_by_rejection(bundled: Workbench) -> None:
-    bench = bundled.with_model(SHIPPED)
+    workbench = bundled.with_model(SHIPPED)
     spec = RaceSpec(("bigram", "trigram"), 96, num_draft=4, temperature=0.8, verifier="rejection")
-    events = list(bench.ask(QUESTION, spec, top=4))
+    events = list(workbench.ask(QUESTION, spec, top=4))
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished)
     assert 1 <= len(started.about["passages"]) < 4, "as many passages as fit"
@@ -92,10 +92,10 @@ def test_bigram_and_trigram_race_on_it_by_rejection(bundled: Workbench) -> None:
 def test_the_models_tables_are_dense() -> None:
     target = load_target(SHIPPED, graphs=False)
     spec = RaceSpec(("trigram",), 4, temperature=0.8, verifier="rejection")
-    from specrace.drafters import Material, find_method
+    from specrace.drafters import DrafterInputs, find_method
 
     drafter = find_method("trigram").build(
-        Material((1, 2, 3), target.vocab_size, params=spec.sampling_params()),
+        DrafterInputs((1, 2, 3), target.vocab_size, params=spec.sampling_params()),
         **plan_lane(spec, "trigram", "cpu").options,
     )
     assert isinstance(drafter.rows, SampledRows) and drafter.rows._dense is not None  # type: ignore[attr-defined]

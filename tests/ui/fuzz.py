@@ -23,8 +23,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from specrace.core.bundled import RECORDINGS
-from specrace.ui.asking import OFFERED
-from specrace.ui.file_reader import OUR_FAULT
+from specrace.ui.helper_process import OUR_FAULT
+from specrace.ui.race_request import OFFERED
 from tests.ui.served import LANES, Served, serving
 from tests.ui.waiting import LONG_S
 
@@ -35,7 +35,7 @@ OTHER = "another-session"
 ATTACKER = "127.0.0.2"
 # Events are streamed until somebody closes; what has come by then is looked at.
 STREAM_S = 0.05
-MOST_READ = 200_000
+MAX_READ = 200_000
 WORDS = ("", "a", "0", "-1", "null", "race", "../../etc/passwd", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
          "<img src=x onerror=alert(1)>", "\0", "\r\nX: y", "{{7*7}}", "é" * 50, "b" * 3000, "file:///etc/passwd",
          "http://192.0.2.1/x", "C:\\x")  # fmt: skip
@@ -233,7 +233,7 @@ class Fuzzer:
 
 def pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """An answer's body, so far as it comes and is not endless."""
-    left = MOST_READ
+    left = MAX_READ
     try:
         while left > 0 and (piece := answer.read1(left)):
             left -= len(piece)

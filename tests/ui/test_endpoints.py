@@ -18,10 +18,10 @@ from pydantic import AnyUrl
 from specrace.core.bundled import RECORDINGS
 from specrace.core.settings import SETTINGS
 from specrace.lab.score import scorable_lanes
-from specrace.ui.asking import OFFERED
 from specrace.ui.endpoints import HELP
 from specrace.ui.guard import MAX_BODY
 from specrace.ui.log_advice import TITLES
+from specrace.ui.race_request import OFFERED
 from specrace.ui.visitors import NOT_UPLOADED
 from specrace.workbench import Workbench
 from tests.lab.parts import COPYING, FRESH, run, write

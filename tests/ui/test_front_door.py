@@ -154,5 +154,5 @@ def test_a_kept_model_that_does_not_load_gives_way_to_the_bundled_one(
                 serve.loader(options)(str)
             continue
         status: list[str] = []
-        bench = serve.loader(options)(status.append)
-        assert bench.target.name == "tiny" and status[-1].startswith("Ready: tiny") and "could not be" in status[-1]
+        workbench = serve.loader(options)(status.append)
+        assert workbench.target.name == "tiny" and status[-1].startswith("Ready: tiny") and "could not be" in status[-1]

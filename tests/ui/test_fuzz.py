@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specrace.ui.file_reader import OUR_FAULT
+from specrace.ui.helper_process import OUR_FAULT
 from tests.ui.fuzz import OPENINGS, SECRET, Fuzzer, Shot
 from tests.ui.served import serving
 

@@ -9,7 +9,7 @@ import pytest
 from specrace.cli import app
 from specrace.core.errors import InputError
 from specrace.ui.gallery import Gallery, open_recorded
-from specrace.views.audit import TERMINAL, read_recording
+from specrace.views.recording_check import TERMINAL, read_recording
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "assets" / "recordings"
 FILES = sorted(RECORDINGS.glob("*.jsonl"))

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from specrace.engine.spec import RaceSpec
-from specrace.ui import asking, page, settings
+from specrace.ui import page, race_request, settings_panel
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import Visitors
 from specrace.ui.worker import Job, Worker
@@ -18,9 +18,9 @@ from specrace.ui.worker import Job, Worker
 def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The race is not there to be stopped yet; another visitor's stop does nothing to it."""
     worker = Worker(MagicMock())
-    asked = asking.Asking("q", RaceSpec(("vanilla",)), None)
-    monkeypatch.setattr(asking, "read_asking", lambda *_: asked)
-    monkeypatch.setattr(settings, "read_options", lambda _: {})
+    asked = race_request.RaceRequest("q", RaceSpec(("vanilla",)), None)
+    monkeypatch.setattr(race_request, "parse_request", lambda *_: asked)
+    monkeypatch.setattr(settings_panel, "read_options", lambda _: {})
     anything, request = MagicMock(), SimpleNamespace(session_hash="mine", client=None)
 
     def started(stopping: str) -> Job:

@@ -31,8 +31,8 @@ from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
 from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
 from specrace.ui.telemetry import Telemetry
-from specrace.ui.visitors import Limits
-from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, RACE_LIMIT_S, SCORED, Job, Run, Worker
+from specrace.ui.visitors import VisitorLimits
+from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, RACE_LIMIT_S, SCORED, Job, RunRace, Worker
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 from tests.ui.waiting import LONG_S, wait_until
@@ -69,7 +69,7 @@ def endless(_bench: Workbench, stop: Stop) -> Iterator[Event]:
     yield end(stopped=True)
 
 
-def ready(limits: Limits | None = None) -> Worker:
+def ready(limits: VisitorLimits | None = None) -> Worker:
     worker = Worker(lambda _report: BENCH, limits)
     worker.start()
     wait_until(lambda: worker.settled)
@@ -107,7 +107,7 @@ def test_a_race_comes_in_parts_that_make_its_reel() -> None:
 def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only sleep moves, seven steps a time; a page that once takes a second is not caught up with."""
     worker = Worker(lambda _report: BENCH)
-    worker.bench = BENCH
+    worker.workbench = BENCH
     job = worker.submit("a", short)
     job.parts.append(("head", "{}"))
     now, times = 50.0, list[float]()
@@ -226,7 +226,7 @@ def test_races_of_one_page_take_one_place() -> None:
     """Those that gave way are out of the line at once, so that nobody else is refused or told to wait for them."""
     worker = ready()
     first = worker.submit("a", endless)
-    clicks = [worker.submit("b", short) for _ in range(2 * Limits.queue)]
+    clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
     other = worker.submit("c", short)
     assert worker.ahead(other) == 2
@@ -249,7 +249,7 @@ def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypat
 
 def test_an_api_client_has_a_few_places() -> None:
     worker = ready()
-    jobs = [worker.submit("api", endless, for_page=False) for _ in range(Limits.races_at_once)]
+    jobs = [worker.submit("api", endless, for_page=False) for _ in range(VisitorLimits.races_at_once)]
     with pytest.raises(InputError, match="in line already"):
         worker.submit("api", short, for_page=False)
     other = worker.submit("b", short)
@@ -257,7 +257,7 @@ def test_an_api_client_has_a_few_places() -> None:
     assert other.wait(LONG_S) and other.parts and not any(job.parts for job in jobs)
 
 
-def preparing(released: threading.Event) -> Run:
+def preparing(released: threading.Event) -> RunRace:
     """A race that gets ready until it is released."""
 
     def run(bench: Workbench, stop: Stop) -> Iterator[Event | str]:
@@ -375,7 +375,7 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
 def test_the_line_is_bounded() -> None:
     worker = ready()
     # One runs.
-    jobs = [worker.submit(str(number), endless) for number in range(Limits.queue + 1)]
+    jobs = [worker.submit(str(number), endless) for number in range(VisitorLimits.queue + 1)]
     with pytest.raises(InputError, match="20 races are waiting already"):
         worker.submit("one more", short)
     for job in jobs:
@@ -384,7 +384,7 @@ def test_the_line_is_bounded() -> None:
 
 
 def test_while_the_model_loads_all_races_wait() -> None:
-    worker = Worker(lambda _report: BENCH, Limits(queue=2))
+    worker = Worker(lambda _report: BENCH, VisitorLimits(queue=2))
     for name in "ab":
         worker.submit(name, short)
     with pytest.raises(InputError, match="2 races are waiting already"):
@@ -392,7 +392,7 @@ def test_while_the_model_loads_all_races_wait() -> None:
 
 
 def test_a_page_s_new_race_takes_the_place_of_its_old_one_in_a_full_line() -> None:
-    worker = ready(Limits(queue=1, races_at_once=1))
+    worker = ready(VisitorLimits(queue=1, races_at_once=1))
     first = worker.submit("a", endless)
     again = worker.submit("a", endless)
     assert first.wait(LONG_S) and not again.done
@@ -406,7 +406,7 @@ def test_a_page_s_new_race_takes_the_place_of_its_old_one_in_a_full_line() -> No
 
 
 def test_a_program_s_race_that_is_given_up_counts_no_more() -> None:
-    worker = ready(Limits(races_at_once=1))
+    worker = ready(VisitorLimits(races_at_once=1))
     first = worker.submit("api", endless, for_page=False)
     with pytest.raises(InputError, match=r"^1 race of yours is in line already; wait for it\.$"):
         worker.submit("api", short, for_page=False)

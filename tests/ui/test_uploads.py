@@ -13,7 +13,7 @@ from specrace.retrieval.embedder import load_embedder
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Retriever
-from specrace.ui.uploads import MAX_FILES, SESSIONS_KEPT, SessionBenches, Upload, read_uploads
+from specrace.ui.uploads import MAX_FILES, SESSIONS_KEPT, Upload, VisitWorkbenches, read_uploads
 from specrace.workbench import Workbench
 from tests.retrieval.readers import samples
 
@@ -26,7 +26,7 @@ def put(folder: Path, name: str, text: str | bytes) -> str:
 
 def upload(files: list[str]) -> Upload:
     """What a session reads."""
-    found = SessionBenches(lambda paths: read_uploads("", paths)).read("session", files)
+    found = VisitWorkbenches(lambda paths: read_uploads("", paths)).read("session", files)
     assert found is not None
     return found
 
@@ -92,11 +92,11 @@ def shared() -> Workbench:
     return Workbench(target, documents, Retriever(index, embedder), embedder)
 
 
-def benches_here() -> SessionBenches:
-    return SessionBenches(lambda paths: read_uploads("", paths))
+def benches_here() -> VisitWorkbenches:
+    return VisitWorkbenches(lambda paths: read_uploads("", paths))
 
 
-def opened(benches: SessionBenches, session: str, shared: Workbench, files: list[str]) -> tuple[Workbench, list[str]]:
+def opened(benches: VisitWorkbenches, session: str, shared: Workbench, files: list[str]) -> tuple[Workbench, list[str]]:
     """The session's workbench, and what was told before each batch."""
     told: list[str] = []
     going = benches.open(session, shared, benches.read(session, files))
@@ -170,7 +170,7 @@ def test_a_visitor_who_leaves_while_files_are_read_is_forgotten(tmp_path: Path, 
         benches.forget("session")
         return read_uploads("", paths)
 
-    benches = SessionBenches(read)
+    benches = VisitWorkbenches(read)
     found = benches.read("session", [put(tmp_path, "owls.md", "Owls hear well.")])
     assert found is not None and len(benches) == 0
     for _ in benches.open("session", shared, found):

@@ -14,7 +14,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.ui import visitors as visitors_module
 from specrace.ui.http_server import Discreet
-from specrace.ui.visitors import Limits, Rate, Visitors, visitor_of
+from specrace.ui.visitors import Rate, VisitorLimits, Visitors, visitor_of
 from tests.ui.served import LANES, Served, serving
 from tests.ui.waiting import LONG_S
 
@@ -123,7 +123,7 @@ def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.M
 
 def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """However late within the time that there is."""
-    visitors = Visitors(Limits())
+    visitors = Visitors(VisitorLimits())
 
     async def read() -> str:
         result = asyncio.ensure_future(visitors.wanted("a", asyncio.sleep(0.02, "done")))

@@ -6,9 +6,9 @@ from specrace.core.errors import InputError, shorten
 from specrace.lab.formats.base import Exchange, Format, Row
 from specrace.lab.formats.chats import OpenAIChat, ShareGPT
 from specrace.lab.formats.observed import AIPerf, Langfuse, LiteLLM
-from specrace.lab.formats.own import Own
 from specrace.lab.formats.responses import Batch, Response
 from specrace.lab.formats.sessions import ClaudeCode, Codex
+from specrace.lab.formats.specrace import Own
 
 __all__ = ["FORMATS", "Exchange", "Format", "find_format", "is_trace", "recognise"]
 

@@ -37,7 +37,7 @@ MAX_HISTORY = 16_000_000
 _CALLS = ("function_call", "custom_tool_call")
 
 
-class _Session(Format):
+class AgentSession(Format):
     """A conversation that grows by messages; the assistant's parts become one message once another role speaks.
 
     A line that cannot be read leaves an empty message in the history. The answer to it, or of which it is a part, is
@@ -112,7 +112,7 @@ class _Session(Format):
         return [Exchange(before, answer, self._name)] if before and whole else []
 
 
-class ClaudeCode(_Session):
+class ClaudeCode(AgentSession):
     """Lines of one or more sessions; one without a parent begins anew, and so does a compaction's summary."""
 
     name = "claude-code"
@@ -179,7 +179,7 @@ def read_or_empty(value: Any) -> str:
     return "" if value == "" else read_text(value, "a block")
 
 
-class Codex(_Session):
+class Codex(AgentSession):
     """Lines of one or more rollouts."""
 
     name = "codex"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from specrace.retrieval.limits import MAX_DEPTH, Limits
+from specrace.retrieval.limits import MAX_DEPTH, ReadingLimits
 from specrace.retrieval.readers.kinds import KINDS, READ, kind_of
 from specrace.retrieval.readers.reading import Reading, Refusal
 from specrace.retrieval.readers.unpacking import open_zip, unpack_member
@@ -17,7 +17,7 @@ from specrace.retrieval.readers.unpacking import open_zip, unpack_member
 Found = tuple[str, Reading | str]
 
 
-def read_content(name: str, content: bytes, limits: Limits, depth: int = 0) -> Iterator[Found]:
+def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 0) -> Iterator[Found]:
     """The documents in a file called `name`, and a sentence's rest (see `Refusal`) about what is left out."""
     try:
         read = kind_of(name, content).read
@@ -39,7 +39,7 @@ def read_content(name: str, content: bytes, limits: Limits, depth: int = 0) -> I
             yield "", "holds no text."
 
 
-def _members(content: bytes, limits: Limits, depth: int) -> Iterator[Found]:
+def _members(content: bytes, limits: ReadingLimits, depth: int) -> Iterator[Found]:
     """What a zip holds; hidden members and other kinds are passed over, as in a folder. Raises Refusal."""
     if depth >= MAX_DEPTH:
         raise Refusal("lies too deep in other zips: unpack them first.")

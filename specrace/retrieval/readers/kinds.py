@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.markup import read_html
 from specrace.retrieval.readers.notebooks import read_notebook
 from specrace.retrieval.readers.office import checked, read_docx, read_pptx
@@ -28,7 +28,7 @@ class Kind:
 
     name: str
     suffixes: tuple[str, ...]
-    read: Callable[[bytes, Limits], Reading] | None
+    read: Callable[[bytes, ReadingLimits], Reading] | None
     # What only decodes text is read in this process; a parser runs in another.
     parsed: bool = True
 

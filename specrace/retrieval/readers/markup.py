@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, decode
 from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
 from specrace.retrieval.sentences import word_set
@@ -22,7 +22,7 @@ _INLINE = word_set(
 )
 
 
-def read_html(content: bytes, limits: Limits) -> Reading:
+def read_html(content: bytes, limits: ReadingLimits) -> Reading:
     """A page's visible text with headings as addresses; its title is the first heading, else <title>."""
     page = _Page(limits)
     page.feed(_decode(content))
@@ -44,7 +44,7 @@ def _decode(content: bytes) -> str:
 class _Page(HTMLParser):
     """Collects the blocks of a page."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReadingLimits) -> None:
         super().__init__(convert_charrefs=True)
         self.blocks, self.title = Blocks(limits), ""
         self._words: list[str] = []

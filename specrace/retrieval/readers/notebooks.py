@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, decode
 from specrace.retrieval.readers.text import from_markdown
 
 
-def read_notebook(content: bytes, limits: Limits) -> Reading:
+def read_notebook(content: bytes, limits: ReadingLimits) -> Reading:
     """Each cell's source, and what it printed. Raises Refusal."""
     blocks, title = Blocks(limits), ""
     try:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
 from specrace.retrieval.readers.tables import add_rows
 from specrace.retrieval.readers.text import MAX_TITLE_CHARS, from_markdown
@@ -17,10 +17,10 @@ _HEADING_STYLE = re.compile(r"heading ([1-6])\Z", re.IGNORECASE)
 _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 
 
-def checked(read: Callable[[bytes, Limits], Reading]) -> Callable[[bytes, Limits], Reading]:
+def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes, ReadingLimits], Reading]:
     """`read` on packages that unpack to a bounded size and declare no entities; another raises Refusal."""
 
-    def check(content: bytes, limits: Limits) -> Reading:
+    def check(content: bytes, limits: ReadingLimits) -> Reading:
         with open_zip(content) as package:
             for info, part in unpack(package, limits):
                 if info.filename.endswith((".xml", ".rels")) and any(each in part for each in _DOCTYPES):
@@ -35,7 +35,7 @@ def checked(read: Callable[[bytes, Limits], Reading]) -> Callable[[bytes, Limits
     return check
 
 
-def read_docx(content: bytes, limits: Limits) -> Reading:
+def read_docx(content: bytes, limits: ReadingLimits) -> Reading:
     """Paragraphs and tables in order, with headings as addresses."""
     docx, blocks = load_parser("docx"), Blocks(limits)
     for item in docx.Document(io.BytesIO(content)).iter_inner_content():
@@ -55,7 +55,7 @@ def _mark(style: str) -> str:
     return "# " if style == "Title" else "- " if style.startswith("List") else ""
 
 
-def read_pptx(content: bytes, limits: Limits) -> Reading:
+def read_pptx(content: bytes, limits: ReadingLimits) -> Reading:
     """Each slide's text, tables and notes."""
     pptx, blocks, title, problems = load_parser("pptx"), Blocks(limits), "", list[str]()
     for number, slide in enumerate(pptx.Presentation(io.BytesIO(content)).slides, 1):

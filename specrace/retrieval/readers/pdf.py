@@ -6,7 +6,7 @@ import io
 import time
 from typing import Any
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
 from specrace.retrieval.readers.text import MAX_TITLE_CHARS
 
@@ -14,7 +14,7 @@ from specrace.retrieval.readers.text import MAX_TITLE_CHARS
 TIME_SHARE = 0.6
 
 
-def read_pdf(content: bytes, limits: Limits) -> Reading:
+def read_pdf(content: bytes, limits: ReadingLimits) -> Reading:
     """The text of each page. Raises Refusal."""
     pypdf = load_parser("pypdf")
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from specrace.retrieval.encoding import decode_text
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 
 MAX_ADDRESS_CHARS = 120
 
@@ -37,7 +37,7 @@ class Reading:
 class Blocks:
     """Blocks of text, joined by blank lines, with the address of each. `add` raises Refusal for too much text."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ReadingLimits) -> None:
         self._most, self._size = limits.characters, 0
         self._parts: list[str] = []
         self._marks: list[Mark] = []

@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, decode, load_parser
 
 _SAMPLE = 4096
 # Characters; a longer cell has lost its closing quote.
-_MOST_CELL = 1 << 20
+_MAX_CELL = 1 << 20
 
 
-def read_tsv(content: bytes, limits: Limits) -> Reading:
+def read_tsv(content: bytes, limits: ReadingLimits) -> Reading:
     """Rows between tabs, with line numbers. Raises Refusal."""
     return _read_rows(decode(content), "\t", False, limits)
 
 
-def read_csv(content: bytes, limits: Limits) -> Reading:
+def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
     """Rows with line numbers. Raises Refusal."""
     text = decode(content)
     try:
@@ -34,10 +34,10 @@ def read_csv(content: bytes, limits: Limits) -> Reading:
     return _read_rows(text, delimiter, spaced, limits)
 
 
-def _read_rows(text: str, delimiter: str, spaced: bool, limits: Limits) -> Reading:
+def _read_rows(text: str, delimiter: str, spaced: bool, limits: ReadingLimits) -> Reading:
     blocks = Blocks(limits)
     # The library's limit is one for the process.
-    csv.field_size_limit(_MOST_CELL)
+    csv.field_size_limit(_MAX_CELL)
     try:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=spaced)
         add_rows(blocks, _numbered(rows))
@@ -79,7 +79,7 @@ def _is_name(cell: str) -> bool:
     return not cell.replace(".", "").replace(",", "").lstrip("-").isdigit()
 
 
-def read_xlsx(content: bytes, limits: Limits) -> Reading:
+def read_xlsx(content: bytes, limits: ReadingLimits) -> Reading:
     """Every sheet's rows as Excel saved their values. Raises Refusal."""
     openpyxl, blocks = load_parser("openpyxl"), Blocks(limits)
     try:
@@ -105,7 +105,7 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def read_json(content: bytes, limits: Limits) -> Reading:
+def read_json(content: bytes, limits: ReadingLimits) -> Reading:
     """An array's items, or an object's members. Raises Refusal."""
     blocks = Blocks(limits)
     found = _parse(decode(content))
@@ -120,7 +120,7 @@ def read_json(content: bytes, limits: Limits) -> Reading:
     return blocks.reading()
 
 
-def read_json_lines(content: bytes, limits: Limits) -> Reading:
+def read_json_lines(content: bytes, limits: ReadingLimits) -> Reading:
     """Each line's record; lines that are no JSON are counted. Raises Refusal where none is."""
     blocks, broken, lines = Blocks(limits), list[int](), 0
     for number, line in enumerate(decode(content).split("\n"), 1):

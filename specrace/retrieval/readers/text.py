@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Mark, Reading, decode
 
 MAX_TITLE_CHARS = 120
@@ -15,7 +15,7 @@ _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>[^\n]*)")
 _FENCES = ("```", "~~~")
 
 
-def read_plain(content: bytes, _: Limits) -> Reading:
+def read_plain(content: bytes, _: ReadingLimits) -> Reading:
     """Text with line numbers; a markdown heading that begins it is its title."""
     text = decode(content)
     for start, end, title in islice(_headings(text), 1):
@@ -26,12 +26,12 @@ def read_plain(content: bytes, _: Limits) -> Reading:
     return Reading("", text, (Mark(0, "line", 1),))
 
 
-def read_code(content: bytes, _: Limits) -> Reading:
+def read_code(content: bytes, _: ReadingLimits) -> Reading:
     """Text with line numbers, in which "# ..." is a comment."""
     return Reading("", decode(content), (Mark(0, "line", 1),))
 
 
-def read_markdown(content: bytes, _: Limits) -> Reading:
+def read_markdown(content: bytes, _: ReadingLimits) -> Reading:
     """Markdown: a heading that begins it, or else its first of level 1, is the title; the others are addresses."""
     return from_markdown(decode(content))
 

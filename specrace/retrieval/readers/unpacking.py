@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 
-from specrace.retrieval.limits import Limits
+from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Refusal
 
 # Deflate at its best is 1,032; text and XML seldom reach 50.
@@ -28,7 +28,7 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
     return archive
 
 
-def unpack(archive: zipfile.ZipFile, limits: Limits) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
+def unpack(archive: zipfile.ZipFile, limits: ReadingLimits) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
     """Every member's content. Raises Refusal where they unpack to too much, or cannot be unpacked."""
     room = limits.unpacked_bytes
     for info in archive.infolist():

@@ -2,8 +2,8 @@
 import { hasFolder, listDropped } from "./drops.js";
 
 // As in ui/uploads.py.
-const MOST_FILES = 20;
-const MOST_BYTES = 2e6;
+const MAX_FILES = 20;
+const MAX_BYTES = 2e6;
 const DOCUMENTS = "#files input[type=file]";
 const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
 
@@ -120,7 +120,7 @@ export function uploadDropped(transfer) {
 export function uploadFolders(transfer) {
   if (!hasFolder(transfer)) return false;
   if (!document.querySelector(DOCUMENTS)) return false;
-  listDropped(transfer, MOST_FILES).then(
+  listDropped(transfer, MAX_FILES).then(
     (files) => (files.length ? uploadDocuments(files) : tellStage("complain", "There are no files in that folder.")),
     () => tellStage("complain", "The browser does not let the page read that folder; drop its files instead."),
   );
@@ -149,10 +149,10 @@ export function fitUploads() {
 
 function fitting(files) {
   const kept = new DataTransfer();
-  for (const file of [...files].slice(0, MOST_FILES))
-    kept.items.add(file.size > MOST_BYTES ? new File([file.slice(0, MOST_BYTES + 1)], file.name) : file);
-  if (files.length > MOST_FILES)
-    tellStage("complain", `More than ${MOST_FILES} files were given; the first ${MOST_FILES} are read.`);
+  for (const file of [...files].slice(0, MAX_FILES))
+    kept.items.add(file.size > MAX_BYTES ? new File([file.slice(0, MAX_BYTES + 1)], file.name) : file);
+  if (files.length > MAX_FILES)
+    tellStage("complain", `More than ${MAX_FILES} files were given; the first ${MAX_FILES} are read.`);
   return kept.files;
 }
 

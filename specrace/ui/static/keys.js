@@ -33,7 +33,7 @@ function listKeys(stage, tools) {
 }
 
 // What a button's data-do says.
-function listDeeds(stage, tools) {
+function listActions(stage, tools) {
   const { player } = stage;
   return {
     result: () => player.result(),
@@ -139,7 +139,7 @@ export function bindKeys(stage, tools) {
   const { player } = stage;
   const missing = listMissing(stage, tools);
   const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, own]) => own === key));
-  const deeds = listDeeds(stage, tools);
+  const deeds = listActions(stage, tools);
   // For the page's style: the menu may not be there yet.
   document.body.dataset.missing = missing.map(([deed]) => deed).join(" ");
   document.addEventListener("keydown", (event) => {

@@ -12,13 +12,13 @@ const GAP_PX = 20;
 const BAND_GAP_PX = 18;
 export const PAD_PX = 9;
 const LETTERS = 16;
-const MOST_TOKENS = 120;
+const MAX_TOKENS = 120;
 const NOTHING = "·";
 const END = "end";
-const LEAST_PX = 44;
+const MIN_PX = 44;
 // Of a node, against the text: the smallest still has letters of 24 px.
 const SCALES = [1.3, 1.15, 1, 0.9, 0.8];
-const MOST_NODES = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
+const MAX_NODES = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
 
 const ruler = document.createElement("canvas").getContext("2d");
 
@@ -85,7 +85,7 @@ export function flowStrip(scene, width, most) {
   if (scene.pending.trim()) all.push({ text: scene.pending, kind: "pending", ...framed });
   for (const token of scene.run) all.push({ ...token, kind: "accepted" });
   if (scene.bonus) all.push({ text: scene.bonus, kind: "bonus", ...framed });
-  for (let left = Math.min(all.length, MOST_TOKENS); ; left--) {
+  for (let left = Math.min(all.length, MAX_TOKENS); ; left--) {
     const shown = all.slice(all.length - left);
     if (left > 1 && left < all.length && !startsWord(shown[0])) continue;
     const start = left < all.length ? [{ text: "…", kind: "written" }] : [];
@@ -101,14 +101,14 @@ export function placeTree(scene, width, height) {
     (each) => each.height <= height,
   );
   if (found && !found.left) return found;
-  for (const most of MOST_NODES) {
+  for (const most of MAX_NODES) {
     const fewer = placeNodes(scene, most, width, SCALES.at(-1));
-    if (fewer.height <= height || most === MOST_NODES.at(-1)) return fewer;
+    if (fewer.height <= height || most === MAX_NODES.at(-1)) return fewer;
   }
 }
 
 function placeNodes(scene, most, width, scale) {
-  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(most, MOST_NODES[0])), scale);
+  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(most, MAX_NODES[0])), scale);
   setRows(nodes);
   const columns = [];
   for (const each of nodes) columns[each.depth] = Math.max(columns[each.depth] ?? 0, each.width, each.tag?.width ?? 0);
@@ -148,7 +148,7 @@ function placeBand(nodes, band, number, top, scale) {
 function describeNodes({ event, path, run, bonus }, chosen, scale) {
   const kinds = judge(event);
   const own = new Map(path.map((node, place) => [node, run[place]?.text ?? bonus]));
-  const widthOf = (ink) => scale * Math.max(LEAST_PX, measure(ink) + 2 * PAD_PX);
+  const widthOf = (ink) => scale * Math.max(MIN_PX, measure(ink) + 2 * PAD_PX);
   const list = chosen.map((node) => {
     const ink = inkOf(readPiece(event.pieces[node])) || NOTHING;
     const said = own.get(node);

@@ -17,7 +17,7 @@ import { CALM } from "./motion.js";
 import { Stage } from "./stage.js";
 import { beginAddress, dropRace, holdsRace, keepAddress, unpackRace } from "./share.js";
 import { showStatus } from "./status.js";
-import { Tools } from "./tools.js";
+import { Tools } from "./webmcp.js";
 
 // The address asks for a race at once.
 function isInvited() {

@@ -1,7 +1,7 @@
 // The draft tree of a scene at a moment: ghost tokens arrive, the model's pass goes over them, the wrong ones fall.
 import { svg } from "./dom.js";
 import { measure, NODE_PX, SIZE, TAG_PX } from "./layout.js";
-import { between, layer, ramp, TINT, write } from "./pen.js";
+import { between, layer, ramp, TINT, write } from "./draw_svg.js";
 
 const FALL_PX = 90;
 const EDGE_PX = 9;

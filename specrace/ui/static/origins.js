@@ -5,9 +5,9 @@ import { readPiece } from "./pieces.js";
 // Positions that lie further apart are two places.
 const GAP = 6;
 const AROUND = 6;
-const MOST_ROWS = 3;
-const MOST_WORDS = 5;
-const MOST_TITLE = 44;
+const MAX_ROWS = 3;
+const MAX_WORDS = 5;
+const MAX_TITLE = 44;
 const FROM_OUTPUT = "the text it has written";
 const FROM_PROMPT = "the prompt";
 const OWN_SOURCES = {
@@ -46,7 +46,7 @@ export function readText(reel, lane, before) {
 
 function namePassage(passage, index) {
   const title = Array.from(readPiece(passage?.title));
-  const words = title.length > MOST_TITLE ? `${title.slice(0, MOST_TITLE - 1).join("")}…` : title.join("");
+  const words = title.length > MAX_TITLE ? `${title.slice(0, MAX_TITLE - 1).join("")}…` : title.join("");
   return words ? `passage ${index + 1}, “${words}”` : `passage ${index + 1}`;
 }
 
@@ -68,7 +68,7 @@ export function findSource(event, text, lane) {
   for (const [place, nodes] of rest) rows.push({ name: place, words: listNodes(event, nodes)[0].words });
   if (groups.unplaced.length) rows.push({ name: "other counts", words: listNodes(event, groups.unplaced)[0].words });
   const seen = rows.filter(({ words }) => words.some((word) => word.text.trim()));
-  return { name: first.place, rows: seen.slice(0, MOST_ROWS) };
+  return { name: first.place, rows: seen.slice(0, MAX_ROWS) };
 }
 
 // Draft tokens that were taken from one stretch of text stand together; the stretch with most of the path comes first.
@@ -124,7 +124,7 @@ function drawnFromNotes(event, nodes) {
   const rows = [...(event.note?.rows ?? [])].sort((a, b) => (a.group === "Window") - (b.group === "Window"));
   const found = [];
   for (const row of rows) {
-    const list = row.tokens.slice(0, MOST_WORDS).map((token, index) => {
+    const list = row.tokens.slice(0, MAX_WORDS).map((token, index) => {
       const before = index && !row.counts.length ? row.tokens[index - 1] : row.after.at(-1);
       // A window's first row begins with the pending token.
       const pending = row.label === "row 0" && !index;
@@ -139,5 +139,5 @@ function drawnFromNotes(event, nodes) {
     const after = readPiece(row.after_text).trim();
     found.push({ words: after ? [{ text: `${after} →`, nodes: [] }, ...list] : list });
   }
-  return found.slice(0, MOST_ROWS);
+  return found.slice(0, MAX_ROWS);
 }

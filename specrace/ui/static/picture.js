@@ -3,7 +3,7 @@
 import { svg } from "./dom.js";
 import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";
 import { drawKey, drawTree, landing, lettersOf, ownLettersOf } from "./nodes.js";
-import { between, layer, ramp, TINT, write } from "./pen.js";
+import { between, layer, ramp, TINT, write } from "./draw_svg.js";
 import { captionsOf, compareTimes } from "./scenes.js";
 
 // [name, how long it takes in ms].

@@ -3,7 +3,7 @@
 const SHOW_MS = 12_000;
 const LONGEST_MS = 20_000;
 // Where the end is nearer than thought.
-const LEAST_MS = 2000;
+const MIN_MS = 2000;
 const FIRST_TOKENS = 64;
 
 // How long a race of `length` ms is shown, in ms.
@@ -13,7 +13,7 @@ export function showLength(length) {
 
 // Race time per time of the show. `shown` ms of it are over, and race time stands at `time` of `length`.
 export function showSpeed(length, shown = 0, time = 0) {
-  return (length - time) / Math.max(showLength(length) - shown, LEAST_MS);
+  return (length - time) / Math.max(showLength(length) - shown, MIN_MS);
 }
 
 // Two digits at most: "slowed 40×", "slowed 2.4×", "sped up 3×", or "" for true speed.

@@ -5,7 +5,7 @@
 // count), "figures" (the same, over several runs), "finish" (that of a live race was shown), "lost" (a live race does not
 // come to its end) and "refused" (what the address asks for cannot be); they may ask for a step with "seek".
 import { describeRange, describeRecording } from "./format.js";
-import { Feed } from "./feed.js";
+import { Feed } from "./event_stream.js";
 import { Gallery } from "./gallery.js";
 import { canRace, focusAsked, markStop, openSettings, setQuestion } from "./gradio.js";
 import { Guess } from "./guess.js";
@@ -23,7 +23,7 @@ import { Track } from "./track.js";
 // Between the first steps' arrival and the start.
 const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
-const MOST_TOKENS = 160;
+const MAX_TOKENS = 160;
 const FEW_TOKENS = 8;
 // A step over a draft tree costs no less than one over a token, but for what the clock wavers.
 const SLACK = 1.1;
@@ -84,7 +84,7 @@ export class Stage {
     };
   }
 
-  setLanes(lanes, total = MOST_TOKENS) {
+  setLanes(lanes, total = MAX_TOKENS) {
     this.panes = lanes.map((lane) => new Pane(describeLane(lane)));
     this.panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(index)));
     this.find(".panes").replaceChildren(...this.panes.map((pane) => pane.node));
@@ -183,7 +183,7 @@ export class Stage {
 
   // A live race begins: its lanes are at the start.
   takeHead({ head, started }) {
-    const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? MOST_TOKENS);
+    const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? MAX_TOKENS);
     this.reader = new StepReader(head.lanes);
     this.reel = { race: this.feed.race, head, started, steps: [] };
     this.node.dataset.phase = "running";

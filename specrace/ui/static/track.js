@@ -5,13 +5,13 @@ import { hueOf } from "./lanes.js";
 
 const PLACES = ["1st", "2nd", "3rd", "4th", "5th", "6th"];
 const TICKS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000];
-const MOST_TICKS = 8;
+const MAX_TICKS = 8;
 // Where the finish line stands, as a share of the track.
 const LINE = 0.965;
 
 // Numbers of tokens to mark on the way to `total`.
 export function placeTicks(total) {
-  const every = TICKS.find((each) => total / each <= MOST_TICKS) ?? total / MOST_TICKS;
+  const every = TICKS.find((each) => total / each <= MAX_TICKS) ?? total / MAX_TICKS;
   const ticks = [];
   for (let at = 0; at <= 0.93 * total; at += every) ticks.push(Math.round(at));
   return ticks;

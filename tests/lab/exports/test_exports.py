@@ -22,9 +22,9 @@ from specrace.drafters import METHODS
 from specrace.engine.race import generate
 from specrace.integrations.vllm import Fusion
 from specrace.lab.exports import ENGINES, Choice
-from specrace.lab.exports.own import SETTINGS_FILE, read_settings
 from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.exports.sglang import corpus_flags, corpus_lines
+from specrace.lab.exports.specrace import SETTINGS_FILE, read_settings
 from specrace.lab.recommend import acceptance_profile
 from specrace.lab.score import ScoredLane, score_output
 from tests.integrations.vllm_runner import vllm_config

@@ -10,7 +10,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.lab.formats import FORMATS, find_format
-from specrace.lab.logs import TranscriptFile
+from specrace.lab.transcripts import TranscriptFile
 from tests.lab.formats.written import SHAPES, chat_folder
 from tests.lab.parts import run, write
 

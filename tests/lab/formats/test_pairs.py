@@ -9,7 +9,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.lab.formats import pairs
 from specrace.lab.formats.pairs import RequestIndex
-from specrace.lab.logs import TranscriptFile
+from specrace.lab.transcripts import TranscriptFile
 from tests.lab.formats.written import batch_pair
 from tests.lab.parts import write
 

@@ -11,7 +11,7 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.lab.formats import tables
 from specrace.lab.formats.tables import read_columns
-from specrace.lab.logs import Transcript, TranscriptFile
+from specrace.lab.transcripts import Transcript, TranscriptFile
 
 IDS = 'question,answer,kind\n"[1, 2]","[3]",qa\n'
 

@@ -9,7 +9,7 @@ from io import BytesIO
 
 import pytest
 
-from specrace.retrieval.limits import COMMAND_LINE, Limits
+from specrace.retrieval.limits import COMMAND_LINE, ReadingLimits
 from specrace.retrieval.readers import reading as readings
 from specrace.retrieval.readers.archives import read_content
 from specrace.retrieval.readers.reading import Reading
@@ -20,7 +20,7 @@ ENTITY = samples.with_entity(samples.word(), "word/document.xml", b"w:document")
 WIDE = samples.packed({f"{number}.md": f"File {number}." for number in range(3)})
 
 
-def read(name: str, content: bytes, limits: Limits = COMMAND_LINE) -> tuple[dict[str, Reading], dict[str, str]]:
+def read(name: str, content: bytes, limits: ReadingLimits = COMMAND_LINE) -> tuple[dict[str, Reading], dict[str, str]]:
     """What was read, and why the rest was not, by member."""
     found = list(read_content(name, content, limits))
     good = {member: each for member, each in found if isinstance(each, Reading)}

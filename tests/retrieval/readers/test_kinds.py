@@ -9,7 +9,7 @@ import pytest
 
 from specrace.retrieval.addresses import Addresses
 from specrace.retrieval.documents import Document, read_documents
-from specrace.retrieval.limits import COMMAND_LINE, UPLOADS, Limits
+from specrace.retrieval.limits import COMMAND_LINE, UPLOADS, ReadingLimits
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.readers.archives import read_content
 from specrace.retrieval.readers.kinds import KINDS
@@ -140,7 +140,7 @@ def test_columns_have_their_names(name: str, table: str, rows: list[str]) -> Non
 
 def test_the_docs_state_the_limits() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
-    pairs = [(getattr(COMMAND_LINE, each.name), getattr(UPLOADS, each.name)) for each in fields(Limits)]
+    pairs = [(getattr(COMMAND_LINE, each.name), getattr(UPLOADS, each.name)) for each in fields(ReadingLimits)]
     files, one, whole, unpacked, characters, pages, seconds, memory = pairs
     for row in (
         "| documents | {:,} | {:,} |".format(*files),

@@ -1,0 +1,218 @@
+"""vLLM 0.33's n-gram and suffix proposers.
+
+Source: vllm-project/vllm, vllm/v1/spec_decode/ngram_proposer.py and suffix_decoding.py, vllm/config/speculative.py. The
+suffix trees are Arctic Inference's (0.1.0 to 0.3.0): snowflakedb/ArcticInference, csrc/suffix_decoding/suffix_tree.cc,
+arctic_inference/suffix_decoding/cache.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from specrace.core.errors import InputError
+from specrace.core.tree import TokenTree
+from specrace.core.verify import Verdict
+from specrace.drafters.base import Bounds, DrafterInputs, Method
+from specrace.ngrams.automaton import NO_MATCH, NO_STATE, SEVERAL, SuffixAutomaton
+from specrace.ngrams.occurrences import FirstOccurrences
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.suffix_index import END
+
+# Without either length vLLM matches five tokens.
+LOOKUP = 5
+
+
+class NgramDrafter:
+    """Copies what followed the first occurrence of the longest suffix that occurs earlier, in prompt and output."""
+
+    def __init__(
+        self,
+        inputs: DrafterInputs,
+        *,
+        num_speculative_tokens: Annotated[int, Bounds(1, 128, "most draft tokens")] = 5,
+        prompt_lookup_min: Annotated[int, Bounds(0, 32, "fewest tokens matched; 0: as prompt_lookup_max")] = 0,
+        prompt_lookup_max: Annotated[int, Bounds(0, 32, "most tokens matched; 0: as prompt_lookup_min, or 5")] = 0,
+    ) -> None:
+        longest = prompt_lookup_max or prompt_lookup_min or LOOKUP
+        self.shortest = prompt_lookup_min or longest
+        if self.shortest > longest:
+            raise InputError(
+                f"vllm-ngram.prompt_lookup_min is {self.shortest}; give at most prompt_lookup_max, {longest}."
+            )
+        self.most, self.prompt_tokens = num_speculative_tokens, len(inputs.prompt)
+        self.text = FirstOccurrences(longest)
+        self.text.extend(inputs.prompt)
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """A chain of up to `num_speculative_tokens`; the bare root without a match."""
+        index, matched = self.text.match_suffix(self.shortest)
+        if not matched or len(context) <= self.prompt_tokens:
+            return TokenTree.chain(context[-1])
+        return TokenTree.chain(context[-1], self.text.tokens[index : index + min(self.most, budget)])
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Append the output tokens."""
+        self.text.extend(verdict.output(tree))
+
+
+class SuffixTree(SuffixAutomaton):
+    """An automaton that keeps continuations in Arctic's order, which decides between equally frequent ones.
+
+    `siblings`: state -> its continuations without END, of states with SEVERAL, by falling count. A token whose count
+    rises joins those of its new count: at their head if it led those of the old one, else at their end.
+    """
+
+    def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
+        self.siblings: dict[int, list[int]] = {}
+        super().__init__(n, tokens)
+
+    def copy(self) -> SuffixTree:
+        """The same tree, to be extended apart."""
+        found = SuffixTree(self.n)
+        for name, value in vars(self).items():
+            setattr(found, name, value.copy() if isinstance(value, list) else value)
+        found.branches = {state: targets.copy() for state, targets in self.branches.items()}
+        found.siblings = {state: tokens.copy() for state, tokens in self.siblings.items()}
+        return found
+
+    def likeliest(self, state: int) -> int:
+        """The state after the first of the siblings; NO_STATE without one."""
+        target = self.nexts[state]
+        if target == SEVERAL:
+            targets = self.branches[state]
+            tokens = self.siblings.get(state) or [token for token in targets if token != END]
+            return targets[tokens[0]]
+        return NO_STATE if target == NO_STATE or self.tokens[self.firsts[target]] == END else target
+
+    def _count(self, state: int, token: int) -> None:
+        before = self._suffix
+        super()._count(state, token)
+        while before and token != END:
+            if self.nexts[before] == SEVERAL:
+                self._move(before, token)
+            before = self.links[before]
+
+    def _clone(self, target: int, state: int, token: int) -> int:
+        clone = super()._clone(target, state, token)
+        if target in self.siblings:
+            self.siblings[clone] = self.siblings[target].copy()
+        return clone
+
+    def _move(self, state: int, token: int) -> None:
+        """Give `token`, which has just been counted after `state`, its place among the siblings."""
+        targets, counts = self.branches[state], self.counts
+        tokens = self.siblings.setdefault(state, [each for each in targets if each not in (END, token)])
+        if token not in tokens:
+            tokens.append(token)
+            return
+        place = tokens.index(token)
+        if place and (before := counts[targets[tokens[place - 1]]]) <= counts[targets[token]]:
+            del tokens[place]
+            while place and counts[targets[tokens[place - 1]]] == before:
+                place -= 1
+            tokens.insert(place, token)
+
+
+class SuffixDrafter:
+    """The likeliest path after the best match in this request's tree or in that of earlier and this one's outputs."""
+
+    def __init__(
+        self,
+        inputs: DrafterInputs,
+        *,
+        num_speculative_tokens: Annotated[int, Bounds(0, 128, "most draft tokens; 0: the tree depth")] = 0,
+        suffix_decoding_max_tree_depth: Annotated[int, Bounds(2, 64, "longest match and draft together")] = 24,
+        suffix_decoding_max_cached_requests: Annotated[
+            int, Bounds(0, 1_000_000, "outputs in the global tree, this request's included; 0: no global tree")
+        ] = 10_000,
+        suffix_decoding_max_spec_factor: Annotated[
+            float, Bounds(0.0, 64.0, "draft tokens for each matched token")
+        ] = 1.0,
+        suffix_decoding_min_token_prob: Annotated[float, Bounds(0.0, 1.0, "least path probability of a token")] = 0.1,
+    ) -> None:
+        self.depth = suffix_decoding_max_tree_depth
+        self.most, self.prompt_tokens = num_speculative_tokens or self.depth, len(inputs.prompt)
+        # Arctic computes in single precision.
+        self.factor = np.float32(suffix_decoding_max_spec_factor)
+        self.least = np.float32(suffix_decoding_min_token_prob)
+        self.trees = [SuffixTree(self.depth, inputs.prompt)]
+        if suffix_decoding_max_cached_requests:
+            self.trees.append(_global_tree(inputs, self.depth, suffix_decoding_max_cached_requests - 1))
+
+    def propose(self, context: Sequence[int], budget: int) -> TokenTree:
+        """A chain; ties go to this request's tree, and in a tree to the longer match."""
+        best = np.float32(0)
+        draft: list[int] = []
+        for tree in self.trees if len(context) > self.prompt_tokens else ():
+            score, tokens = self._best_path(tree, context, min(budget, self.most))
+            if score > best:
+                best, draft = score, tokens
+        return TokenTree.chain(context[-1], draft)
+
+    def _best_path(self, tree: SuffixTree, context: Sequence[int], most: int) -> tuple[np.float32, list[int]]:
+        best = np.float32(0)
+        draft: list[int] = []
+        state, longest = tree.follow(NO_MATCH, context[max(1, len(context) - self.depth + 1) :])
+        for length in range(longest, 0, -1):
+            state, _ = tree.shortened((state, longest), length)
+            longest = length
+            size = min(most, self.depth - length, int(float(np.float32(length) * self.factor) + 1e-6))
+            if size > best:
+                score, tokens = self._path(tree, state, size)
+                if score > best:
+                    best, draft = score, tokens
+        return best, draft
+
+    def _path(self, tree: SuffixTree, state: int, size: int) -> tuple[np.float32, list[int]]:
+        """The sum of the path probabilities and the tokens of the likeliest path of at most `size` after `state`."""
+        score, prob = np.float32(0), np.float32(1)
+        tokens: list[int] = []
+        while len(tokens) < size and (target := tree.likeliest(state)) != NO_STATE:
+            prob *= np.float32(tree.counts[target]) / np.float32(tree.counts[state])
+            if prob < self.least:
+                break
+            score += prob
+            tokens.append(tree.tokens[tree.firsts[target]])
+            state = target
+        return score, tokens
+
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Append the output tokens to both trees."""
+        output = verdict.output(tree)
+        for each in self.trees:
+            each.extend(output)
+
+
+def _global_tree(inputs: DrafterInputs, depth: int, most: int) -> SuffixTree:
+    """A tree of its own of the latest `most` outputs, to which this request's is appended."""
+    past = PastOutputs.of(inputs.past).latest(most)
+    return past.index(SuffixTree, depth, prompt_tail=0).copy()
+
+
+def _suffix_length(options: Mapping[str, Any]) -> int:
+    return int(options["num_speculative_tokens"] or options["suffix_decoding_max_tree_depth"])
+
+
+METHODS = (
+    Method(
+        "vllm-ngram",
+        "vLLM ngram",
+        "vLLM's prompt lookup: copies what followed the first occurrence of the last tokens",
+        NgramDrafter,
+        lambda options: int(options["num_speculative_tokens"]),
+        profile=None,
+        twin_of="vLLM",
+    ),
+    Method(
+        "vllm-suffix",
+        "vLLM suffix",
+        "vLLM's suffix decoding: the likeliest path in the request's own suffix tree or that of all outputs",
+        SuffixDrafter,
+        _suffix_length,
+        profile=None,
+        twin_of="vLLM",
+    ),
+)

@@ -1,0 +1,334 @@
+"""Transcripts on disk: a log of requests and their outputs, in any of the formats in `formats`, plain or gzip.
+
+A file is read row by row, so its size does not matter.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from specrace.core.errors import InputError, shorten
+from specrace.core.files import explained, open_regular
+from specrace.lab.formats import Exchange, Format, find_format, is_trace, recognise
+from specrace.lab.formats.base import MAX_LINE_BYTES, Message, Row, Tokens, parse_line
+from specrace.lab.formats.pairs import RequestIndex
+from specrace.lab.formats.responses import Batch
+from specrace.lab.formats.specrace import Own
+from specrace.lab.formats.tables import PARQUET_MAGIC, csv_rows, is_csv, parquet_rows, rename, unpack
+
+Tokenize = Callable[[str], Sequence[int]]
+# The ids of a conversation up to the model's turn, and those of the turn; the tools that were offered are the last.
+Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int], Sequence[int]]]
+
+GZIP_MAGIC = b"\x1f\x8b"
+MAX_TOKEN = 2**31 - 1
+REASONS_KEPT = 5
+# Kinds of bad lines that are counted apart.
+FAULTS_KEPT = 50
+OTHER_FAULTS = "other reasons"
+# Rows at the start of a file among which its format is looked for.
+LOOK_AT = 20
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
+
+    `documents`, where they are known: (start, end, document) of the tokens of the prompt that stand in one.
+    """
+
+    id: str
+    category: str
+    prompt: Tokens
+    output: Tokens
+    vocab_size: int
+    documents: tuple[tuple[int, int, str], ...] = ()
+
+
+class TranscriptFile:
+    """The transcripts of a file, in order.
+
+    Iterating raises InputError that names file and line, unless `skip_bad`: then bad lines are counted in `skipped`
+    and by reason in `faults`, and the first few are kept with their lines in `reasons`. A gzip that breaks off ends the
+    file, and counts as one bad line.
+    `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them text
+    and conversations are bad lines. `format` is a name in `formats.FORMATS`; "" recognises it. `columns` gives the
+    column of each of our names. `requests` is the other file of a batch; which is which is seen by their look.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tokenize: Tokenize | None = None,
+        chat: Chat | None = None,
+        vocab_size: int | None = None,
+        skip_bad: bool = False,
+        format: str = "",
+        columns: dict[str, str] | None = None,
+        requests: Path | None = None,
+    ) -> None:
+        self.path = path
+        self.tokenize = tokenize
+        self.chat = chat
+        self.vocab_size = vocab_size
+        self.skip_bad = skip_bad
+        self.columns = columns
+        self.requests = requests
+        # None until it is recognised.
+        self.format: type[Format] | None = find_format(format) if format else None
+        self.table = ""
+        self.reasons: list[str] = []
+        self.faults: Counter[str] = Counter()
+        # Bytes of the file, compressed or not, read so far.
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[Transcript]:
+        if self.requests is not None:
+            self._order_pair(self.requests)
+        try:
+            with open_regular(self.path, pipes=True) as raw:
+                yield from self._transcripts(self._rows(raw))
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+
+    @property
+    def skipped(self) -> int:
+        """Bad lines so far."""
+        return self.faults.total()
+
+    def describe(self) -> tuple[str, str]:
+        """(name, words) of the format, once the first transcript is read."""
+        known = self.format or Own
+        if self.table and known is Own:
+            return self.table, f"a {self.table.capitalize() if self.table == 'parquet' else 'CSV'} table"
+        return known.name, known.title
+
+    def _order_pair(self, other: Path) -> None:
+        """Make `path` the responses and `requests` the requests. Raises InputError where they are no pair."""
+        looks = [TranscriptFile(path, skip_bad=True)._first_row() for path in (self.path, other)]
+        responses = ["response" in row for row in looks]
+        if sorted(responses) != [False, True] or not all("custom_id" in row for row in looks):
+            raise InputError(
+                f"{shorten(self.path)} and {shorten(other)} are not the requests and the responses of one batch; "
+                "give two files whose lines have a custom_id, or score each file by itself."
+            )
+        self.path, self.requests = (self.path, other) if responses[0] else (other, self.path)
+
+    def _first_row(self) -> Row:
+        try:
+            with open_regular(self.path) as raw:
+                return next((row for _, row in self._rows(raw)), {})
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"{shorten(self.path)} cannot be read ({reason}); give a JSONL file.") from error
+
+    def _transcripts(self, rows: Iterator[tuple[int, Row]]) -> Iterator[Transcript]:
+        if self.format is None:
+            rows = self._recognised(rows)
+        reader = (self.format or Own)()
+        index: RequestIndex | None = None
+        if isinstance(reader, Batch):
+
+            def find(name: str) -> Row | None:
+                nonlocal index
+                index = index or RequestIndex(self.requests or self.path)
+                return index(name)
+
+            reader.find_request = find
+        number = 0
+        try:
+            for number, row in rows:
+                yield from self._read(number, reader.read, row)
+            yield from self._read(number, lambda _: reader.end(), {})
+        finally:
+            if index is not None:
+                index.close()
+
+    def _recognised(self, rows: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+        """The same rows, after the first few have shown the format. Raises InputError for a trace of lengths."""
+        seen = []
+        for number, row in rows:
+            seen.append((number, row))
+            self.format = recognise(row)
+            if self.format is None and is_trace(row):
+                raise InputError(
+                    f"{shorten(self.path)} is a trace of lengths and block hashes, like Mooncake's: without tokens or "
+                    "text nothing can be drafted or compared; give a log that keeps the requests and their outputs."
+                )
+            if self.format is not None or len(seen) == LOOK_AT:
+                break
+        return chain(seen, rows)
+
+    def _read(self, number: int, read: Callable[[Row], Iterable[Exchange]], row: Row) -> Iterator[Transcript]:
+        """The transcripts of a row; the first that cannot be used makes the row a bad one, and ends it."""
+        try:
+            for exchange in read(row):
+                yield self._transcript(exchange)
+        except ValueError as error:
+            self._bad(number, str(error))
+
+    def _transcript(self, exchange: Exchange) -> Transcript:
+        """Its ids. Raises ValueError."""
+        prompt, output = exchange.prompt, exchange.output
+        if isinstance(prompt, tuple) and isinstance(output, tuple):
+            _check_range("prompt_ids", prompt, self.vocab_size)
+            _check_range("output_ids", output, self.vocab_size)
+        else:
+            prompt, output = self._tokenized(exchange)
+            _check_range("the text", (*prompt, *output), self.vocab_size)
+        size = self.vocab_size or max(max(prompt), max(output)) + 1
+        return Transcript(exchange.id, exchange.category or "none", prompt, output, size)
+
+    def _tokenized(self, exchange: Exchange) -> tuple[Tokens, Tokens]:
+        if isinstance(exchange.prompt, str) and isinstance(exchange.output, str):
+            if self.tokenize is None:
+                raise ValueError("this has text and no ids; give --tokenizer, the one of the model that wrote it")
+            return split_tokens(exchange.prompt, exchange.output, self.tokenize)
+        if not isinstance(exchange.prompt, list) or not isinstance(exchange.output, dict):
+            raise ValueError("the prompt and the output are of different kinds")
+        if self.chat is None:
+            raise ValueError("this has messages and no ids; give --tokenizer, the one of the model that wrote it")
+        if not any(exchange.output.get(key) for key in ("content", "tool_calls", "reasoning_content")):
+            raise ValueError("the answer is empty; every transcript needs a prompt and an output")
+        prompt, output = self.chat(exchange.prompt, exchange.output, exchange.tools)
+        for name, ids in (("prompt", prompt), ("output", output)):
+            if not ids:
+                raise ValueError(f"the {name} has no tokens; every transcript needs some")
+        return tuple(prompt), tuple(output)
+
+    def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
+        """(number, row) of every row that can be read."""
+        found: Iterator[tuple[int, Row | str]]
+        if raw.peek(4)[:4] == PARQUET_MAGIC:
+            self.table, found = "parquet", iter(parquet_rows(self.path))
+        elif is_csv(self.path):
+            self.table, found = "csv", self._csv_rows(raw)
+        else:
+            found = self._objects(raw)
+        for number, row in found:
+            if self.table and isinstance(row, dict):
+                self._check_columns(row)
+            if isinstance(row, str):
+                self._bad(number, row)
+            elif self.columns:
+                yield number, unpack(rename(row, self.columns))
+            else:
+                yield number, unpack(row) if self.table else row
+
+    def _check_columns(self, row: Row) -> None:
+        """Raises InputError for a column that a table lacks."""
+        for theirs in (self.columns or {}).values():
+            if theirs not in row:
+                raise InputError(
+                    f"{shorten(self.path)} has no column {shorten(theirs)!r}, but {shorten(', '.join(row))}."
+                )
+
+    def _csv_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
+        number = 0
+        try:
+            for number, row in csv_rows(self.path, self._unpacked(raw)):
+                self._count(raw)
+                yield number, row
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            yield number + 1, _gzip_fault(error)
+
+    def _objects(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
+        for number, line in self._lines(raw):
+            try:
+                yield number, parse_line(line)
+            except ValueError as error:
+                yield number, str(error)
+
+    def _count(self, raw: io.BufferedReader) -> None:
+        if raw.seekable():
+            self.bytes_read = raw.tell()
+
+    def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
+        """(number, line) of every line that is not blank, without its end."""
+        lines = self._unpacked(raw)
+        number = 0
+        while True:
+            number += 1
+            try:
+                line = rest = lines.readline(MAX_LINE_BYTES + 1)
+                if len(line) > MAX_LINE_BYTES:
+                    # Before the rest of the line is skipped, which may never end.
+                    self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
+                    while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+                        rest = lines.readline(MAX_LINE_BYTES + 1)
+                    continue
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                self._bad(number, _gzip_fault(error))
+                return
+            if not line:
+                return
+            self._count(raw)
+            if line.strip():
+                yield number, line
+
+    def _unpacked(self, raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
+        """The file's own bytes. Raises InputError for a name in .gz without gzip content."""
+        if raw.peek(2)[:2] == GZIP_MAGIC:
+            return gzip.GzipFile(fileobj=raw)
+        if self.path.suffix == ".gz" and raw.peek(1):
+            raise InputError(
+                f"{shorten(self.path)}, line 1: this is not gzip, though the name ends in .gz; rename or pack it."
+            )
+        return raw
+
+    def _bad(self, number: int, reason: str) -> None:
+        message = f"{shorten(self.path)}, line {number}: {reason}"
+        if not self.skip_bad:
+            raise InputError(f"{message} (--skip-bad leaves such lines out).")
+        self.faults[reason if reason in self.faults or len(self.faults) < FAULTS_KEPT else OTHER_FAULTS] += 1
+        if len(self.reasons) < REASONS_KEPT:
+            self.reasons.append(f"{message}.")
+
+
+def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], category: str) -> None:
+    """A line for each (id, prompt, output), neither empty. Raises InputError if the file cannot be written."""
+    with explained(path), path.open("w", encoding="utf-8") as file:
+        for name, prompt, output in rows:
+            line = {"id": name, "category": category, "prompt_ids": prompt, "output_ids": output}
+            file.write(json.dumps(line) + "\n")
+
+
+def _gzip_fault(error: Exception) -> str:
+    kind = "breaks off" if isinstance(error, EOFError) else "is damaged"
+    return f"the gzip file {kind} here; copy or write it again"
+
+
+def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
+    """Ids of a prompt and its output, tokenised as the one text that the model saw.
+
+    A token that spans the boundary belongs to the output, and what a tokenizer puts at the end of every text is not
+    part of the prompt: the prompt's ids are those that both tokenisations begin with. Raises ValueError where
+    nothing is left of one of the two.
+    """
+    alone, whole = tokenize(prompt), tokenize(prompt + output)
+    shared = 0
+    while shared < min(len(alone), len(whole)) and alone[shared] == whole[shared]:
+        shared += 1
+    for name, size in (("prompt", shared), ("output", len(whole) - shared)):
+        if not size:
+            raise ValueError(f"the {name} has no tokens; every transcript needs some")
+    return tuple(whole[:shared]), tuple(whole[shared:])
+
+
+def _check_range(name: str, ids: Sequence[int], vocab_size: int | None) -> None:
+    if min(ids) < 0:
+        raise ValueError(f"{name} has the negative id {shorten(min(ids), 20)}; ids begin at 0")
+    if max(ids) >= (vocab_size or MAX_TOKEN):
+        bound = f"--vocab-size is {vocab_size}" if vocab_size else f"no vocabulary reaches {MAX_TOKEN}"
+        raise ValueError(f"{name} has the id {shorten(max(ids), 20)}, but {bound}; check the file and its tokenizer")

@@ -1,0 +1,330 @@
+"""The one way in for recordings: is it a race that can be shown, and do its figures follow from its own steps?
+
+Whoever made the file may have written anything into it. What passes has the events' types, and its results and badges
+are those that its steps give; the times themselves have to be believed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from specrace.core.errors import InputError
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Repeated, Started, Step
+from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, too_fast
+from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
+from specrace.core.rejection import NOTE
+from specrace.core.settings import MATCH, VERIFIERS
+from specrace.engine.pace import TOO_FAST, disturb
+from specrace.engine.recording import convert, parse
+
+# The largest tree is lookahead's: 1919 draft tokens with the greatest n, window and guesses.
+MAX_NODES = 2048
+MAX_TOKEN = 2**31 - 1
+MAX_NAME = 200
+MAX_NOTE = 1000
+MAX_PASSAGES = 64
+MAX_RUNS = 10_000
+# A plot's axis cannot be divided below the first, nor does a race last longer than a day.
+MIN_MS, MAX_MS = 1e-9, 86_400_000.0
+TOLERANCE = 1e-6
+_CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
+
+
+@dataclass(frozen=True)
+class RecordingLimits:
+    """The largest recording that is opened."""
+
+    size: int
+    lanes: int
+    steps: int
+
+
+PAGE = RecordingLimits(16_000_000, 6, 20_000)
+TERMINAL = RecordingLimits(200_000_000, 64, 1_000_000)
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    start: int
+    end: int
+    evidence: float | None = None
+
+
+@dataclass(frozen=True)
+class _Passage:
+    title: str
+    document: str
+    text: str
+    score: float
+    sentences: tuple[_Sentence, ...] | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class _About:
+    """What is shown of a race's description; whatever else it has is carried along."""
+
+    question: str | None = None
+    date: str | None = None
+    model: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    engine: str | None = None
+    parameters: float | None = None
+    threads: float | None = None
+    retrieve_ms: float | None = None
+    settings: Mapping[str, bool | int | float | str | None] | None = None
+    passages: tuple[_Passage, ...] | None = None
+    origins: tuple[tuple[int, int, int] | None, ...] | None = None
+
+
+@dataclass
+class _Lane:
+    """What a lane's steps add up to."""
+
+    info: LaneInfo
+    metrics: LaneMetrics
+    tokens: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    end: str = ""
+
+    def add(self, step: Step) -> None:
+        self.metrics.add(step)
+        self.tokens += step.emitted
+        self.texts += step.texts
+        self.end = step.end
+
+
+def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
+    """The checked events of a file. Raises InputError, one sentence, for all else."""
+    try:
+        # Without waiting: to open a pipe that nobody writes to takes for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InputError(f"{path} cannot be read (no regular file); give a file that race --save wrote.")
+            data = file.read(limits.size + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error
+    return open_recording(data, str(path), limits)
+
+
+def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE) -> list[Event]:
+    """The checked events in the bytes of a recording called `name`. Raises InputError, one sentence, for all else.
+
+    One that is cut off gets a Finished (`cut`) with what its steps add up to.
+    """
+    if len(data) > limits.size:
+        raise InputError(f"{name} is larger than {limits.size // 1_000_000} MB; open a shorter race.")
+    try:
+        # A file that is cut off may end inside a character.
+        text, _ = codecs.utf_8_decode(data, "strict", False)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not text; open a race that was saved here.") from error
+    events = parse(text, name)
+    try:
+        return hide_control_tokens(check(events, limits))
+    except ValueError as error:
+        raise InputError(f"{name} cannot be shown: {error}.") from error
+
+
+def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
+    """The events without the names of control tokens (<|im_end|>, </s>) that older versions recorded.
+
+    A control token is one with such a name that is never printed; a text or a longer token that contains one stays.
+    """
+    steps = [event for event in events if isinstance(event, Step)]
+    named = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
+    printed = (pair for step in steps for pair in zip(step.emitted, step.texts, strict=False))
+    named -= {token for token, text in printed if _CONTROL.search(text)}
+    if not named:
+        return list(events)
+
+    def hide(tokens: Sequence[int], pieces: Sequence[str]) -> tuple[str, ...]:
+        return tuple("" if token in named else piece for token, piece in zip(tokens, pieces, strict=False))
+
+    def hide_row(row: NoteRow) -> NoteRow:
+        return replace(row, pieces=hide(row.tokens, row.pieces), after_text=_CONTROL.sub("", row.after_text))
+
+    def shown(step: Step) -> Step:
+        note = step.note and replace(step.note, rows=tuple(map(hide_row, step.note.rows)))
+        return replace(step, pieces=hide(step.tree.tokens, step.pieces), note=note)
+
+    return [shown(event) if isinstance(event, Step) else event for event in events]
+
+
+def _pieces(step: Step) -> Iterator[tuple[int, str]]:
+    """The tokens of a step's tree and note with their texts."""
+    yield from zip(step.tree.tokens, step.pieces, strict=False)
+    for row in step.note.rows if step.note else ():
+        yield from zip(row.tokens, row.pieces, strict=False)
+
+
+def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event]:
+    """The events, to which Finished is added where the last is missing. Raises ValueError unless they are a race."""
+    started, *steps = events
+    repeated = steps.pop() if isinstance(steps[-1], Repeated) else None
+    finished = steps.pop() if isinstance(steps[-1], Finished) else None
+    require(isinstance(started, Started), "it does not begin with 'started'")
+    assert isinstance(started, Started)
+    check_start(started, limits)
+    require(len(steps) <= limits.steps, f"it has more than {limits.steps} steps")
+    lanes = {info.lane: _Lane(info, LaneMetrics(draft_ms=info.build_ms)) for info in started.lanes}
+    before = 0.0
+    for step in steps:
+        if not isinstance(step, Step) or step.lane not in lanes or lanes[step.lane].end:
+            raise ValueError("it has a step of no lane that still runs")
+        check_step(step, lanes[step.lane].metrics.steps, before)
+        lanes[step.lane].add(step)
+        before = step.at_ms
+    stopped = any(not lane.end for lane in lanes.values())
+    expected = [add_up(lane, lanes["vanilla"]) for lane in lanes.values()]
+    metrics = {name: lane.metrics for name, lane in lanes.items()}
+    if finished is None:
+        require(repeated is None, "it was repeated before its end")
+        return [*events, Finished(tuple(result for result, _ in expected), stopped=True, cut=True)]
+    assert isinstance(finished, Finished)
+    require(finished.stopped == (stopped or finished.cut), "it was stopped, or was not, against what it says")
+    check_pace(finished.pace)
+    require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
+    results: list[LaneResult] = []
+    for result, (own, place) in zip(finished.lanes, expected, strict=True):
+        check_result(result, own, None if finished.cut else place)
+        # Older versions found fewer loops.
+        results.append(replace(result, loop_tokens=own.loop_tokens))
+    finished = replace(finished, lanes=tuple(results), pace=bounded(finished.pace, metrics))
+    if isinstance(repeated, Repeated):
+        require(not stopped, "it was stopped, and yet repeated")
+        check_repeated(repeated, metrics, finished.pace)
+    return [started, *steps, finished, *([repeated] if repeated else [])]
+
+
+def require(condition: bool, words: str) -> None:
+    """Raises ValueError with `words` unless the condition holds."""
+    if not condition:
+        raise ValueError(words)
+
+
+def is_duration(*values: float) -> bool:
+    """Whether all are milliseconds that a race can take and a plot can show. NaN is none."""
+    return all(value == 0 or MIN_MS <= value <= MAX_MS for value in values)
+
+
+def check_start(started: Started, limits: RecordingLimits) -> None:
+    """The lanes, the prompt, and the description of the race."""
+    names = [info.lane for info in started.lanes]
+    require(1 <= len(names) <= limits.lanes, f"it has {len(names)} lanes, and 1 to {limits.lanes} can be shown")
+    require(names[0] == "vanilla" and len(set(names)) == len(names), "its lanes are not vanilla and others, each once")
+    require(started.prompt_tokens >= 0 and is_duration(started.prefill_ms), "its prompt has an impossible size or time")
+    for info in started.lanes:
+        where = f"the lane {info.lane[:40]}"
+        require(len(info.lane) <= MAX_NAME, f"{where} has a name that is too long")
+        require(info.verifier in VERIFIERS, f"{where} has an unknown verifier")
+        require(is_duration(info.build_ms, info.prefill_ms), f"{where} took an impossible time to build")
+        require(0 <= info.num_draft < MAX_NODES, f"{where} has an impossible number of draft tokens")
+    require(started.lanes[0].verifier == MATCH, "vanilla has another verifier")
+    check_about(convert(started.about, _About))
+
+
+def check_about(about: _About) -> None:
+    """The passages, and every prompt token's place in them."""
+    passages = about.passages or ()
+    require(is_duration(about.retrieve_ms or 0.0), "its retrieval took an impossible time")
+    require(len(passages) <= MAX_PASSAGES, f"it has more than {MAX_PASSAGES} passages")
+    places = [(number, each.start, each.end) for number, p in enumerate(passages) for each in p.sentences or ()]
+    for number, start, end in (*places, *filter(None, about.origins or ())):
+        inside = 0 <= number < len(passages) and 0 <= start <= end <= len(passages[number].text)
+        require(inside, "it points to a place outside its passages")
+
+
+def check_step(step: Step, index: int, before: float) -> None:
+    """One step: in its place and time, with a verdict that fits its tree, emitting what that verdict says."""
+    where, tree, path = f"step {index} of {step.lane[:40]}", step.tree, step.verdict.path
+    require(step.index == index, f"{where} is out of place")
+    require(is_duration(step.at_ms) and before <= step.at_ms, f"{where} is out of time")
+    require(is_duration(*asdict(step.timing).values()), f"{where} has an impossible duration")
+    require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
+    seen = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
+    require(all(0 <= token <= MAX_TOKEN for token in seen), f"{where} has an impossible token")
+    fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
+    require(fits and tree.path_to(path[-1]) == path, f"{where} has a verdict that does not fit its tree")
+    output = tuple(step.verdict.output(tree))[: len(step.emitted)]
+    require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits what it did not accept")
+    looked_at = min(len(path), tree.num_draft)
+    require(step.checks is None or len(step.checks) == looked_at, f"{where} has not one check a draft token")
+    require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
+    require(len(step.pieces) in (0, len(tree)), f"{where} has not one text a node")
+    if step.note is not None:
+        small = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
+        require(small and len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
+
+
+def check_pace(pace: Pace | None) -> None:
+    """What is said of the machine's pace is numbers from 0 on."""
+    numbers = [value for value in asdict(pace).values() if not isinstance(value, str)] if pace else []
+    require(all(number >= 0 for number in numbers), "its pace is no number")
+
+
+def bounded(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | None:
+    """The pace, disturbed if a lane is faster than its tokens per step allow; of races without one, too."""
+    if (pace is not None and pace.disturbed) or not too_fast(lanes):
+        return pace
+    return disturb(pace or Pace(0, 0.0, 1.0, 1.0, 0.0, 0.0, 0, False, ""), TOO_FAST)
+
+
+def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: Pace | None) -> None:
+    """Ranges that can be: around the medians, and around the first run if that was undisturbed, and not too fast."""
+    require([each.lane for each in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
+    require(1 <= repeated.runs <= MAX_RUNS, f"it was not run 1 to {MAX_RUNS} times")
+    require(len(repeated.note) <= MAX_NOTE, "its repeated runs have too long a note")
+    first_counts = pace is not None and not pace.disturbed and not repeated.disturbed
+    for spread in repeated.lanes:
+        where, own = f"{spread.lane[:40]}'s repeated runs", lanes[spread.lane]
+        speedup = own.speedup(lanes["vanilla"])
+        require(0 <= spread.low <= spread.speedup <= spread.high < math.inf, f"{where} have an impossible range")
+        require(0 <= spread.tokens_per_s < math.inf, f"{where} have an impossible rate")
+        inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
+        require(inside or not first_counts, f"{where} leave out the first")
+        possible = own.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * own.tau + TOLERANCE
+        require(possible or repeated.disturbed, f"{where} are faster than its tokens per step allow")
+    require(repeated.lanes[0].low == repeated.lanes[0].high == 1, "vanilla is not as fast as itself")
+
+
+def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
+    """The result that a lane's steps give, and the first place where it differs from vanilla.
+
+    It is compared as far as both got, unless both ended; not at all where it draws its own text.
+    """
+    compared, ended = lane.info.verifier == MATCH, bool(lane.end and vanilla.end)
+    identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
+    result = LaneResult(
+        lane=lane.info.lane,
+        **lane.metrics.summary(),
+        speedup=lane.metrics.speedup(vanilla.metrics),
+        identical=identical,
+        first_difference=None,
+        end=lane.end or "stopped",
+        loop_tokens=loop_tokens(lane.tokens),
+        text="".join(lane.texts).strip(),
+        note="" if compared else NOTE,
+    )
+    return result, place
+
+
+def check_result(result: LaneResult, own: LaneResult, place: int | None) -> None:
+    """A line of the results table says what the steps do."""
+    said = result.first_difference.position if result.first_difference else None
+    require(result.identical == own.identical and said == place, f"{own.lane[:40]}'s badge is not what its tokens say")
+    for name, found in asdict(replace(own, first_difference=result.first_difference)).items():
+        given = getattr(result, name)
+        if isinstance(found, float):
+            same = math.isclose(given, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            require(same, f"{own.lane[:40]}'s {name} is given as {given:g}, and its steps make it {found:g}")
+        elif name not in ("first_difference", "loop_tokens"):
+            require(given == found, f"{own.lane[:40]}'s {name} is not what its steps make it")

@@ -1,0 +1,185 @@
+"""SGLang's NGRAM: against a plain reference of its rule, and against examples worked out by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specrace.core.tree import TokenTree
+from specrace.drafters import METHODS
+from specrace.drafters.twins.sglang import Documents, StdHeap
+from specrace.lab.score import forced_steps
+from specrace.ngrams.suffix_index import SuffixIndex
+from tests.parts import inputs
+
+TEXTS = st.lists(st.integers(2, 5), min_size=1, max_size=40)
+
+
+def paths(tree: TokenTree) -> set[tuple[int, ...]]:
+    """The tokens from the root's children to every node."""
+    return {tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))}
+
+
+def test_the_defaults_are_the_engines() -> None:
+    method = METHODS["sglang-ngram"]
+    assert method.defaults("cuda") == {
+        "num_draft_tokens": 12,
+        "max_trie_depth": 18,
+        "min_bfs_breadth": 1,
+        "max_bfs_breadth": 10,
+        "match_type_prob": False,
+        "external_sam_budget": 0,
+    }
+    assert method.budget("cpu", method.defaults("cpu")) == 11
+
+
+def test_the_prompt_is_not_copied_but_for_its_end() -> None:
+    """A draft enters the last tokens that it was made for, so the prompt's end for the drafts after it."""
+    prompt = (2, 3, 4, 5, 6, 7, 8, 9) * 4
+    drafter = METHODS["sglang-ngram"].build(inputs(prompt), max_trie_depth=4)
+    assert drafter.propose(prompt, 99).num_draft == 0
+    assert drafter.propose((*prompt, 9), 99).num_draft == 0
+    # That entered (7, 8, 9, 9); the 2 and all before are not known.
+    assert drafter.propose((*prompt, 9, 2), 99).num_draft == 0
+    assert paths(drafter.propose((*prompt, 9, 2, 7), 99)) == {(8,), (8, 9), (8, 9, 9)}
+
+
+class Plain:
+    """The rule with a dictionary of n-grams: [count, when entered last]."""
+
+    def __init__(self, depth: int, narrowest: int, widest: int) -> None:
+        self.depth, self.narrowest, self.widest = depth, narrowest, widest
+        self.ngrams: dict[tuple[int, ...], list[int]] = {}
+        self.clock = self.known = 0
+        self.live: set[int] = set()
+
+    def insert(self, tokens: Sequence[int]) -> None:
+        for start in range(len(tokens)):
+            for end in range(start + 1, min(len(tokens), start + self.depth) + 1):
+                entry = self.ngrams.setdefault(tuple(tokens[start:end]), [0, 0])
+                self.clock += 1
+                entry[:] = entry[0] + 1, self.clock
+
+    def children(self, ngram: tuple[int, ...]) -> list[int]:
+        found = [each for each in self.ngrams if each[:-1] == ngram]
+        return [each[-1] for each in sorted(found, key=lambda each: -self.ngrams[each][1])]
+
+    def matches(self, context: Sequence[int]) -> list[tuple[int, ...]]:
+        """Suffixes in the trie each of whose prefixes was there when it ended the text."""
+        for end in range(self.known + 1, len(context) + 1):
+            lengths = [1, *(length + 1 for length in self.live)]
+            self.live = {each for each in lengths if tuple(context[end - each : end]) in self.ngrams}
+            self.live = {each for each in self.live if each <= self.depth}
+        self.known = len(context)
+        return [tuple(context[-each:]) for each in sorted(self.live, reverse=True)]
+
+    def tree(self, context: Sequence[int], size: int) -> set[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        slope = (self.widest - self.narrowest) / (self.depth - 1)
+        for match in self.matches(context):
+            queue = [((), (self.depth - 1 - len(match)) * slope + self.narrowest)]
+            for path, breadth in queue:
+                for token in self.children(match + path)[: max(1, int(breadth))]:
+                    if len(found) == size:
+                        return set(found)
+                    if (*path, token) not in found:
+                        found.append((*path, token))
+                    queue.append(((*path, token), breadth - slope))
+        return set(found)
+
+
+@given(TEXTS, TEXTS, st.integers(2, 5), st.integers(1, 2), st.integers(2, 4), st.integers(2, 12))
+@settings(max_examples=50)
+def test_breadth_first(
+    prompt: list[int], output: list[int], depth: int, narrowest: int, widest: int, nodes: int
+) -> None:
+    drafter = METHODS["sglang-ngram"].build(
+        inputs(prompt),
+        max_trie_depth=depth,
+        num_draft_tokens=nodes,
+        min_bfs_breadth=narrowest,
+        max_bfs_breadth=widest,
+    )
+    plain, context = Plain(depth, narrowest, widest), list(prompt)
+    for number, step in enumerate(forced_steps(drafter, prompt, output, 100)):
+        if number:
+            assert paths(step.tree) == plain.tree(context, nodes - 1)
+            plain.insert(context[-depth:])
+        context += step.emitted
+
+
+def test_by_probability() -> None:
+    """After 2 came 3 twice, 4 once; after 3 came 5 both times."""
+    drafter = METHODS["sglang-ngram"].build(inputs((9,)), match_type_prob=True, num_draft_tokens=4, max_trie_depth=3)
+    trie = drafter.trie  # type: ignore[attr-defined]
+    for tokens in ((2, 3, 5), (2, 3, 5), (2, 4, 6)):
+        trie.insert(tokens)
+    assert drafter.propose((9, 2), 99).tokens == (2, 3, 5, 4)
+
+
+def test_documents_take_their_share_of_the_tree() -> None:
+    index = SuffixIndex([[5, 6, 7, 8], [5, 6, 9], [2, 5, 6]])
+    prompt = (3,)
+    drafter = METHODS["sglang-ngram"].build(
+        inputs(prompt, corpus_index=index), external_sam_budget=2, num_draft_tokens=4
+    )
+    # The latest continuation first.
+    assert paths(drafter.propose((*prompt, 5, 6), 99)) == {(9,), (7,)}
+    drafter = METHODS["sglang-ngram"].build(inputs(prompt, corpus_index=index), num_draft_tokens=4)
+    assert drafter.propose((*prompt, 5, 6), 99).num_draft == 0
+
+
+@pytest.mark.parametrize("prob", [False, True])
+def test_earlier_requests_are_in_the_trie(prob: bool) -> None:
+    """After 5: in earlier outputs 6 twice, then 7; in this one 8."""
+    past = ((5, 6, 9), (5, 6, 9), (5, 7))
+    drafter = METHODS["sglang-ngram"].build(inputs((3,), past=past), match_type_prob=prob, num_draft_tokens=7)
+    assert drafter.propose((3, 5, 8), 99).num_draft == 0
+    drafter.trie.insert((5, 8))  # type: ignore[attr-defined]
+    tree = drafter.propose((3, 5, 8, 5), 99)
+    first = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
+    assert first == ([6, 7, 8] if prob else [8, 7, 6])
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, st.integers(1, 5))
+def test_documents_match_as_a_suffix_automaton(texts: list[list[int]], context: list[int], depth: int) -> None:
+    """A state for each set of occurrences, named by its longest match, with the tokens that follow."""
+    found = Documents(SuffixIndex(texts).text, depth).matches(context)
+    expected: dict[int, tuple[int, list[int]]] = {}
+    for length in range(1, min(depth, len(context)) + 1):
+        ends = [
+            (number, end)
+            for number, text in enumerate(texts)
+            for end in range(length, len(text) + 1)
+            if text[end - length : end] == context[-length:]
+        ]
+        if ends:
+            following = [texts[number][end] for number, end in ends if end < len(texts[number])]
+            expected[len(ends)] = length, following
+    wanted = [each for each in reversed(expected.values()) if each[1]]
+    text = SuffixIndex(texts).text
+    assert [(length, text[node].tolist()) for node, length in found] == wanted
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_heap_takes_the_largest(seed: int) -> None:
+    chance, heap, items = random.Random(seed), StdHeap[int](), []
+    for number in range(200):
+        if items and chance.random() < 0.4:
+            priority, item = heap.pop()
+            assert priority == max(items)[0] and (priority, item) in items
+            items.remove((priority, item))
+        else:
+            items.append((float(chance.randrange(6)), number))
+            heap.push(*items[-1])
+
+
+def test_the_heap_breaks_ties_as_gnus_does() -> None:
+    heap = StdHeap[int]()
+    for number in range(6):
+        heap.push(1.0, number)
+    assert [heap.pop()[1] for _ in range(6)] == [0, 2, 5, 4, 1, 3]

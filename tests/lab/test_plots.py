@@ -1,0 +1,190 @@
+"""Pictures: their figures are the sweep's, and they can be drawn whatever the names in a log."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from specrace.core.cost_curve import ASSUMED_CPU
+from specrace.lab.forecast import RESAMPLES, median_interval, ratio_interval, resamples
+from specrace.lab.plots import steps, sweeps
+from specrace.lab.plots.drawing import draw
+from specrace.lab.plots.papers import paper_picture
+from specrace.lab.plots.plot import Kind, Mark, Picture
+from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, Shown, sweep_pictures
+from specrace.lab.recommend import Recommender
+from specrace.lab.sweep import Sweep, grid_lanes, run_sweep
+from tests.lab.parts import copying, transcript
+
+# Documents in the prompts' first halves; the last output loops.
+TRANSCRIPTS = [replace(each, documents=((0, 20, "a.md"), (20, 30, "b.md"))) for each in copying(12)]
+TRANSCRIPTS.append(transcript([1, 2, 3], [7, 8] * 30))
+GRID = {"trie": {"n": ("4", "13"), "prefix": ("2", "3")}, "prompt-lookup": {"longest": ("2", "5")}}
+HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
+
+
+@pytest.fixture(scope="module")
+def shown() -> Shown:
+    sweep = Sweep.of(grid_lanes(tuple(GRID), GRID, (4, 8)), TRANSCRIPTS, ASSUMED_CPU)
+    run_sweep(sweep, TRANSCRIPTS)
+    return Shown(Recommender(sweep, ASSUMED_CPU), "a curve, which was assumed")
+
+
+@pytest.fixture(scope="module")
+def pictures(shown: Shown) -> dict[str, Picture]:
+    return {each.name: each for each in sweep_pictures(shown)}
+
+
+def test_a_sweep_has_every_picture_that_it_has_figures_for(pictures: dict[str, Picture]) -> None:
+    assert set(pictures) == {
+        *("lanes", "accepted-lengths", "acceptance", "categories", "num-draft", "trie-time"),
+        *("settings-trie", "settings-prompt-lookup"),
+    }
+
+
+def test_one_setting_has_no_curves() -> None:
+    alone = Sweep.of(grid_lanes(["trie"], {}, ()), TRANSCRIPTS[:3], ASSUMED_CPU)
+    run_sweep(alone, TRANSCRIPTS[:3])
+    found = sweep_pictures(Shown(Recommender(alone, ASSUMED_CPU), ""))
+    assert [each.name for each in found] == ["lanes", "accepted-lengths", "acceptance"]
+
+
+def test_lanes_are_those_that_would_be_recommended(shown: Shown, pictures: dict[str, Picture]) -> None:
+    found = shown.found
+    marks = [mark for mark in pictures["lanes"].marks if mark.low is not None]
+    assert len(pictures["lanes"].marks) == 2 * (len(shown.sweep.lanes) - 1) and len(marks) == 4
+    for mark in marks:
+        row = found.recommendation(found.best_of([mark.series]))
+        name = {TAU: "tau", SPEEDUP: "speedup"}[mark.panel]
+        assert (mark.y, mark.low, mark.high) == (row[name], row[f"{name}_low"], row[f"{name}_high"])
+        assert f"num_draft={row['num_draft']}" in mark.x
+
+
+def test_curves_vary_one_setting_and_keep_the_others(shown: Shown, pictures: dict[str, Picture]) -> None:
+    speedup = {(lane.name, *lane.options.values(), lane.num_draft): shown.found.forecast.speedup[number]
+               for number, lane in enumerate(shown.sweep.lanes)}  # fmt: skip
+    best = {lane.name: lane for lane in (shown.sweep.lanes[number] for number in shown.best)}
+    for mark in pictures["num-draft"].of(SPEEDUP):
+        assert mark.y == speedup[mark.series, *best[mark.series].options.values(), mark.x]
+    table = pictures["settings-trie"]
+    assert [(mark.series, mark.x) for mark in table.marks] == [("4", 2), ("4", 3), ("13", 2), ("13", 3)]
+    for mark in table.marks:
+        assert mark.y == speedup["trie", int(mark.series), mark.x, False, best["trie"].num_draft]
+    assert [mark.x for mark in pictures["settings-prompt-lookup"].marks] == [2, 5]
+
+
+def test_shares_of_steps_are_the_recommended_profile(shown: Shown, pictures: dict[str, Picture]) -> None:
+    for number in shown.best:
+        name, profile = shown.sweep.lanes[number].name, shown.found.profile(number)
+        lengths, positions = (pictures[each].of(name) for each in ("accepted-lengths", "acceptance"))
+        assert sum(mark.y for mark in lengths) == pytest.approx(1.0)
+        assert sum(place * mark.y for place, mark in enumerate(lengths, 1)) == pytest.approx(
+            profile["mean_accept_length"]
+        )
+        rates = profile["marginal_accept_rates"]
+        assert [mark.y for mark in positions] == pytest.approx([*rates, *[0.0] * (LENGTHS - len(rates))])
+        assert all(0 <= mark.low <= mark.high <= 1 for mark in (*lengths, *positions))  # type: ignore[operator]
+
+
+def test_a_category_of_one_request_has_no_interval(shown: Shown) -> None:
+    requests = (replace(shown.sweep.requests[0], category="one"), *shown.sweep.requests[1:])
+    sweep = replace(shown.sweep, requests=requests)
+    marks = sweeps.categories(Shown(Recommender(sweep, ASSUMED_CPU), "")).marks
+    assert {mark.series for mark in marks if mark.low is None} == {"one (1)"}
+    assert len({mark.series for mark in marks}) == 3
+
+
+def test_accepted_tokens_are_counted_where_they_were_copied_from(shown: Shown) -> None:
+    sources, failures = steps.step_pictures(shown, TRANSCRIPTS)
+    share = {mark.series: mark.y for mark in sources.marks}
+    assert sum(share.values()) == pytest.approx(1.0) and min(share["a.md"], share["b.md"], share[steps.REST]) > 0
+    assert shown.sweep.lanes[shown.best[0]].name in sources.subtitle
+    parts: dict[float, float] = {}
+    for mark in failures.marks:
+        parts[mark.x] = parts.get(mark.x, 0.0) + mark.y
+    assert list(parts.values()) == pytest.approx([1.0] * len(parts)) and list(parts)[-1] == 100
+
+
+@pytest.mark.parametrize(
+    ("position", "words"), [(-1, steps.UNKNOWN), (0, "a.md"), (25, "b.md"), (30, steps.REST), (60, steps.ANSWER)]
+)
+def test_a_position_is_named_by_what_stands_there(position: int, words: str) -> None:
+    assert steps.source(TRANSCRIPTS[0], position) == words
+    log = replace(TRANSCRIPTS[0], documents=())
+    assert steps.source(log, 14) == steps.QUARTERS[0] and steps.source(log, 59) == steps.QUARTERS[3]
+
+
+def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
+    chance = np.random.default_rng(3)
+    widths = []
+    for count in (20, 2000):
+        above, below = chance.random(count), 1 + chance.random(count)
+        draws = resamples(count, 0)
+        assert draws.shape == (RESAMPLES, count) and (draws.sum(axis=1) == count).all()
+        low, high = ratio_interval(draws, above, below)
+        assert low < above.sum() / below.sum() < high
+        few, many = median_interval(draws, above)
+        assert few <= np.median(above) <= many
+        widths.append((high - low, many - few))
+    assert widths[0][0] > 3 * widths[1][0] and widths[0][1] > 3 * widths[1][1]
+
+
+def made(kind: Kind) -> Picture:
+    """A picture with hostile names."""
+    marks = [
+        Mark(panel, f"{HOSTILE}{series}", x, 1.0 + 0.1 * x * series, 1.0, 2.0)
+        for panel in (HOSTILE, "b")
+        for series in range(1, 3)
+        for x in range(1, 4)
+    ]
+    columns = ("panel", "", "x", "value", "low", "high")
+    return Picture("p", kind, HOSTILE, HOSTILE, HOSTILE, HOSTILE, columns, tuple(marks), even=1.0)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_is_drawn_with_hostile_names(kind: Kind) -> None:
+    files = draw(made(kind), {})
+    assert files["png"][:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(files["png"][16:20], "big") == 1920
+    texts = "".join(ElementTree.fromstring(files["svg"]).itertext())
+    assert "$\\frac{1}$ <b>&amp;" in texts and "\u202e" not in texts
+
+
+def test_the_same_figures_are_the_same_files() -> None:
+    assert draw(made(Kind.LINES), {}) == draw(made(Kind.LINES), {})
+
+
+def test_a_csv_has_no_formulas_and_only_named_columns() -> None:
+    picture = Picture("p", Kind.RANKS, "", "", "", "", ("", "name", "", "value", "", ""), (Mark("x", "=1+1", 0, 0.5),))
+    assert list(csv.reader(io.StringIO(picture.as_csv()))) == [["name", "value"], ["'=1+1", "0.5"]]
+
+
+def test_long_drafts_count_as_the_last_length(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "LENGTHS", 2)
+    found = sweeps.accepted_lengths(shown)
+    assert [mark.x for mark in found.of(found.panels[0])] == ["1", "2+"] and LENGTHS > 2
+    assert sum(mark.y for mark in found.of(found.panels[0])) == pytest.approx(1.0)
+
+
+def test_paper_pictures_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    from specrace.lab import paper
+    from specrace.lab.plots import papers
+
+    for module in (paper, papers):
+        monkeypatch.setattr(module, "N", range(8, 10))
+    for name in ("table1", "table2", "table3", "table5", "table6", "figure4", "figure5"):
+        sweep = Sweep.of(paper.swept_lanes(name), TRANSCRIPTS, ASSUMED_CPU)
+        run_sweep(sweep, TRANSCRIPTS)
+        tables = paper.make_tables(name, sweep, TRANSCRIPTS, ASSUMED_CPU)
+        picture = paper_picture(name, Shown(Recommender(sweep, ASSUMED_CPU), ""), tables)
+        assert picture.name == name
+        drawn = sorted(round(mark.y, 9) for mark in picture.marks)
+        cells = sorted(round(cell, 9) for table in tables for row in table.rows for cell in row[1:])
+        if name in ("table2", "table3", "table5", "figure4"):
+            assert drawn == cells
+        else:
+            assert len(drawn) > 2 and (name == "table6" or set(drawn) <= set(cells))

@@ -1,0 +1,182 @@
+"""The process beside the server's: what it answers, and that nothing a visitor gives it holds it, or the server, up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from specrace.core.errors import InputError
+from specrace.ui import helper_process
+from specrace.ui.helper_process import MAX_WAITING, HelperProcess
+from specrace.ui.stream import recording_route
+from specrace.views.recording_check import PAGE
+from tests.ui.waiting import LONG_S, wait_until
+
+FILE = min((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[HelperProcess]:
+    found = HelperProcess()
+    yield found
+    found.close()
+
+
+def test_the_process_has_no_thread_for_each_processor(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their stacks and buffers would count as its memory; the server's own threads stay as they were."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    helper._connected()
+    assert helper._process is not None
+    # It is connected before its program runs: until then the system shows no environment.
+    environment = Path(f"/proc/{helper._process.pid}/environ")
+    wait_until(environment.read_bytes)
+    assert {b"OMP_NUM_THREADS=1", b"OPENBLAS_NUM_THREADS=1"} <= set(environment.read_bytes().split(b"\0"))
+    assert "OMP_NUM_THREADS" not in os.environ and os.environ["OPENBLAS_NUM_THREADS"] == "7"
+
+
+def process_of(helper: HelperProcess) -> Any:
+    (found,) = [each for each in multiprocessing.active_children() if each is helper._process]
+    return found
+
+
+def post(helper: HelperProcess, body: bytes, *, leaves: bool = False) -> tuple[int, bytes]:
+    """What the route answers to a page that posts a recording, and leaves once it is sent: status and body."""
+    sent: list[dict[str, Any]] = []
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if not parts and not leaves:
+            await asyncio.Event().wait()
+        return parts.pop() if parts else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/gradio_api/recording"
+    scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b"name=race.jsonl"}
+    asyncio.run(Starlette(routes=[recording_route(helper)])({**scope, "root_path": ""}, receive, send))
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_nothing_of_a_recording_is_read_in_the_server_s_own_process(
+    helper: HelperProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever reads it here would hold the interpreter that the lanes need."""
+    for name in ("specrace.ui.gallery.open_recording", "specrace.ui.gallery.reel_json", "json.loads"):
+        monkeypatch.setattr(name, lambda *_: pytest.fail("it was read here"))
+    status, body = post(helper, FILE.read_bytes())
+    monkeypatch.undo()
+    assert status == 200 and json.loads(body)["phase"] == "finished"
+    assert process_of(helper).pid != os.getpid()
+
+
+def test_a_bad_recording_is_a_sentence_and_the_process_goes_on(helper: HelperProcess) -> None:
+    assert post(helper, b"hello")[0] == 400
+    before = process_of(helper).pid
+    status, words = post(helper, b"\xff")
+    assert (status, words) == (400, b"race.jsonl is not text; open a race that was saved here.")
+    assert process_of(helper).pid == before
+
+
+def test_a_recording_that_is_too_large_is_a_sentence(helper: HelperProcess) -> None:
+    status, words = post(helper, b" " * (PAGE.size + 1))
+    assert status == 400 and b"larger than" in words
+
+
+def test_what_takes_too_long_or_is_stopped_is_ended(helper: HelperProcess) -> None:
+    content = FILE.read_bytes()
+    # Those of other tests' pages.
+    others = {each.pid for each in multiprocessing.active_children()}
+    for limits, words in (({"limit_s": 0.0}, "more than 0 seconds"), ({"stop": lambda: True}, "Stopped")):
+        with pytest.raises(InputError, match=words):
+            # Longer than the process looks before it asks, whatever the machine.
+            helper.run("recording", "", b"\n" * 10_000_000 + content, **limits)
+        assert {each.pid for each in multiprocessing.active_children() if each.name == "helper"} <= others
+    assert helper.run("recording", "", content).startswith(b'{"kind":"reel"')
+
+
+def test_what_takes_too_much_memory_is_a_sentence(helper: HelperProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether Python hears of it, or the system ends the process."""
+
+    def die() -> bool:
+        process_of(helper).kill()
+        return False
+
+    with pytest.raises(InputError, match=r"race\.jsonl takes too much memory"):
+        helper.run("recording", "race.jsonl", b"\n" * 10_000_000, stop=die)
+
+    def exhaust(*_: Any) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setitem(helper_process.TASKS, "recording", exhaust)
+    kind, words = helper_process._answer("recording", "race.jsonl", b"")
+    assert (kind, words) == (b"refused", b"This takes too much memory to read; give a smaller file.")
+
+
+def test_progress_comes_before_the_answer(helper: HelperProcess, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"prompt_ids": [1, 2], "output_ids": [3]}\n')
+    asked = {"path": str(tmp_path / "log.jsonl"), "lanes": ["trie"], "columns": ""}
+    asked |= {"tokenizer": "", "name": "", "decodes_ids": False}
+    told: list[bytes] = []
+    answer = helper.run("log", "log.jsonl", json.dumps(asked).encode(), tell=told.append)
+    assert [json.loads(each) for each in told] == [{"progress": {"requests": 1, "share": 1.0}}]
+    assert json.loads(answer)["scores"]["outputs"] == 1
+
+
+def test_a_process_that_died_is_started_again(helper: HelperProcess) -> None:
+    helper.run("recording", "", FILE.read_bytes())
+    process_of(helper).kill()
+    process_of(helper).join()
+    assert helper.run("recording", "", FILE.read_bytes())
+
+
+def test_a_page_that_leaves_ends_its_work(helper: HelperProcess) -> None:
+    status, words = post(helper, b"\n" * 10_000_000 + FILE.read_bytes(), leaves=True)
+    assert (status, words) == (400, b"Stopped.")
+
+
+def test_what_waits_is_bounded_and_hears_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = HelperProcess()
+    leave, entered, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    def exchange(*_: Any) -> tuple[bytes, bytes]:
+        entered.set()
+        leave.wait(LONG_S)
+        return b"done", b"read"
+
+    monkeypatch.setattr(helper, "_exchange", exchange)
+    answers: list[str] = []
+
+    def ask() -> None:
+        try:
+            answers.append(helper.run("recording", "", b"", stop=stopped.is_set).decode())
+        except InputError as error:
+            answers.append(str(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(MAX_WAITING + 2)]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(LONG_S)
+    wait_until(lambda: len(answers) >= 2)
+    assert set(answers) == {"The server is reading other visitors' files; try again in a minute."}
+    stopped.set()
+    wait_until(lambda: len(answers) >= MAX_WAITING + 1)
+    assert answers[2:] == ["Stopped."] * (MAX_WAITING - 1)
+    moment = time.monotonic()
+    assert helper.worked_since(moment)
+    leave.set()
+    for thread in threads:
+        thread.join(LONG_S)
+    assert answers[-1] == "read"
+    assert helper.worked_since(moment) and not helper.worked_since(time.monotonic())

@@ -1,0 +1,113 @@
+"""Logs over loopback: what is offered, what is answered, and that nothing of a log stays."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import InputError
+from specrace.lab.score import scorable_lanes
+from specrace.ui.log_routes import DEFAULT_LANES, parse_log_request
+from specrace.ui.log_scores import MAX_BYTES
+from specrace.ui.model_choices import ModelChoices
+from specrace.ui.race_request import MAX_LANES
+from specrace.ui.worker import SCORED
+from tests.lab.parts import COPYING, FRESH
+from tests.ui.served import Answer, Served, serving
+from tests.ui.waiting import LONG_S, wait_until
+
+PATH, ADVICE = "/gradio_api/logs", "/gradio_api/advice"
+LOG = json.dumps(FRESH).encode()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving("--uploads-per-hour", "1000") as app:
+        yield app
+
+
+def parts(answer: Answer) -> list[Any]:
+    """The lines of an answer."""
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/x-ndjson")
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_the_choices_and_the_limits_are_offered(served: Served) -> None:
+    found = served.ask("GET", PATH).json()
+    assert found["tokenizers"][0] == "tiny" and "characters" in found["tokenizers"]
+    assert set(found["chosen"]) <= set(found["lanes"])
+    assert {*found["lanes"], *found["engines"], "vanilla"} == set(scorable_lanes())
+    assert "vllm-ngram" in found["engines"] and "trie" in found["lanes"]
+    assert found["limits"] == {"bytes": MAX_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_LANES}
+
+
+def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
+    assert served.worker is not None
+    began = time.monotonic()
+    name = "..%2F..%2F%3Cb%3Elog.jsonl"
+    (*_, last) = parts(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
+    assert last["scores"]["outputs"] == 1 and [each["lane"] for each in last["scores"]["lanes"]] == ["trie"]
+    assert served.files() == [] and SCORED in served.worker._other_work(began)
+    (bad,) = parts(served.ask("POST", f"{PATH}?name={name}", b"hello"))
+    assert bad["error"].startswith("_..__b_log.jsonl holds no request") and served.files() == []
+
+
+def test_a_log_is_advised_on_and_deleted(served: Served) -> None:
+    row = json.dumps(COPYING).encode()
+    (*_, last) = parts(served.ask("POST", f"{ADVICE}?name=log.jsonl&curve=h100-8b&batch=16", b"\n".join([row] * 4)))
+    assert last["advice"]["requests"] == 4 and served.files() == []
+    assert any("h100, 8 billion" in each for each in last["advice"]["engines"][0]["text"])
+    answer = served.ask("POST", f"{ADVICE}?curve=ghost", row)
+    assert answer.status == 400 and answer.text.startswith("There is no cost curve 'ghost' here")
+    assert served.ask("POST", ADVICE, b"", Content_Length=str(MAX_BYTES + 1)).status == 413
+    assert served.ask("GET", PATH).json()["advice"]["engines"][0] == ["vllm", "vLLM"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"tokenizer": "/etc/passwd"}, "no tokenizer '/etc/passwd' here; choose from tiny"),
+        ({"lanes": "trie,ghost"}, "lane 'ghost' cannot be scored"),
+        ({"lanes": "jacobi"}, "lane 'jacobi' cannot be scored"),
+        ({"lanes": ""}, "0 lanes were chosen"),
+        ({"lanes": ",".join(scorable_lanes())}, "choose 1 to 6"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_one_sentence(query: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        parse_log_request(query, ModelChoices(known={"tiny": "tiny"}))
+
+
+def test_without_a_tokenizer_ids_stay_ids() -> None:
+    models = ModelChoices(known={"tiny": "here", "other": "there"})
+    asked = {"lanes": list(DEFAULT_LANES), "columns": "", "name": "tiny", "tokenizer": "here", "decodes_ids": False}
+    assert parse_log_request({}, models) == asked
+    named = {"name": "other", "tokenizer": "there", "decodes_ids": True}
+    assert parse_log_request({"tokenizer": "other"}, models) == asked | named
+
+
+def test_the_server_refuses_what_is_too_large_or_too_much(served: Served) -> None:
+    assert served.ask("POST", PATH, b"", Content_Length=str(MAX_BYTES + 1)).status == 413
+    with serving("--uploads-per-hour", "1") as strict:
+        assert strict.ask("POST", PATH, LOG).status == 200
+        answer = strict.ask("POST", PATH, LOG)
+        assert answer.status == 429 and "More than 1 files" in answer.text
+
+
+def test_a_page_that_leaves_ends_the_work(served: Served) -> None:
+    assert served.worker is not None
+    row = json.dumps({"prompt_ids": list(range(2000)), "output_ids": list(range(500_000))}).encode()
+    head = f"POST {PATH}?lanes=fusion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(row)}\r\n\r\n"
+    scorer = served.worker.scorer
+    with socket.create_connection(("127.0.0.1", served.port), timeout=LONG_S) as connection:
+        connection.sendall(head.encode() + row)
+        wait_until(lambda: scorer._busy)
+    wait_until(lambda: not scorer._busy)
+    wait_until(lambda: served.files() == [])
+    # Its process ended with it, and the next log has another.
+    assert parts(served.ask("POST", PATH, LOG))[-1]["scores"]["outputs"] == 1

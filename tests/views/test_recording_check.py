@@ -1,0 +1,397 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specrace.core.errors import MAX_MESSAGE, InputError
+from specrace.core.events import Finished, Pace, Repeated, Started, Step
+from specrace.core.settings import SETTINGS
+from specrace.drafters import METHODS
+from specrace.drafters.base import Bounds
+from specrace.drafters.lookahead import tree_size
+from specrace.engine.recording import to_json
+from specrace.views.recording_check import PAGE, TERMINAL, RecordingLimits, open_recording, read_recording
+from specrace.views.reel import make_reel
+
+RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
+Rows = list[dict[str, Any]]
+
+
+def rows_of(path: Path) -> Rows:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def text_of(rows: Rows) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return rows_of(next(each for each in RECORDINGS if each.stem == "ngram-trie"))
+
+
+def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
+    return [row for row in rows if row["type"] == "step" and row["lane"] == lane][number]
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_the_recordings_that_ship_pass(path: Path) -> None:
+    events = open_recording(path.read_bytes(), path.name)
+    assert events == read_recording(path) == read_recording(path, TERMINAL)
+    assert isinstance(events[0], Started) and isinstance(events[-1], Finished)
+    assert {"question", "date", "model", "dtype", "device"} <= set(events[0].about)
+
+
+def test_there_are_recordings_to_check() -> None:
+    assert RECORDINGS
+
+
+def test_sentences_need_no_rank_as_evidence(rows: Rows) -> None:
+    sentences = [each for passage in rows[0]["about"]["passages"] for each in passage["sentences"]]
+    ranks = [each.pop("evidence") for each in sentences]
+    assert any(ranks)
+    reel = make_reel(open_recording(text_of(rows).encode(), "x"))
+    assert [passage["evidence"] for passage in reel["head"]["passages"]] == [[]] * len(rows[0]["about"]["passages"])
+
+
+def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
+    rows[0]["about"]["question"] = "one\u2028two\x85three"
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    first = open_recording(data.encode(), "x")[0]
+    assert isinstance(first, Started) and first.about["question"] == "one\u2028two\x85three"
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_control_tokens_of_older_recordings_do_not_show(path: Path) -> None:
+    """Neither in a draft nor in a drafter's details; the printed texts are as they were."""
+    for row, event in zip(rows_of(path), read_recording(path), strict=True):
+        if isinstance(event, Step):
+            rows = event.note.rows if event.note else ()
+            shown = (*event.pieces, *(piece for each in rows for piece in (*each.pieces, each.after_text)))
+            assert not [piece for piece in shown if "<|" in piece]
+            assert list(event.texts) == row["texts"] and len(event.pieces) == len(row["pieces"])
+
+
+def test_a_text_that_looks_like_a_control_token_stays(rows: Rows) -> None:
+    """Where the token prints it, and where it is only part of a token."""
+    step = step_of(rows, "vanilla", 1)
+    old, step["texts"] = step["texts"], ["</s>"]
+    for each in rows[1:-1]:
+        places = [place for place, token in enumerate(each["tree"]["tokens"]) if token == step["emitted"][0]]
+        for place in places:
+            each["pieces"][place] = "</s>"
+    other = step_of(rows, "vanilla", 3)
+    other["pieces"] = ["a <|x|> b"]
+    lane = rows[-1]["lanes"][0]
+    lane["text"] = "".join(text for row in rows[1:-1] if row["lane"] == "vanilla" for text in row["texts"]).strip()
+    events = open_recording(text_of(rows).encode(), "x")
+    pieces = [event.pieces for event in events if isinstance(event, Step) and event.lane == "vanilla"]
+    assert pieces[2] == ("</s>",) and pieces[3] == ("a <|x|> b",) and old
+
+
+def change(path: str, value: Any) -> Callable[[Rows], None]:
+    """A change at "row.key.key", the row by its number."""
+
+    def apply(rows: Rows) -> None:
+        *way, last = path.split(".")
+        place: Any = rows
+        for key in way:
+            place = place[int(key)] if isinstance(place, list) else place[key]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return apply
+
+
+def differ(rows: Rows) -> None:
+    """The trie's last token becomes another, in all places that must agree about it."""
+    last = step_of(rows, "trie", -1)
+    last["verdict"]["bonus"] = last["emitted"][-1] = 77
+    last["verdict"]["path"] = last["verdict"]["path"][: len(last["emitted"])]
+
+
+CHECK = {"p": 0.5, "q": 0.5, "coin": 0.1}
+ROW = {"group": "", "label": "", "tokens": [1]}
+LIES: dict[str, Callable[[Rows], None]] = {
+    "a speedup that the steps do not give": change("-1.lanes.3.speedup", 9.9),
+    "tokens that were not emitted": change("-1.lanes.3.tokens", 4000),
+    "a text that differs and is called identical": differ,
+    "a lane that hides that it is identical": change("-1.lanes.3.identical", None),
+    "a difference that is none": change(
+        "-1.lanes.3.first_difference", {"position": 3, "best": ["a", "b"], "gap": 1.0}
+    ),
+    "emitted tokens that were not accepted": lambda rows: step_of(rows, "trie").__setitem__("emitted", [1, 2, 3]),
+    "no token at all": lambda rows: step_of(rows, "trie").__setitem__("emitted", []),
+    "a clock that goes back": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", 0.0),
+    "a time that is no number": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", math.nan),
+    "an endless time": lambda rows: step_of(rows, "vanilla", 5).__setitem__("at_ms", math.inf),
+    "a duration below nothing": lambda rows: step_of(rows, "vanilla")["timing"].__setitem__("draft_ms", -1.0),
+    "a step of an unknown lane": lambda rows: step_of(rows, "trie").__setitem__("lane", "ghost"),
+    "a step twice": lambda rows: rows.insert(2, rows[1]),
+    "a lane twice": lambda rows: rows[0]["lanes"].append(rows[0]["lanes"][1]),
+    "no vanilla": lambda rows: rows[0]["lanes"].pop(0),
+    "a second beginning": lambda rows: rows.insert(1, rows[0]),
+    "an origin outside the passages": change("0.about.origins", [[99, 0, 1]]),
+    "an origin outside a passage's text": change("0.about.origins", [[0, 0, 10**9]]),
+    "an origin that is none": change("0.about.origins", ["x"]),
+    "passages that are no passages": change("0.about.passages", ["x"]),
+    "a score that is no number": change("0.about.passages.0.score", "high"),
+    "a question that is no text": change("0.about.question", {"x": [1]}),
+    "parameters that are no number": change("0.about.parameters", "many"),
+    "settings that are no settings": change("0.about.settings", [1]),
+    "a token that no model has": lambda rows: step_of(rows, "trie")["tree"]["tokens"].__setitem__(0, 10**30),
+    "texts that do not belong to tokens": lambda rows: step_of(rows, "trie").__setitem__("texts", ["a"] * 50),
+    "a text without end": lambda rows: step_of(rows, "trie")["texts"].__setitem__(0, "x" * 200_000),
+    "a time too small to draw": change("1.at_ms", 1e-320),
+    "a duration too small to draw": change("1.timing.draft_ms", 1e-320),
+    "a race of a month": change("-2.at_ms", 3e9),
+    "a prompt of fewer than no tokens": change("0.prompt_tokens", -1),
+    "more draft tokens than any lane": change("0.lanes.3.num_draft", 10**6),
+    "a path that is none": change("1.verdict.path", [0, 99]),
+    "no path": change("1.verdict.path", []),
+    "a path without its root": change("1.verdict.path", [1]),
+    "scores of another tree": change("1.verdict.scores.targets", [1, 2, 3, 4]),
+    "checks of no guess": lambda rows: step_of(rows, "vanilla").__setitem__("checks", [CHECK]),
+    "a note of another tree": lambda rows: step_of(rows, "trie")["note"].__setitem__("counts", [1] * 99),
+    "a note of many facts": lambda rows: step_of(rows, "trie")["note"].update(facts=dict.fromkeys("abcdefghi", 1)),
+    "a note of many rows": lambda rows: step_of(rows, "trie")["note"].__setitem__("rows", [ROW] * 25),
+    "a text that no step printed": change("-1.lanes.3.text", "Buy now."),
+    "a note that hides a difference": change("-1.lanes.3.note", "identical, trust me"),
+    "a verifier that hides a difference": change("0.lanes.3.verifier", "rejection"),
+    "an unknown verifier": change("0.lanes.3.verifier", "none"),
+    "an end that no step has": change("-1.lanes.3.end", "stopped"),
+    "a race that was not stopped": change("-1.stopped", True),
+    "an engine that is no text": change("0.about.engine", {"x": 1}),
+    "a name without end": change("0.lanes.3.lane", "x" * 100_000),
+    "a title without end": change("0.lanes.3.title", "x" * 600_000),
+    "a speedup of 400 digits": change("-1.lanes.3.speedup", 10**400),
+    "tokens of 400 digits": change("-1.lanes.3.tokens", 10**400),
+    "a score of 400 digits": change("0.about.passages.0.score", 10**400),
+    "a setting of 400 digits": change("0.about.settings.seed", 10**400),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_is_no_honest_race_is_refused_in_one_sentence(rows: Rows, lie: str) -> None:
+    LIES[lie](rows)
+    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
+        open_recording(text_of(rows).encode(), "odd.jsonl")
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "\n\n", "not json", "[]", "{}", '{"type": "started"}', "[" * 100_000, "\x00\x01\ufffd", "null", "1e999"],
+)
+def test_what_is_no_recording_is_refused_in_one_sentence(data: str) -> None:
+    with pytest.raises(InputError, match=r"odd\.jsonl"):
+        open_recording(data.encode(), "odd.jsonl")
+
+
+def test_a_recording_that_is_cut_off_ends_with_the_results_of_its_steps(rows: Rows) -> None:
+    whole = text_of(rows)
+    text = whole[: len(whole) // 2]
+    *events, finished = open_recording(text.encode(), "cut.jsonl")
+    assert isinstance(finished, Finished) and finished.cut and finished.stopped
+    assert len(events) == text.count("\n")
+    for result in finished.lanes:
+        steps = [each for each in events if isinstance(each, Step) and each.lane == result.lane]
+        assert (result.steps, result.tokens) == (len(steps), sum(len(each.emitted) for each in steps))
+        assert result.identical and result.end == "stopped"
+    told = [to_json(event) for event in [*events, finished]]
+    assert open_recording(text_of(told).encode(), "again.jsonl") == [*events, finished]
+    # It is not made a whole race, with a winner, by what it says of itself.
+    told[-1]["stopped"] = False
+    with pytest.raises(InputError, match="was stopped, or was not"):
+        open_recording(text_of(told).encode(), "whole.jsonl")
+
+
+def test_a_difference_before_the_cut_is_not_hidden(rows: Rows) -> None:
+    differ(rows)
+    finished = open_recording(text_of(rows[:-1]).encode(), "cut.jsonl")[-1]
+    assert isinstance(finished, Finished)
+    assert [lane.lane for lane in finished.lanes if lane.identical is False] == ["trie"]
+
+
+PACE = {
+    "probes": 9, "probe_ms": 1.0, "low": 1.0, "high": 1.0, "jumps": 0.0, "waited_ms": 0.0, "threads": 2,
+    "disturbed": False, "note": "Steady.",
+}  # fmt: skip
+
+
+def repeat(rows: Rows, **changes: Any) -> None:
+    """Repeated runs around the recorded one, a tenth to either side, with these changes."""
+    rows[-1]["pace"] = PACE
+    lanes = [
+        {"lane": lane["lane"], "speedup": lane["speedup"], "tokens_per_s": lane["tokens_per_s"],
+         "low": 0.95 * lane["speedup"], "high": 1.05 * lane["speedup"]}
+        for lane in rows[-1]["lanes"]
+    ]  # fmt: skip
+    lanes[0] |= {"low": 1.0, "high": 1.0}
+    row = {"type": "repeated", "runs": 5, "lanes": lanes, "disturbed": False, "note": "Speedups are medians of 5 runs."}
+    rows.append(row | changes)
+
+
+def test_repeated_runs_come_with_the_race(rows: Rows) -> None:
+    repeat(rows)
+    *_, finished, repeated = open_recording(text_of(rows).encode(), "again.jsonl")
+    assert isinstance(finished, Finished) and isinstance(repeated, Repeated)
+    assert (repeated.runs, [each.lane for each in repeated.lanes]) == (5, [each.lane for each in finished.lanes])
+    assert json.loads(json.dumps(to_json(repeated))) == rows[-1]
+
+
+def too_fast(rows: Rows) -> None:
+    """The trie 1.2 times as fast as its tokens per step in a recording whose times were made up to say so."""
+    tau = rows[-2]["lanes"][3]["tau"]
+    rows[-1]["lanes"][3] |= {"high": 1.2 * tau}
+
+
+def narrow(rows: Rows) -> None:
+    speedup = rows[-1]["lanes"][3]["speedup"]
+    rows[-1]["lanes"][3] |= {"low": 1.02 * speedup, "speedup": 1.03 * speedup, "high": 1.04 * speedup}
+
+
+REPEATED_LIES: dict[str, Callable[[Rows], None]] = {
+    "none but it": lambda rows: rows.__delitem__(slice(0, -1)),
+    "before the end": lambda rows: rows.append(rows.pop(-2)),
+    "twice": lambda rows: rows.append(rows[-1]),
+    "without an end": lambda rows: rows.__delitem__(-2),
+    "in between": lambda rows: rows.insert(5, rows.pop()),
+    "other lanes": change("-1.lanes.3.lane", "fusion"),
+    "a lane less": lambda rows: rows[-1]["lanes"].pop(),
+    "no runs": change("-1.runs", 0),
+    "countless runs": change("-1.runs", 10**9),
+    "runs that are no number": change("-1.runs", "5"),
+    "a median below the range": change("-1.lanes.3.low", 10.0),
+    "a median above the range": change("-1.lanes.3.high", 0.1),
+    "a negative range": change("-1.lanes.3.low", -0.1),
+    "an endless range": change("-1.lanes.3.high", math.inf),
+    "no number": change("-1.lanes.3.speedup", math.nan),
+    "a negative rate": change("-1.lanes.3.tokens_per_s", -1.0),
+    "faster than tokens per step": too_fast,
+    "a range without the recorded run": narrow,
+    "vanilla faster than itself": change("-1.lanes.0.high", 1.2),
+    "a note without end": change("-1.note", "x" * 5000),
+}
+
+
+@pytest.mark.parametrize("lie", REPEATED_LIES)
+def test_repeated_runs_that_cannot_be_are_refused_in_one_sentence(rows: Rows, lie: str) -> None:
+    repeat(rows)
+    REPEATED_LIES[lie](rows)
+    with pytest.raises(InputError, match=r"^odd\.jsonl.*\.$") as refusal:
+        open_recording(text_of(rows).encode(), "odd.jsonl")
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize("lie", [too_fast, narrow])
+def test_disturbed_runs_may_be_anything(rows: Rows, lie: Callable[[Rows], None]) -> None:
+    repeat(rows, disturbed=True, note="The machine was busy in 3 of 5 runs; measure again when it is quiet.")
+    lie(rows)
+    assert isinstance(open_recording(text_of(rows).encode(), "busy.jsonl")[-1], Repeated)
+
+
+@pytest.mark.parametrize("pace", [True, False])
+def test_a_speedup_beyond_the_tokens_per_step_does_not_count(rows: Rows, pace: bool) -> None:
+    """The times have to be believed, but not what no machine can do, also where nothing is said of its pace."""
+    rows[-1]["pace"], late = PACE if pace else None, 20.0
+    for row in rows[1:-1]:
+        if row["lane"] == "vanilla":
+            row["timing"]["target_ms"] += late
+    own = [row for row in rows[1:-1] if row["lane"] == "vanilla"]
+    for number, row in enumerate(own, 1):
+        row["at_ms"] += number * late
+    rows[1:-1] = sorted(rows[1:-1], key=lambda row: row["at_ms"])
+    for lane in rows[-1]["lanes"]:
+        before = lane["decode_ms"]
+        lane["decode_ms"] += late * len(own) * (lane["lane"] == "vanilla")
+        lane["tokens_per_s"] *= before / lane["decode_ms"]
+    for lane in rows[-1]["lanes"]:
+        lane["speedup"] = lane["tokens_per_s"] / rows[-1]["lanes"][0]["tokens_per_s"]
+    finished = open_recording(text_of(rows).encode(), "odd.jsonl")[-1]
+    assert isinstance(finished, Finished) and isinstance(finished.pace, Pace)
+    assert max(lane.speedup / lane.tau for lane in finished.lanes) > 1.1
+    assert finished.pace.disturbed and "tokens per step" in finished.pace.note
+
+
+def test_an_older_count_of_looping_tokens_is_put_right(rows: Rows) -> None:
+    rows[-1]["lanes"][1]["loop_tokens"] = 77
+    finished = open_recording(text_of(rows).encode(), "old.jsonl")[-1]
+    assert isinstance(finished, Finished) and [lane.loop_tokens for lane in finished.lanes] == [0] * 4
+
+
+def test_what_is_too_large_is_refused(rows: Rows) -> None:
+    for limits, words in ((RecordingLimits(10**6, 3, 9999), "4 lanes"), (RecordingLimits(10**6, 6, 3), "3 steps")):
+        with pytest.raises(InputError, match=words):
+            open_recording(text_of(rows).encode(), "odd.jsonl", limits)
+    with pytest.raises(InputError, match="larger than"):
+        open_recording(b" " * (PAGE.size + 1), "odd.jsonl")
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2 * PAGE.size)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (Path.absolute, "cannot be read"),
+    "a folder": (Path.mkdir, "cannot be read"),
+    "a pipe that nobody writes to": (os.mkfifo, "no regular file"),
+    "a device without end": (endless, "no regular file"),
+    "a giant": (sparse, "larger than"),
+    "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\xff\xfe\x00"), "not text"),
+    "a name that is too long": (Path.absolute, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_is_no_file_of_a_race_is_refused_in_one_sentence(tmp_path: Path, kind: str) -> None:
+    make, words = FILES[kind]
+    path = tmp_path / ("x" * 5000 if "long" in kind else "odd.jsonl")
+    make(path)
+    with pytest.raises(InputError, match=words) as refusal:
+        read_recording(path)
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) <= MAX_MESSAGE + 1
+
+
+def test_a_file_that_grows_is_read_to_the_limit_and_no_further(tmp_path: Path, rows: Rows) -> None:
+    """Whatever size the file system gives: files of /proc are of size 0."""
+    path = tmp_path / "race.jsonl"
+    path.write_text(text_of(rows))
+    with pytest.raises(InputError, match="larger than"):
+        read_recording(path, RecordingLimits(1000, 6, 9999))
+    assert Path("/proc/kallsyms").stat().st_size == 0
+    with pytest.raises(InputError, match="larger than"):
+        read_recording(Path("/proc/kallsyms"), RecordingLimits(1000, 6, 9999))
+
+
+def test_a_file_that_is_cut_off_inside_a_character_is_played(tmp_path: Path, rows: Rows) -> None:
+    rows[-1]["lanes"][0]["text"] = "é"
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path = tmp_path / "race.jsonl"
+    path.write_bytes(data[: data.index("é".encode(), len(data) - 9000) + 1])
+    finished = read_recording(path)[-1]
+    assert isinstance(finished, Finished) and finished.cut
+
+
+def test_what_a_race_may_be_asked_for_can_be_shown(rows: Rows) -> None:
+    assert TERMINAL.lanes >= len(METHODS)
+    bounds = {option.name: option.bounds for option in METHODS["lookahead"].options}
+    most = tree_size({name: round(each.high) for name, each in bounds.items() if isinstance(each, Bounds)})
+    rows[0]["lanes"][2]["num_draft"] = most
+    rows[0]["about"]["settings"]["seed"] = SETTINGS["seed"].high
+    # What a server adds about its other work.
+    repeat(
+        rows, note="Speedups are medians of 7 runs; 2 more were disturbed and do not count. " + 3 * ("x" * 80 + ". ")
+    )
+    started = open_recording(text_of(rows).encode(), "large.jsonl")[0]
+    assert isinstance(started, Started) and started.lanes[2].num_draft == most
