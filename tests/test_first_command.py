@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from tests.licences import packages, pins
+from tests.measure.licences import packages, pins
 from tests.model.sources import write_gguf
 
 ROOT = Path(__file__).resolve().parents[1]

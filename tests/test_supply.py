@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import licences
-from tests.lock import CUDA_LOCK, FOLDER, FOR_GPUS, LOCK
+from tests.measure import licences
+from tests.measure.lock import CUDA_LOCK, FOLDER, FOR_GPUS, LOCK
 
 ROOT = Path(__file__).resolve().parents[1]
 PINNED = {each.name: str(each.specifier) for each in licences.pins()}

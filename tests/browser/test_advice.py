@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.advice_page import corpus_log
 from tests.browser.parts import drop
 from tests.browser.test_logs import PHONE, SCORED_MS
 from tests.browser.test_readable import TARGETS
 from tests.browser.test_stage_views import findings, overflow
+from tests.measure.advice_page import corpus_log
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser import monkey
+from tests.measure import monkey
 
 pytestmark = pytest.mark.browser
 ACTIONS = 25

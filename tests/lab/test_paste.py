@@ -12,7 +12,7 @@ from specrace.lab.llama_cpp import GgufWeights
 from specrace.lab.score import ScoredLane
 from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
-from tests.lab.paste_check import CLOSE, LANES, answers, compare, pasted, written
+from tests.measure.paste_check import CLOSE, LANES, answers, compare, pasted, written
 
 
 @pytest.fixture(scope="module")

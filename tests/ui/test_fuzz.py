@@ -1,9 +1,9 @@
-"""Some of the hostile requests of `python -m tests.ui.fuzz`, and that it notices what it is there for."""
+"""Some of the hostile requests of `python -m tests.measure.fuzz`, and that it notices what it is there for."""
 
 from __future__ import annotations
 
 from specrace.ui.helper_process import OUR_FAULT
-from tests.ui.fuzz import OPENINGS, SECRET, Fuzzer, Shot
+from tests.measure.fuzz import OPENINGS, SECRET, Fuzzer, Shot
 from tests.ui.served import serving
 
 

@@ -16,7 +16,7 @@ from specrace.cli import main, space
 from specrace.core.errors import InputError
 from specrace.model.names import NAMES, PREFERRED
 from specrace.ui.guard import EMBEDDER
-from tests import licences
+from tests.measure import licences
 from tests.ui.served import serving
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""`python -m tests.licences`: the licence of every package that the app needs, as installed here. No network.
+"""`python -m tests.measure.licences`: the licence of every package that the app needs, as installed here. No network.
 
 Ends with 1 where one is unknown, or asks for more than its notice and, of changed files, their source.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Longer names first: a text may hold several.
 KNOWN = (
     "Apache",

@@ -1,4 +1,5 @@
-"""Hostile requests to every route of the app, and a race after them: python -m tests.ui.fuzz --requests N --seed N
+"""Hostile requests to every route of the app, and a race after them:
+python -m tests.measure.fuzz --requests N --seed N
 
 Wrong types, huge numbers, NaN, 10 MB strings, deep JSON, another visitor's files, sessions and keys. It ends with code
 1 where an answer is no clear one, holds what it may not, or where the server cannot race after it.

@@ -1,4 +1,4 @@
-"""Recycling and fusion with and without `copy`: `python -m tests.lab.copy_check --model smollm2-135m`.
+"""Recycling and fusion with and without `copy`: `python -m tests.measure.copy_check --model smollm2-135m`.
 
 Both bundled sets of questions, float32. Prints of each setting tokens per step, draft tokens per step, the expected
 speedup (tokens over the curve's cost of the steps), and the time on the lane's clock. All texts must be vanilla's.

@@ -1,4 +1,4 @@
-"""From a dropped log to a copied line: python -m tests.browser.advice_page [REQUESTS]
+"""From a dropped log to a copied line: python -m tests.measure.advice_page [REQUESTS]
 
 It makes a log from sentences of the bundled documents, drops it on the page, waits for the recommendation, presses
 Copy at vLLM's line, and prints the wall time until then, and the processor time of the processes that serve it: on

@@ -1,4 +1,4 @@
-"""Exports read by the engines' own code: `python -m tests.lab.exports.wheel_check vllm-*.whl sglang-*.whl`.
+"""Exports read by the engines' own code: `python -m tests.measure.wheel_check vllm-*.whl sglang-*.whl`.
 
 The wheels are those of a package index (`pip download --no-deps`). They need not be installed, which takes gigabytes:
 of vLLM the module that holds SpeculativeConfig is run, of SGLang the one that holds the fields of its command line, as

@@ -1,4 +1,4 @@
-"""A sweep that is killed against one that is not: `python -m tests.lab.sweep_check [--ray local] [--model NAME]`.
+"""A sweep that is killed against one that is not: `python -m tests.measure.sweep_check [--ray local] [--model NAME]`.
 
 Twenty questions x four lanes x twelve settings: once undisturbed, once killed five times at random moments and
 resumed, and with --ray once more on a cluster of two workers. All tables must agree in every count, and the

@@ -1,4 +1,4 @@
-"""The figures of an index: `python -m tests.retrieval.measure_index --passages 100000 [--vectors generated|real]`.
+"""The figures of an index: `python -m tests.measure.index_figures --passages 100000 [--vectors generated|real]`.
 
 It builds an index of generated passages, opens it memory-mapped, and asks it. `generated` vectors are synthetic: means
 of random word vectors in topics, of the default embedder's size. `real` ones are the default embedder's.

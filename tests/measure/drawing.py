@@ -1,4 +1,4 @@
-"""What drawing a race costs: python tests/browser/drawing.py [--rounds N] [--recording FILE]
+"""What drawing a race costs: python -m tests.measure.drawing [--rounds N] [--recording FILE]
 
 Shows a recorded race, so that no model is at work, and prints which share of a core all of Chromium's processes took
 between the start and the finish, and which its page's main thread took. It ends with code 1 above 60 %. Linux only; it
@@ -16,12 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from playwright.sync_api import CDPSession, Page, sync_playwright
 
-from playwright.sync_api import CDPSession, Page, sync_playwright  # noqa: E402
-
-from tests.browser.apps import FLAGS, find_chromium, serving  # noqa: E402
+from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
 MAX_SHARE, TIMEOUT_MS, LOOK_MS = 0.6, 120_000, 500
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

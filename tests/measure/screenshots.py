@@ -1,4 +1,4 @@
-"""The pictures that the README shows, of a real race: python tests/browser/screenshots.py [FOLDER [MODEL]]"""
+"""The pictures that the README shows, of a real race: python -m tests.measure.screenshots [FOLDER [MODEL]]"""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from playwright.sync_api import Page, sync_playwright
 
-from playwright.sync_api import Page, sync_playwright  # noqa: E402
-
-from tests.browser.apps import FLAGS, find_chromium, serving  # noqa: E402
+from tests.browser.apps import FLAGS, ROOT, find_chromium, serving
 
 QUESTION = "What is the n-gram trie built from?"
 

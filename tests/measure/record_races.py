@@ -1,4 +1,4 @@
-"""Records two real races with the bundled model: python -m tests.browser.races FOLDER"""
+"""Records two real races with the bundled model: python -m tests.measure.record_races FOLDER"""
 
 from __future__ import annotations
 

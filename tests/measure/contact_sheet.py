@@ -1,4 +1,4 @@
-"""A race in pictures, on one sheet: python -m tests.browser.contact_sheet OUT.png [options]"""
+"""A race in pictures, on one sheet: python -m tests.measure.contact_sheet OUT.png [options]"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHEET = """<style>
 
 def read_options() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.browser.contact_sheet", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.contact_sheet", description=__doc__)
     parser.add_argument("out", type=Path, help="the sheet, a PNG file")
     parser.add_argument("--size", default="1280x720", help="of the window (default: %(default)s)")
     parser.add_argument("--every", type=int, default=250, metavar="MS", help="between two pictures (default: 250)")

@@ -1,11 +1,11 @@
-"""Many visitors at once on the app: python -m tests.ui.load --visitors 50 --races 500
+"""Many visitors at once on the app: python -m tests.measure.load --visitors 50 --races 500
 
 Every visitor races, watches to the end, and comes again when the queue is full. Then 30 more close in mid-race. It
 prints what it found, and ends with code 1 where anybody met an error other than a full queue, an accepted race was not
 whole or not identical to vanilla, nobody was shown a place in the queue, the memory grew by more than 5 % (medians over
 the last 50 races and over those after the first 50, for races under way take some), or the races that were left took
 longer than 2 s to go. For an idle machine. The memory of another model after twenty races:
-python -m tests.ui.load --visitors 1 --races 20 --model smollm2-135m --dtype bfloat16
+python -m tests.measure.load --visitors 1 --races 20 --model smollm2-135m --dtype bfloat16
 """
 
 from __future__ import annotations

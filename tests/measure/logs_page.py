@@ -1,5 +1,5 @@
-"""Drops a log of every format on the page, and compares its figures with the command line's: python -m
-tests.browser.logs_page
+"""Drops a log of every format on the page, and compares its figures with the command line's:
+python -m tests.measure.logs_page
 
 It serves the page with the bundled model, whose chat template here shows every message, and ends with code 1 where a
 figure differs in any digit.

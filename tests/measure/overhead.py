@@ -1,4 +1,4 @@
-"""What a page costs the race that it shows: python tests/browser/overhead.py [--url URL] [--rounds N]
+"""What a page costs the race that it shows: python -m tests.measure.overhead [--url URL] [--rounds N]
 
 Races the same question in turns: headless, through the endpoint for programs, and watched by a browser. It prints, for
 each lane, the median of watched over headless tokens a second on the lane's own clock, the same of the time on the
@@ -18,13 +18,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from gradio_client import Client
+from playwright.sync_api import Page, sync_playwright
 
-from gradio_client import Client  # noqa: E402
-from playwright.sync_api import Page, sync_playwright  # noqa: E402
-
-from tests.browser.apps import FLAGS, find_chromium, serving  # noqa: E402
+from tests.browser.apps import FLAGS, find_chromium, serving
 
 QUESTION = "What is the n-gram trie built from?"
 LANES = {"trigram": "Trigram", "lookahead": "Lookahead", "trie": "N-gram trie", "fusion": "Fusion"}

@@ -1,4 +1,4 @@
-"""Forecast against race: `python -m tests.lab.forecast_check --model smollm2-135m --dtype float32 --limit 30`.
+"""Forecast against race: `python -m tests.measure.forecast_check --model smollm2-135m --dtype float32 --limit 30`.
 
 Twelve lane settings are raced on questions, and forecast on vanilla's outputs with the machine's own cost curve, which
 is measured first. Prints both speedups, and how many forecasts are within 10 %. It takes minutes, so it is no test; run

@@ -1,4 +1,4 @@
-"""`python -m tests.lock`: the container's requirements, all of them, with the hashes of their files. It needs uv.
+"""`python -m tests.measure.lock`: the container's requirements with the hashes of their files. It needs uv.
 
 What only torch for NVIDIA GPUs brings goes to a file of its own. torch for CPUs is on PyTorch's own index, where pip
 checks it by the hash in the index's link.
@@ -10,13 +10,13 @@ import re
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "requirements"
 LOCK, CUDA_LOCK = FOLDER / "container.txt", FOLDER / "container-cuda.txt"
 COMPILE = ("uv", "pip", "compile", "requirements.txt", "--generate-hashes", "--no-header", "--no-annotate", "--quiet")
 TARGET = ("--python-version", "3.12", "--python-platform", "linux")
 FOR_GPUS = re.compile(r"(torch|triton)==|nvidia-|cuda-")
-HEAD = "# Made by: python -m tests.lock\n"
+HEAD = "# Made by: python -m tests.measure.lock\n"
 
 
 def split(locked: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Random actions on the page, and a race after them: python -m tests.browser.monkey [--actions N] [--seed S]
+"""Random actions on the page, and a race after them: python -m tests.measure.monkey [--actions N] [--seed S]
 
 Clicks, keys, words, lanes, files, windows, tabs that close, reloads, in the midst of races too. It ends with code 1
 where the page threw, asked anybody else for anything, or cannot race after it.

@@ -1,4 +1,4 @@
-"""Is what `recommend` writes true where it is pasted? `python -m tests.lab.paste_check --model smollm2-135m`.
+"""Is what `recommend` writes true where it is pasted? `python -m tests.measure.paste_check --model smollm2-135m`.
 
 A model answers questions about the bundled documents, greedily. `recommend` reads these answers, and what it writes for
 llama.cpp and for transformers is pasted: llama.cpp's own parser reads the flags, `generate` the arguments. Both answer
