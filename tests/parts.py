@@ -1,86 +1,30 @@
-"""Parts that the core's tests share: small random models, a target that is a function, drafters that misbehave."""
+"""Parts that need no model: targets that are functions, drafters that misbehave, random texts and trees."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from hypothesis import strategies as st
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
+from specrace.core.errors import InputError
+from specrace.core.rejection import warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import Drafter, DrafterInputs
+from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane
-from specrace.model.kv import Prefix
-from specrace.model.target import Target
+from specrace.engine.race import RaceTarget
 
 VOCAB = 32
 EOS = 1
 NextToken = Callable[[Sequence[int]], int]
-
-_GROUPED = {"intermediate_size": 32, "num_key_value_heads": 2}
-_ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, _GROUPED),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, _GROUPED),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {**_GROUPED, "head_dim": 8}),
-    "mistral": (MistralConfig, MistralForCausalLM, {**_GROUPED, "sliding_window": None}),
-    "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_inner": 32}),
-    "gpt-neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"intermediate_size": 32}),
-}
-ARCHITECTURES = tuple(_ARCHITECTURES)
-# Changes that let a model of the Llama family run in the compiled decoder.
-WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
-
-
-def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: Any) -> Any:
-    """A randomly initialised model of 2 layers in fp32; weights large enough that outputs vary."""
-    config_class, model_class, own = _ARCHITECTURES[name]
-    values = {
-        "vocab_size": VOCAB,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 512,
-        "initializer_range": 0.6,
-        "bos_token_id": 0,
-        "eos_token_id": EOS,
-        "attn_implementation": attention,
-    }
-    torch.manual_seed(seed)
-    return model_class(config_class(**(values | own | changes))).eval()
-
-
-def change_config(folder: Path, **changes: Any) -> None:
-    """Other values in the config.json of a saved model."""
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-
-def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
-    """The same as a target, without a tokenizer; its draft model copies."""
-    target = Target(tiny_model(name, seed=seed, **changes), name=name)
-    target.drafting = CopyingModel()  # type: ignore[assignment]
-    return target
+# A language model: the logits after a text, float64 [V].
+Logits = Callable[[Sequence[int]], np.ndarray]
 
 
 def random_prompt(chance: random.Random, longest: int = 40) -> tuple[int, ...]:
@@ -93,8 +37,8 @@ def random_prompt(chance: random.Random, longest: int = 40) -> tuple[int, ...]:
 
 
 def run_lane(
-    target: Target,
-    prefix: Prefix,
+    target: RaceTarget,
+    prefix: Any,
     prompt: Sequence[int],
     drafter: Drafter,
     *,
@@ -160,6 +104,146 @@ def function_lane(
     return Lane("tested", drafter, session, prompt, max_new_tokens=max_new_tokens, num_draft=num_draft, eos_ids=eos_ids)
 
 
+def table(seed: int = 0, vocab: int = VOCAB, order: int = 2, scale: float = 2.0) -> Logits:
+    """A language model whose logits depend on the last `order` tokens, drawn once for each such context."""
+    rows: dict[tuple[int, ...], np.ndarray] = {}
+
+    def logits(tokens: Sequence[int]) -> np.ndarray:
+        context = tuple(tokens[-order:])
+        if context not in rows:
+            rows[context] = scale * np.random.default_rng((seed, *context)).standard_normal(vocab)
+        return rows[context]
+
+    return logits
+
+
+class TableSession(FunctionSession):
+    """A session on a language model, which draws each position's token with noise keyed by (seed, position)."""
+
+    def __init__(self, prompt: Sequence[int], logits: Logits, params: SamplingParams, num_top: int = 0) -> None:
+        super().__init__(prompt, lambda tokens: int(compared(logits(tokens), params, len(tokens)).argmax()))
+        self.logits, self.params, self.num_top = logits, params, num_top
+
+    def score(self, tree: TokenTree) -> Scores:
+        targets = super().score(tree).targets
+        if not self.num_top:
+            return Scores(targets)
+        top = (-self.rows(tree)).argsort(axis=1, kind="stable")[:, : self.num_top]
+        return Scores(targets, tuple(map(tuple, top.tolist())))
+
+    def score_distributions(self, tree: TokenTree) -> np.ndarray:
+        self._tree = tree
+        return warp_probs(softmax(self.rows(tree)), self.params)
+
+    def rows(self, tree: TokenTree) -> np.ndarray:
+        """The logits at every node of `tree`, [N, V]."""
+        paths = ([tree.tokens[step] for step in tree.path_to(node)] for node in range(len(tree)))
+        return np.stack([self.logits([*self.settled, *path]) for path in paths])
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Distributions of logits, [..., V]."""
+    weights: np.ndarray = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def compared(logits: np.ndarray, params: SamplingParams, position: int) -> np.ndarray:
+    """The values whose greatest is the token at `position`: the logits, or under sampling warped and with noise."""
+    if not params.temperature:
+        return logits
+    with np.errstate(divide="ignore"):
+        warped: np.ndarray = np.log(warp_probs(softmax(logits), params))
+    return warped + np.random.default_rng((params.seed, position)).gumbel(size=len(warped))
+
+
+@dataclass(frozen=True)
+class FunctionPrefix:
+    """A prompt that a function has read in no time."""
+
+    tokens: tuple[int, ...]
+    ms: float = 1.0
+
+
+class FunctionTarget:
+    """What a race or the bench needs of a target, of a function of all tokens so far: no model, no rounding.
+
+    `rules` are those of the sessions that were opened and of the differences that were explained.
+    """
+
+    device_type = "cpu"
+    vocab_size = VOCAB
+    threads = 1
+
+    def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
+        self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
+        self.rules: list[SamplingParams | None] = []
+        self.drafting: DraftModel = CopyingModel()
+
+    def use_threads(self, count: int) -> None:
+        assert count == 1
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
+        if prompt_tokens + max_new_tokens + num_draft > self.max_context:
+            raise InputError("The prompt is too long.")
+
+    def prefill(self, prompt: Sequence[int]) -> FunctionPrefix:
+        if not prompt:
+            raise InputError("The prompt is empty.")
+        return FunctionPrefix(tuple(prompt))
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+    ) -> FunctionSession:
+        self.rules.append(params)
+        return FunctionSession(prefix.tokens, self.next_token)
+
+    def draft_model(self) -> DraftModel:
+        return self.drafting
+
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        self.rules.append(params)
+        return (self.next_token(tokens), 0), 0.25
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return " ".join(map(str, tokens))
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": "a function"}
+
+    def reset_peak_memory(self) -> None:
+        """Nothing: a function takes no memory."""
+
+    def peak_memory(self) -> int | None:
+        return None
+
+    def measure_bandwidth(self) -> None:
+        """Nothing: a function moves no bytes."""
+
+    def step_limit_ms(self, columns: float, rows: float) -> float:
+        return 1e-3 * (columns + rows)
+
+
+class TableTarget(FunctionTarget):
+    """A target that is a small language model: a table of logits, which can be sampled and has likely tokens."""
+
+    def __init__(self, seed: int = 0, *, order: int = 2, scale: float = 2.0, vocab: int = VOCAB, **values: Any) -> None:
+        self.logits = table(seed, vocab, order, scale)
+        super().__init__(lambda tokens: int(self.logits(tokens).argmax()), **values)
+        self.vocab_size = vocab
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+    ) -> TableSession:
+        self.rules.append(params)
+        return TableSession(prefix.tokens, self.logits, params or SamplingParams(), num_top)
+
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        self.rules.append(params)
+        values = compared(self.logits(tokens), params, len(tokens))
+        second, best = values.argsort()[-2:].tolist()
+        return (best, second), float(values[best] - values[second])
+
+
 def continuation(prompt: Sequence[int], next_token: NextToken, count: int) -> list[int]:
     """The text that the function writes after `prompt`, one token at a time."""
     tokens = list(prompt)
@@ -190,25 +274,6 @@ def random_tree(chance: random.Random, root: int, num_draft: int, vocab: int = V
     for _ in range(num_draft):
         builder.add(chance.randrange(len(builder.tokens)), chance.randrange(vocab))
     return builder.build()
-
-
-def assert_scored_alike(target: Target, plain: Target, name: str, atol: float) -> None:
-    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
-    chance = random.Random(name)
-    text = list(random_prompt(chance))
-    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
-    for size in (0, 1, 6, 2, 0, 15, 20, 40):
-        tree = random_tree(chance, text[-1], size)
-        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
-        assert found.shape == expected.shape == (len(tree), VOCAB)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=atol)
-        path = tree.path_to(chance.randrange(len(tree)))
-        own.keep(path)
-        theirs.keep(path)
-        assert own.data is not None and theirs.data is not None
-        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
-        torch.testing.assert_close(*caches, rtol=1e-4, atol=atol)
-        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
 
 
 def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
@@ -256,7 +321,7 @@ class CopyingModel:
 
 
 class PromptedCopyingModel:
-    """The same behind a prompt, which it reads in no time."""
+    """A copying model that has read a prompt, in no time."""
 
     prefill_ms = 0.0
 

@@ -27,7 +27,8 @@ from specrace.drafters import METHODS
 from specrace.drafters.base import Bounds
 from specrace.tiny import __main__ as tiny
 from specrace.workbench import Workbench
-from tests.parts import inputs, tiny_target
+from tests.models import tiny_target
+from tests.parts import inputs
 from tests.test_layers import MAY_IMPORT
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
 from specrace.ui.serve import loader
 from specrace.workbench import Workbench
-from tests.parts import tiny_target
+from tests.models import tiny_target
 
 SPEC = RaceSpec(("suffix", "recycling"), max_new_tokens=40, num_draft=8, options={"recycling": {"warm": True}})
 QUESTION, OTHER = "Why does bread rise?", "What causes the tides?"

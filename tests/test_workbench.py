@@ -18,7 +18,7 @@ from specrace.model.target import Target
 from specrace.retrieval.documents import Document
 from specrace.views.recording_check import check
 from specrace.workbench import Workbench
-from tests.parts import tiny_target
+from tests.models import tiny_target
 
 
 def test_documents_beyond_the_models_vocabulary_are_refused() -> None:

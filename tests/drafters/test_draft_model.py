@@ -30,8 +30,8 @@ from specrace.model.sampling import warp
 from specrace.model.target import Target
 from specrace.views.frames import report
 from specrace.workbench import Workbench
+from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import (
-    ARCHITECTURES,
     VOCAB,
     CopyingModel,
     CopyingSession,
@@ -43,8 +43,6 @@ from tests.parts import (
     random_prompt,
     run_lane,
     step_verdict,
-    tiny_model,
-    tiny_target,
 )
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"

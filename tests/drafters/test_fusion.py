@@ -18,12 +18,14 @@ from specrace.drafters import METHODS, Drafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_payoff import CoolDown, StepCosts
+from specrace.drafters.fusion_sources import NUM_TOP
 from specrace.engine.race import generate, make_lane, race
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from tests.parts import VOCAB, inputs, random_prompt, step_verdict, tiny_target
+from tests.models import tiny_target
+from tests.parts import VOCAB, inputs, random_prompt, step_verdict
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
@@ -352,7 +354,7 @@ def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
         assert [METHODS["fusion"].defaults(device)[name] for device in ("cpu", "cuda")] == [False, True]
     target = tiny_target("llama")
     prefix = target.prefill([2, 3, 4])
-    for value, asked in ((False, 0), (True, METHODS["fusion"].num_top)):
+    for value, asked in ((False, 0), (True, NUM_TOP)):
         spec = RaceSpec(("fusion",), options={"fusion": {"recycling": value}})
         lane = make_lane(target, "fusion", prefix, inputs([2, 3, 4]), spec)
         assert lane.session.num_top == asked  # type: ignore[attr-defined]

@@ -16,7 +16,8 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_window
 from specrace.model.sampling import Sampler
-from tests.parts import VOCAB, continuation, function_lane, inputs, markov, step_verdict, tiny_target
+from tests.models import tiny_target
+from tests.parts import VOCAB, continuation, function_lane, inputs, markov, step_verdict
 
 SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
 Placed = tuple[tuple[int, ...], int]

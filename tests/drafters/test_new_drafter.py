@@ -13,7 +13,7 @@ from specrace.core.events import Finished, Started
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters import METHODS, DrafterInputs, Method
-from specrace.drafters.base import Bounds
+from specrace.drafters.base import Bounds, DepthDrafter
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import Scoreboard, ScoredLane, scorable_lanes
@@ -23,7 +23,7 @@ from specrace.ui.race_request import parse_request
 from specrace.ui.worker import Worker
 from tests.drafters import test_contract as contract
 from tests.engine import test_lossless as lossless
-from tests.parts import ARCHITECTURES, tiny_target
+from tests.models import ARCHITECTURES, tiny_target
 
 LOOP = (2, 3, 4, 5) * 4
 
@@ -49,6 +49,18 @@ class EchoDrafter:
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one registry entry."""
     monkeypatch.setitem(METHODS, "echo", Method("echo", "Echo", "the last thing again", EchoDrafter, 6))
+
+
+def test_a_misspelt_capability_fails_at_construction() -> None:
+    with pytest.raises(TypeError, match="needs_draft_modle"):
+        Method("echo", "Echo", "", EchoDrafter, 6, needs_draft_modle=True)  # type: ignore[call-arg]
+
+    class Wider(DepthDrafter):
+        def propse(self, context: Sequence[int], budget: int, depth: int) -> TokenTree:
+            return TokenTree.chain(context[-1])
+
+    with pytest.raises(TypeError, match="abstract"):
+        Wider()  # type: ignore[abstract]
 
 
 def test_it_races_and_its_text_is_vanillas() -> None:

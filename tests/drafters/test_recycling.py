@@ -19,7 +19,8 @@ from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
-from tests.parts import inputs, run_lane, tiny_target
+from tests.models import tiny_target
+from tests.parts import inputs, run_lane
 
 
 def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
@@ -198,7 +199,7 @@ def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
     target, prompt = tiny_target("llama"), (3, 4, 5, 3, 4)
     events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24, num_draft=16)))
     assert isinstance(events[-1], Finished)
-    assert METHODS["recycling"].num_top == 8 and METHODS["trie"].num_top == 0
+    assert METHODS["recycling"].num_top_with({}) == 8 and METHODS["trie"].num_top_with({}) == 0
     lane = events[-1].lanes[1]
     assert lane.identical and lane.drafted_per_step > 6
 

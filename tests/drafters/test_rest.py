@@ -21,7 +21,8 @@ from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
 from specrace.retrieval.documents import Document
 from specrace.workbench import Workbench
-from tests.parts import inputs, step_verdict, tiny_target
+from tests.models import tiny_target
+from tests.parts import inputs, step_verdict
 
 TOKENS = st.lists(st.integers(0, 2), max_size=40)
 DOCUMENTS = st.lists(TOKENS, max_size=5)

@@ -18,7 +18,8 @@ from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.parts import VOCAB, function_lane, inputs, tiny_target
+from tests.models import tiny_target
+from tests.parts import VOCAB, function_lane, inputs
 
 PROMPT = (2, 3, 4, 2, 3)
 

@@ -22,19 +22,8 @@ from specrace.engine.spec import RaceSpec
 from specrace.model.kv import Prefix
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
-from tests.parts import (
-    ARCHITECTURES,
-    EOS,
-    VOCAB,
-    CopyingModel,
-    Scripted,
-    inputs,
-    random_prompt,
-    random_tree,
-    run_lane,
-    tiny_model,
-    tiny_target,
-)
+from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.parts import EOS, VOCAB, CopyingModel, Scripted, inputs, random_prompt, random_tree, run_lane
 
 PROMPTS = 36
 NO_END: frozenset[int] = frozenset()

@@ -20,17 +20,8 @@ from specrace.drafters import METHODS
 from specrace.engine.lane import Lane
 from specrace.engine.race import generate, in_race_time, race
 from specrace.engine.spec import RaceSpec, plan_lane
-from tests.parts import (
-    VOCAB,
-    CopyingModel,
-    FunctionSession,
-    NextToken,
-    continuation,
-    inputs,
-    markov,
-    random_prompt,
-    tiny_target,
-)
+from tests.models import tiny_target
+from tests.parts import VOCAB, CopyingModel, FunctionSession, NextToken, continuation, inputs, markov, random_prompt
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 ALL = tuple(METHODS)

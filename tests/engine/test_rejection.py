@@ -23,7 +23,7 @@ from specrace.model.replays import trace_forwards
 from specrace.model.sampling import warp
 from specrace.model.target import Target
 from specrace.views.frames import RaceView, final_badge
-from tests.parts import tiny_target
+from tests.models import tiny_target
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 LANES = ("vanilla", "bigram", "trigram", "trie")

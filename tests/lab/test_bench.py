@@ -18,7 +18,8 @@ from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
 from specrace.lab.peers import PeerRun, make_peers
 from specrace.lab.summary import summarise
-from tests.parts import random_prompt, tiny_target
+from tests.models import tiny_target
+from tests.parts import random_prompt
 
 
 def prompts(count: int) -> list[BenchPrompt]:

@@ -19,7 +19,8 @@ from specrace.lab.peers import make_peers
 from specrace.lab.summary import summarise
 from specrace.model.target import Target
 from tests.lab.parts import write_source
-from tests.parts import EOS, random_prompt, tiny_target
+from tests.models import tiny_target
+from tests.parts import EOS, random_prompt
 
 PEERS = [name for name in COUNTERPARTS if name.startswith(PREFIX)]
 

@@ -18,7 +18,7 @@ from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.loading import load_draft_model, load_target
-from tests.parts import ARCHITECTURES, change_config, tiny_model
+from tests.models import ARCHITECTURES, change_config, tiny_model
 from tests.views.test_detokenize import byte_tokenizer
 
 NORM = "model.norm.weight"

@@ -38,7 +38,8 @@ from specrace.model.products import quantized, round_weights
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
-from tests.parts import VOCAB, WIDE, assert_scored_alike, random_prompt, random_tree, tiny_model
+from tests.models import WIDE, assert_scored_alike, tiny_model
+from tests.parts import VOCAB, random_prompt, random_tree
 
 FAMILY = ("llama", "qwen2", "qwen3", "mistral")
 KINDS = ("float32", "bfloat16", "int8")

@@ -25,7 +25,8 @@ from specrace.model.loading import load_target
 from specrace.model.replays import capture
 from specrace.model.target import Target
 from tests.model.placed import FIRST, SECOND, TwoDevices, spread_model
-from tests.parts import ARCHITECTURES, CopyingModel, random_prompt, random_tree, tiny_model, tiny_target
+from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.parts import CopyingModel, random_prompt, random_tree
 
 
 def spread_target(name: str) -> Target:

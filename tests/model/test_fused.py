@@ -25,7 +25,8 @@ from specrace.model.products import PackedProduct, PlainProduct, WidenedProduct,
 from specrace.model.replays import drop_layers, trace_forwards
 from specrace.model.roofline import weight_bytes
 from specrace.model.target import Target
-from tests.parts import VOCAB, WIDE, assert_scored_alike, random_prompt, tiny_model, tiny_target
+from tests.models import WIDE, assert_scored_alike, tiny_model, tiny_target
+from tests.parts import VOCAB, random_prompt
 
 FAMILY = ("llama", "qwen2", "qwen3", "mistral")
 KINDS = {"plain": "fused TorchScript", "packed": "fused TorchScript, packed weights"}

@@ -32,7 +32,8 @@ from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
+from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.parts import VOCAB, random_prompt, random_tree
 
 
 class Double:

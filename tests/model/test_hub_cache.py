@@ -11,7 +11,7 @@ import torch
 from specrace.core.errors import InputError
 from specrace.model import loading, machine
 from specrace.model.loading import load_target
-from tests.parts import tiny_model
+from tests.models import tiny_model
 from tests.views.test_detokenize import byte_tokenizer
 
 HUB, COMMIT = "someone/model", "1" * 40

@@ -14,7 +14,8 @@ from specrace.drafters import METHODS
 from specrace.model.kv import KVStore
 from specrace.model.target import Target
 from tests.model.placed import FIRST, SECOND, TwoDevices
-from tests.parts import ARCHITECTURES, inputs, random_prompt, random_tree, run_lane, tiny_target
+from tests.models import ARCHITECTURES, tiny_target
+from tests.parts import inputs, random_prompt, random_tree, run_lane
 
 
 def plain_logits(target: Target, tokens: list[int]) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from specrace.core import clock
 from specrace.model import roofline
 from specrace.model.roofline import Roofline, copy_bandwidth, token_bytes, weight_bytes
-from tests.parts import ARCHITECTURES, tiny_target
+from tests.models import ARCHITECTURES, tiny_target
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -14,7 +14,7 @@ from specrace.core.tree import TokenTree
 from specrace.model.kv import KVStore, Prefix
 from specrace.model.scorer import ModelSession
 from specrace.model.target import Target
-from tests.parts import tiny_target
+from tests.models import tiny_target
 
 CONTEXTS = (1024, 8192, 32768)
 ROOM = 64

@@ -26,7 +26,8 @@ from specrace.model.limits import eos_ids
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
-from tests.parts import EOS, VOCAB, inputs, run_lane, tiny_model, tiny_target
+from tests.models import tiny_model, tiny_target
+from tests.parts import EOS, VOCAB, inputs, run_lane
 from tests.views.test_detokenize import byte_tokenizer
 
 SMALL: dict[str, Any] = {

@@ -25,7 +25,8 @@ from specrace.model import loading, tensor_parallel
 from specrace.model.loading import load_target
 from specrace.model.tensor_parallel import Follower, Followers, LeadingTarget, check_places
 from tests.model import split_race
-from tests.parts import change_config, random_tree, tiny_model, tiny_target
+from tests.models import change_config, tiny_model, tiny_target
+from tests.parts import random_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 4160

@@ -29,7 +29,8 @@ from specrace.model.packed import PackedLinear, pack_linears
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
 from specrace.model.traced import twin
-from tests.parts import ARCHITECTURES, VOCAB, random_prompt, random_tree, tiny_model, tiny_target
+from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.parts import VOCAB, random_prompt, random_tree
 
 PACKED = [False, True]
 

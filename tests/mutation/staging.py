@@ -60,7 +60,7 @@ def _forget_if_tests_changed(folder: Path, tests: Sequence[str]) -> None:
     """With other tests, those mutants run again that none had killed, and which test reaches what is found anew."""
     paths = [ROOT / test for test in tests if test.startswith("tests/")]
     files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
-    files |= set((ROOT / "tests").rglob("*parts.py"))
+    files |= {*(ROOT / "tests").rglob("*parts.py"), ROOT / "tests" / "models.py"}
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + str(list(tests)).encode())
     known = folder / "tests.digest"
     if not known.exists() or known.read_text(encoding="utf-8") != digest.hexdigest():

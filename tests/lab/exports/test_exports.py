@@ -30,7 +30,8 @@ from specrace.lab.score import ScoredLane, score_output
 from tests.integrations.vllm_runner import vllm_config
 from tests.lab.llama_cpp_flags import parse_flags
 from tests.lab.parts import transcript
-from tests.parts import random_prompt, tiny_target
+from tests.models import tiny_target
+from tests.parts import random_prompt
 
 RATES = (0.6, 0.3, 0.1)
 

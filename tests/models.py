@@ -1,0 +1,90 @@
+"""Small models with random weights that the tests share, and what is asserted of two ways to run one."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from specrace.model.target import Target
+from tests.parts import EOS, VOCAB, CopyingModel, random_prompt, random_tree
+
+_GROUPED = {"intermediate_size": 32, "num_key_value_heads": 2}
+_ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM, _GROUPED),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, _GROUPED),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {**_GROUPED, "head_dim": 8}),
+    "mistral": (MistralConfig, MistralForCausalLM, {**_GROUPED, "sliding_window": None}),
+    "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_inner": 32}),
+    "gpt-neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"intermediate_size": 32}),
+}
+ARCHITECTURES = tuple(_ARCHITECTURES)
+# Changes that let a model of the Llama family run in the compiled decoder.
+WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
+
+
+def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: Any) -> Any:
+    """A randomly initialised model of 2 layers in fp32; weights large enough that outputs vary."""
+    config_class, model_class, own = _ARCHITECTURES[name]
+    values = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 512,
+        "initializer_range": 0.6,
+        "bos_token_id": 0,
+        "eos_token_id": EOS,
+        "attn_implementation": attention,
+    }
+    torch.manual_seed(seed)
+    return model_class(config_class(**(values | own | changes))).eval()
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    """Other values in the config.json of a saved model."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def tiny_target(name: str, *, seed: int = 0, **changes: Any) -> Target:
+    """A target on a tiny model, without a tokenizer; its draft model copies."""
+    target = Target(tiny_model(name, seed=seed, **changes), name=name)
+    target.drafting = CopyingModel()  # type: ignore[assignment]
+    return target
+
+
+def assert_scored_alike(target: Target, plain: Target, name: str, atol: float) -> None:
+    """Prompts, random trees of any size, kept paths, step after step: the same logits but for rounding, and cache."""
+    chance = random.Random(name)
+    text = list(random_prompt(chance))
+    own, theirs = target.prefill(text).store.clone(400), plain.prefill(text).store.clone(400)
+    for size in (0, 1, 6, 2, 0, 15, 20, 40):
+        tree = random_tree(chance, text[-1], size)
+        found, expected = target.logits(own, tree), plain.logits(theirs, tree)
+        assert found.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=atol)
+        path = tree.path_to(chance.randrange(len(tree)))
+        own.keep(path)
+        theirs.keep(path)
+        assert own.data is not None and theirs.data is not None
+        caches = (own.data[..., : own.length, :], theirs.data[..., : theirs.length, :])
+        torch.testing.assert_close(*caches, rtol=1e-4, atol=atol)
+        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
