@@ -16,71 +16,104 @@ asked="$(basename "$0") $*"
 echo "$asked" >> "$NOTES"
 [[ -z "$FAILS" || ! "$asked" =~ $FAILS ]]
 """
-WHOLE = [
-    "python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-dev.txt",
-    "python -m ruff check .",
-    "python -m mypy",
-    "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
-    "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
-    "hadolint Dockerfile",
-    "python -m pytest -n 2 --dist worksteal -m not browser",
-    "python -m pytest -n 3 --dist loadfile -m browser tests/browser",
-]
-GROUPS = (
-    "ruff",
-    "mypy",
-    "the page's scripts",
-    "their format",
-    "the container file",
-    "tests without a browser",
-    "tests in a browser",
-)
+INSTALLED = ["python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-dev.txt"]
+LINTERS = {
+    "ruff": "python -m ruff check .",
+    "the page's scripts": "oxlint --deny-warnings specrace/ui/static tests/browser/modules",
+    "their format": "oxfmt --check specrace/ui/static/*.js tests/browser/modules/*.js",
+    "the container file": "hadolint Dockerfile",
+    "mypy": "python -m mypy",
+}
+TESTS = "python -m pytest -p tests.schedule -n 3 --dist loadfile --no-loadscope-reorder --durations=50 tests"
 PROGRAMS = ("python", "pip", "oxlint", "oxfmt", "hadolint")
 
 
 def run(folder: Path, fails: str, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit code, lines that were printed, and what was asked for."""
-    (folder / "bin").mkdir()
-    for name, words in (*((each, PROGRAM) for each in PROGRAMS), ("chromium", "#!/bin/sh\n")):
+    """Exit code, lines that were printed, and what was asked for, in a virtual environment that is kept in `folder`."""
+    (folder / "bin").mkdir(exist_ok=True)
+    for name, words in (*((program, PROGRAM) for program in PROGRAMS), ("chromium", "#!/bin/sh\n")):
         (folder / "bin" / name).write_text(words)
         (folder / "bin" / name).chmod(0o755)
+    (folder / "pyvenv.cfg").touch()
     notes = folder / "notes"
+    notes.unlink(missing_ok=True)
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     environment = os.environ | {"SPECRACE_VENV": str(folder), "NOTES": str(notes), "FAILS": fails, "PATH": path}
     done = subprocess.run(["bash", SCRIPT, *arguments], env=environment, capture_output=True, text=True)
     return done.returncode, done.stdout.splitlines(), notes.read_text().splitlines()
 
 
-def test_every_group_runs_and_is_announced(tmp_path: Path) -> None:
+def test_every_group_runs_beside_the_tests_and_is_announced(tmp_path: Path) -> None:
     code, said, asked = run(tmp_path, "")
-    assert (code, asked) == (0, WHOLE)
-    assert said == [f"== {name}" for name in GROUPS] + ["All passed."]
+    assert code == 0 and said == ["== tests", *(f"== {name}" for name in LINTERS), "All passed."]
+    # Linters and tests run at once, in no order.
+    assert asked[:1] == INSTALLED and sorted(asked[1:]) == sorted([*LINTERS.values(), TESTS])
 
 
 @pytest.mark.parametrize(
     ("fails", "named"),
     [
         ("ruff", "ruff"),
-        ("mypy", "mypy"),
         ("oxlint", "the page's scripts"),
         ("oxfmt", "their format"),
         ("hadolint", "the container file"),
-        ("not browser", "tests without a browser"),
-        ("loadfile", "tests in a browser"),
-        ("ruff|pytest", "ruff, tests without a browser, tests in a browser"),
+        ("mypy", "mypy"),
+        ("pytest", "tests"),
+        ("ruff|pytest", ""),
     ],
 )
 def test_a_group_that_fails_is_named_and_the_others_run(tmp_path: Path, fails: str, named: str) -> None:
     code, said, asked = run(tmp_path, fails)
-    assert (code, asked, said[-1]) == (1, WHOLE, f"Failed: {named}.")
+    assert code == 1 and len(asked) == 2 + len(LINTERS)
+    assert said[-1] == f"Failed: {named}." if named else said[-1] in ("Failed: ruff, tests.", "Failed: tests, ruff.")
 
 
 def test_what_cannot_be_installed_ends_it(tmp_path: Path) -> None:
-    code, said, asked = run(tmp_path, "pip")
-    assert code != 0 and said == [] and asked == WHOLE[:1]
+    for _ in range(2):
+        code, said, asked = run(tmp_path, "pip")
+        assert code != 0 and said == [] and asked == INSTALLED
+
+
+def test_an_unchanged_environment_is_not_installed_again(tmp_path: Path) -> None:
+    run(tmp_path, "")
+    code, _, asked = run(tmp_path, "")
+    assert code == 0 and sorted(asked) == sorted([*LINTERS.values(), TESTS])
+    (tmp_path / "pyvenv.cfg").write_text("version = 3.12.0\n")
+    assert run(tmp_path, "")[2][:1] == INSTALLED
+
+
+def test_a_new_environment_shows_what_requirements_txt_lacks(tmp_path: Path) -> None:
+    """The programs are made by a `python3` that stands in, so that none of them is there before."""
+    made = tmp_path / "made"
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "program"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    links = " ".join(f'&& ln -s {program} "$3/bin/{name}"' for name in PROGRAMS)
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nmkdir -p "$3/bin" && touch "$3/pyvenv.cfg" {links}\n')
+    (tmp_path / "bin" / "chromium").touch()
+    for name in ("python3", "chromium"):
+        (tmp_path / "bin" / name).chmod(0o755)
+    notes = tmp_path / "notes"
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    environment = os.environ | {"SPECRACE_VENV": str(made), "NOTES": str(notes), "FAILS": "import_all", "PATH": path}
+    done = subprocess.run(["bash", SCRIPT], env=environment, capture_output=True, text=True)
+    install = INSTALLED[0].removesuffix("requirements-dev.txt")
+    assert notes.read_text().splitlines()[:3] == [
+        f"{install}requirements.txt",
+        "python -m tests.import_all",
+        f"{install}requirements-dev.txt",
+    ]
+    assert done.returncode == 1 and done.stdout.splitlines()[-1] == "Failed: requirements.txt alone."
 
 
 def test_arguments_are_pytest_s(tmp_path: Path) -> None:
     code, said, asked = run(tmp_path, "pytest", "tests/core", "-k", "two words")
-    assert (code, asked[1:]) == (1, [*WHOLE[1:6], "python -m pytest tests/core -k two words"])
-    assert said[-1] == "Failed: tests."
+    assert code == 1 and said[-1] == "Failed: tests."
+    assert sorted(asked[1:]) == sorted([*LINTERS.values(), "python -m pytest tests/core -k two words"])
+
+
+def test_quick_is_pytest_alone(tmp_path: Path) -> None:
+    code, said, asked = run(tmp_path, "", "quick", "-x")
+    assert (code, said, asked) == (0, [], [*INSTALLED, "python -m pytest -x"])
+    assert run(tmp_path, "pytest", "quick")[0] == 1

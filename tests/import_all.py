@@ -1,0 +1,33 @@
+"""`python -m tests.import_all`: imports every module of the package, and says which fail, and at what."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from importlib import import_module
+
+import specrace
+
+
+def failures() -> dict[str, Exception]:
+    """Each module that cannot be imported, and why."""
+    failed: dict[str, Exception] = {}
+    for module in pkgutil.walk_packages(specrace.__path__, "specrace.", onerror=lambda _: None):
+        if not module.name.endswith("__main__"):
+            try:
+                import_module(module.name)
+            except Exception as error:
+                failed[module.name] = error
+    return failed
+
+
+def main() -> int:
+    """0 where all can be imported."""
+    failed = failures()
+    for name, error in failed.items():
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
