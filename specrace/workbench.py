@@ -15,7 +15,7 @@ from specrace.core.bundled import BUNDLED_MODEL, CORPUS
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Repeated, Step
-from specrace.core.settings import SETTINGS
+from specrace.core.settings import MAX_QUESTION_CHARACTERS, SETTINGS
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.lab.calibrate import load_cached
@@ -36,8 +36,6 @@ from specrace.retrieval.rerank import LIGHT, NONE, load_reranker
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.retrieval.store import StoredIndex
 from specrace.views.detokenize import Narrator
-
-MAX_QUESTION_CHARACTERS = 2000
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ class Workbench:
             lean=lean,
         )
         cross_encoder = load_reranker(reranker, device=target.device_type)
-        on_progress("Indexing the documents" if stored is None else f"Opening the index ({stored.head.words()})")
+        on_progress("Indexing the documents" if stored is None else f"Opening the index ({stored.head.describe()})")
         passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
         retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
@@ -254,7 +252,7 @@ class Workbench:
     def sources(self, spec: RaceSpec) -> Sources:
         """Counts and suffix index of all documents, each only if a lane drafts from it."""
         plans = plan_lanes(spec, self.target.device_type).values()
-        parts = {plan.method.corpus_part(plan.options) for plan in plans}
+        parts = {plan.method.corpus_part_with(plan.options) for plan in plans}
         counts = self.tables.counts if "corpus" in parts else None
         return Sources(counts, self.tables.suffixes if "corpus_index" in parts else None)
 

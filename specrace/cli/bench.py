@@ -26,7 +26,7 @@ from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
-from specrace.core.files import check_destination, explained
+from specrace.core.files import as_input_error, check_destination
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method, native_methods
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -201,9 +201,9 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
 def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Why a lane with these options cannot follow a script; "" where it can."""
     method = find_method(name)
-    if method.corpus_part({**method.defaults("cpu"), **options}):
+    if method.corpus_part_with({**method.defaults("cpu"), **options}):
         return "it drafts from documents, and a transcript has none"
-    return needs_target(method) or ("it learns from tokens off the accepted path" if method.scored_as else "")
+    return needs_target(method) or ("it learns from tokens off the accepted path" if method.scoring.build else "")
 
 
 def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: argparse.Namespace) -> BenchPrompt:
@@ -276,7 +276,7 @@ def _progress(prompts: int, contestants: int, repetitions: int) -> Iterator[Call
 
 def write(folder: Path, found: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
     """bench.json, bench.csv (a row for each repetition) and bench.md. Raises InputError if they cannot be written."""
-    with explained(folder, "--out"):
+    with as_input_error(folder, "--out"):
         folder.mkdir(exist_ok=True)
         # File names and arguments that are not UTF-8 hold lone surrogates.
         how: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from specrace.core.errors import InputError
-from specrace.drafters.base import MODEL, NGRAM, Drafter, DrafterInputs, Method
+from specrace.drafters.base import MODEL, NGRAM, Drafter, DrafterInputs, Method, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.drafters.fusion import FusionDrafter
+from specrace.drafters.fusion import FusionDrafter, fusion_corpus_part, fusion_num_top
 from specrace.drafters.jacobi import JacobiDrafter
-from specrace.drafters.lookahead import LookaheadDrafter, PoolDrafter, tree_size
+from specrace.drafters.lookahead import POOL_SCORING, LookaheadDrafter, tree_size
 from specrace.drafters.ngram_table import BigramDrafter, TrigramDrafter
 from specrace.drafters.prompt_lookup import PromptLookupDrafter, copy_length
-from specrace.drafters.recycling import RecyclingDrafter
+from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter
 from specrace.drafters.rest import RestDrafter
 from specrace.drafters.suffix import SuffixDrafter
 from specrace.drafters.trie import TrieDrafter
@@ -20,28 +20,35 @@ from specrace.drafters.vanilla import VanillaDrafter
 # fmt: off
 _ALL = (
     Method("vanilla", "Vanilla", "the model alone: one token per step, the baseline", VanillaDrafter, 0),
-    Method("bigram", "Bigram", "drafts what most often followed the last token", BigramDrafter, 4, profile=NGRAM),
+    Method("bigram", "Bigram", "drafts what most often followed the last token", BigramDrafter, 4, profile=NGRAM,
+           corpus_part="corpus", samples=True),
     Method("trigram", "Trigram", "drafts what most often followed the last two tokens", TrigramDrafter, 4,
-           profile=NGRAM),
+           profile=NGRAM, corpus_part="corpus", samples=True),
     Method("jacobi", "Jacobi", "drafts a block of tokens and replaces each by the model's own prediction at every step",
-           JacobiDrafter, 8, {"num_draft": 16}, profile=NGRAM),
+           JacobiDrafter, 8, {"num_draft": 16}, profile=NGRAM,
+           needs_target_outputs="its next draft is the model's tokens after the rejected ones"),
     Method("lookahead", "Lookahead", "runs Jacobi on a window of future positions and drafts n-grams collected there",
-           LookaheadDrafter, tree_size, {"n": 5, "window": 15, "guesses": 15}, scored_as=PoolDrafter, profile=None),
+           LookaheadDrafter, tree_size, {"n": 5, "window": 15, "guesses": 15}, profile=None, scoring=POOL_SCORING),
     Method("trie", "N-gram trie", "drafts what most often followed the same words in prompt and output", TrieDrafter,
            16, {"num_draft": 32}),
     Method("prompt-lookup", "Prompt lookup", "copies what followed the last tokens where they occurred before",
            PromptLookupDrafter, copy_length),
     Method("rest", "REST", "looks the last tokens up in all documents and drafts what most often follows them there",
-           RestDrafter, 16, {"num_draft": 64}),
+           RestDrafter, 16, {"num_draft": 64}, corpus_part="corpus_index",
+           scoring=Scoring("prompt and output as its corpus")),
     Method("recycling", "Token recycling",
            "copies what followed before, and drafts tokens that the model itself found likely", RecyclingDrafter, 16,
-           {"num_draft": 80}),
+           {"num_draft": 80}, num_top=NUM_TOP,
+           needs_target_outputs="its drafts are the model's likeliest tokens, at rejected nodes too"),
     Method("suffix", "Suffix decoding", "drafts the likeliest path after earlier matches of any length",
            SuffixDrafter, 16, {"num_draft": 32}),
     Method("draft-model", "Draft model", "drafts with a smaller model of the same vocabulary", DraftModelDrafter, 8,
-           profile=MODEL),
+           profile=MODEL, needs_draft_model=True, samples=True,
+           needs_target_outputs="its drafts are a second model's own text"),
     Method("fusion", "Fusion", "merges drafts of every free source into one tree, cut where drafting stops paying",
-           FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None),
+           FusionDrafter, 32, {"corpus": True, "recycling": True}, profile=None,
+           num_top=fusion_num_top, corpus_part=fusion_corpus_part,
+           scoring=Scoring("without the target's likely tokens at each node")),
     *vllm.METHODS,
     *tensorrt_llm.METHODS,
     *llama_cpp.METHODS,

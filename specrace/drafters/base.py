@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Protocol, cast, get_args, get_origin, get_type_hints, runtime_checkable
+from functools import cached_property
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints, runtime_checkable
 
 import numpy as np
 
@@ -75,13 +77,9 @@ class DrafterInputs:
 
 
 class Drafter(Protocol):
-    """One is built for each generation, so there is no reset and nothing leaks between lanes.
+    """Proposes drafts and learns from verdicts. What it needs and can do beyond that is said by its `Method`.
 
-    Optional class attributes: `num_top`, the k of `Scores.top` it learns from (an instance may have its own);
-    `needs_target_outputs`, why `score` needs the model for it; `scored_part`, what part of it is scored without,
-    `scored_options`, the options fixed for that, and `unscored_rows`, from the options and the draft size the draft
-    tokens that each step verifies beside that part; `corpus_part`, from the options which of "corpus" and
-    "corpus_index" it drafts from, "" for neither; `needs_draft_model`; `takes_depth`, true of a `DepthDrafter`.
+    One is built for each generation, so there is no reset and nothing leaks between lanes.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
@@ -98,13 +96,20 @@ class Drafter(Protocol):
 ANY_DEPTH = 1 << 30
 
 
-class DepthDrafter(Drafter, Protocol):
-    """A drafter that uses its budget within the depth left before the length limit; others' trees are pruned."""
+class DepthDrafter(ABC):
+    """Base class of a drafter that spends its budget within the depth that can still count.
 
-    takes_depth: ClassVar[bool]
+    Near the length limit deep nodes are wasted. The trees of other drafters are pruned there; this one is told the
+    depth and can draft wider instead.
+    """
 
+    @abstractmethod
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """As `Drafter.propose`, no node deeper than `depth`."""
+        """A tree of at most `budget` draft nodes, none deeper than `depth`."""
+
+    @abstractmethod
+    def observe(self, tree: TokenTree, verdict: Verdict) -> None:
+        """Learn from a step; see `Drafter.observe`."""
 
 
 def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int) -> TokenTree:
@@ -115,8 +120,8 @@ def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int)
     depth = remaining - 1
     if depth < 1:
         budget = 0
-    if getattr(drafter, "takes_depth", False):
-        tree = cast(DepthDrafter, drafter).propose(context, budget, depth)
+    if isinstance(drafter, DepthDrafter):
+        tree = drafter.propose(context, budget, depth)
     else:
         tree = drafter.propose(context, budget)
     return tree.cut(budget).pruned(depth)
@@ -187,15 +192,43 @@ NGRAM = Profile(0.4, 0.7)
 MODEL = Profile(0.85, 0.9, price=0.2)
 
 
+# The field of `DrafterInputs` made of all documents that a drafter reads; "" for none.
+CorpusPart = Literal["", "corpus", "corpus_index"]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How `score` treats a method whose inputs a transcript has only in part; the default scores the whole method.
+
+    `part`: what is scored, in words. `build`: what is built in place of the drafter; None: the drafter itself.
+    `options`: options that are fixed. `unscored_rows`: from the options and the draft size, the draft tokens that each
+    step verifies in addition to those that are scored; None: there are none.
+    """
+
+    part: str = ""
+    build: Callable[..., Drafter] | None = None
+    options: Mapping[str, float | bool] = field(default_factory=dict)
+    unscored_rows: Callable[[Mapping[str, Any], int], int] | None = None
+
+
 @dataclass(frozen=True)
 class Method:
-    """A registered drafter.
+    """A registered drafter: how it is built, what it needs and what it can do.
 
     `num_draft`: the default budget of a step, or a function of the options. `accelerator`: defaults that differ on a
-    GPU. `scored_as`: what `score` builds instead where a transcript lacks what the drafter needs. `profile`: for a
-    default budget from the machine's cost curve; None where options decide the size or the drafter cuts its trees.
-    `twin_of`: whose drafter it reproduces, "" for a method of our own; `padded`: that engine fills every draft up to
-    the whole budget.
+    GPU. `profile`: for a default budget from the machine's cost curve; None where options decide the size or the
+    drafter cuts its trees.
+
+    `num_top`: the k of `Scores.top` that it learns from, or a function of the options. `corpus_part`: what it reads of
+    the documents, or a function of the options. `needs_draft_model`: it drafts with `DrafterInputs.draft_model`.
+    `samples`: it is a `SamplingDrafter`, as rejection sampling needs.
+
+    `needs_target_outputs`: why `score` cannot run it without the model, "" where it can. `scoring`: how it is scored.
+    `twin_of`: the engine whose drafter it reproduces, "" for a method of our own. `padded`: that engine fills every
+    draft up to the whole budget.
+
+    Raises ValueError for `samples` without the option `sampled` or the method `distributions`, and for default values
+    of options that the drafter does not have.
     """
 
     name: str
@@ -204,12 +237,25 @@ class Method:
     build: Callable[..., Drafter]
     num_draft: int | Callable[[Mapping[str, Any]], int]
     accelerator: Mapping[str, int] = field(default_factory=dict)
-    scored_as: Callable[..., Drafter] | None = None
     profile: Profile | None = COPYING
+    num_top: int | Callable[[Mapping[str, Any]], int] = 0
+    corpus_part: CorpusPart | Callable[[Mapping[str, Any]], CorpusPart] = ""
+    needs_draft_model: bool = False
+    samples: bool = False
+    needs_target_outputs: str = ""
+    scoring: Scoring = field(default_factory=Scoring)
     twin_of: str = ""
     padded: bool = False
 
-    @property
+    def __post_init__(self) -> None:
+        names = inspect.signature(self.build).parameters.keys()
+        if self.samples and not ("sampled" in names and hasattr(self.build, "distributions")):
+            raise ValueError(f"{self.name} samples, but lacks the option sampled or the method distributions")
+        unknown = (self.accelerator.keys() | self.scoring.options.keys()) - names - {"num_draft"}
+        if unknown:
+            raise ValueError(f"{self.name} has no option {', '.join(sorted(unknown))}")
+
+    @cached_property
     def options(self) -> tuple[Option, ...]:
         """The keyword-only arguments of the constructor, with their annotations."""
         hints = get_type_hints(self.build.__init__, include_extras=True)  # type: ignore[misc]
@@ -222,25 +268,13 @@ class Method:
             found.append(Option(name, parameter.default, bounds))
         return tuple(found)
 
-    @property
-    def num_top(self) -> int:
-        """How many of the target's likeliest tokens the drafter learns from at every node."""
-        return int(getattr(self.build, "num_top", 0))
+    def num_top_with(self, options: Mapping[str, Any]) -> int:
+        """How many of the target's likeliest tokens the drafter learns from at every node, with these options."""
+        return self.num_top(options) if callable(self.num_top) else self.num_top
 
-    def corpus_part(self, options: Mapping[str, Any]) -> str:
-        """The part of `DrafterInputs` made of all documents that it drafts from with these options; "" for none."""
-        part: Callable[[Mapping[str, Any]], str] | None = getattr(self.build, "corpus_part", None)
-        return "" if part is None else part(options)
-
-    @property
-    def needs_draft_model(self) -> bool:
-        """Whether it drafts with a draft model."""
-        return bool(getattr(self.build, "needs_draft_model", False))
-
-    @property
-    def samples(self) -> bool:
-        """Whether it is a `SamplingDrafter`, as rejection sampling needs."""
-        return hasattr(self.build, "distributions") and any(option.name == "sampled" for option in self.options)
+    def corpus_part_with(self, options: Mapping[str, Any]) -> CorpusPart:
+        """The field of `DrafterInputs` made of all documents that it reads with these options; "" for none."""
+        return self.corpus_part(options) if callable(self.corpus_part) else self.corpus_part
 
     def defaults(self, device: str) -> dict[str, float | bool]:
         """Default option values on a device type ("cpu", "cuda")."""

@@ -7,7 +7,7 @@ handed over for rejection sampling.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from specrace.core.note import Note
 from specrace.core.rejection import draw
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, DrafterInputs, Flag
+from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, Flag
 
 # The seed's stream of these drafts; the bigram's and the trigram's are 2 and 3.
 STREAM = 1
@@ -24,12 +24,8 @@ STREAM = 1
 _ROWS = (1, 2)
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(DepthDrafter):
     """A chain of the draft model's tokens. Raises InputError where there is no draft model."""
-
-    needs_draft_model: ClassVar[bool] = True
-    takes_depth: ClassVar[bool] = True
-    needs_target_outputs: ClassVar[str] = "its drafts are a second model's own text"
 
     def __init__(
         self,

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from specrace.core.note import Note
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, DrafterInputs, Flag
+from specrace.drafters.base import ANY_DEPTH, Bounds, CorpusPart, DepthDrafter, DrafterInputs, Flag
 from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_copies import ENOUGH, Copies, EarlierAnswers
 from specrace.drafters.fusion_growth import NO_PREDICTION, Growth
@@ -31,17 +31,18 @@ from specrace.ngrams.suffix_index import END
 Candidate = tuple[float, int, int, int, float]
 
 
-class FusionDrafter:
+def fusion_corpus_part(options: Mapping[str, Any]) -> CorpusPart:
+    """What fusion reads of the documents: their n-grams, with the option `corpus`."""
+    return "corpus" if options["corpus"] else ""
+
+
+def fusion_num_top(options: Mapping[str, Any]) -> int:
+    """How many of the target's likeliest tokens fusion learns from at every node."""
+    return NUM_TOP if options["recycling"] or options["copy"] else 0
+
+
+class FusionDrafter(DepthDrafter):
     """The tree with the most expected tokens for its cost on this machine."""
-
-    num_top: int = NUM_TOP
-    takes_depth: ClassVar[bool] = True
-    scored_part: ClassVar[str] = "without the target's likely tokens at each node"
-
-    @staticmethod
-    def corpus_part(options: Mapping[str, Any]) -> str:
-        """Its part of `DrafterInputs` that is made of all documents."""
-        return "corpus" if options["corpus"] else ""
 
     def __init__(
         self,
@@ -63,7 +64,6 @@ class FusionDrafter:
         self.step_costs = step_costs(inputs.curve, 0)
         self.corpus = CorpusRows(inputs.corpus) if corpus and inputs.corpus is not None else None
         self.recycled = Recycled(copy=copy) if recycling or copy else None
-        self.num_top = 0 if self.recycled is None else NUM_TOP
         self.past: BackoffModel | None = None
         self.calibration = Calibration(longest)
         self._past_match = NO_MATCH

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import ClassVar
 
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree
@@ -18,8 +17,6 @@ from specrace.drafters.base import DrafterInputs
 
 class JacobiDrafter:
     """A chain; new positions get tokens of the prompt at random (seeded)."""
-
-    needs_target_outputs: ClassVar[str] = "its next draft is the model's tokens after the rejected ones"
 
     def __init__(self, inputs: DrafterInputs) -> None:
         self.prompt = inputs.prompt

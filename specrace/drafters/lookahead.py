@@ -17,12 +17,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, DrafterInputs, Flag
+from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag, Scoring
 
 NGram = tuple[int, ...]
 
@@ -70,10 +70,8 @@ class NGramPool:
         return list(reversed(self._entries.get(key, {})))
 
 
-class LookaheadDrafter:
+class LookaheadDrafter(DepthDrafter):
     """The paper's N, W and G are `n`, `window` and `guesses`."""
-
-    takes_depth: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -175,14 +173,16 @@ class LookaheadDrafter:
 class PoolDrafter(LookaheadDrafter):
     """Lookahead without its window, for transcripts, which do not have the target's tokens there."""
 
-    scored_part: ClassVar[str] = "pool from the prompt only; of the window, the cost"
-    scored_options: ClassVar[Mapping[str, int]] = {"pool_from_prompt": True}
-
-    @staticmethod
-    def unscored_rows(options: Mapping[str, Any], budget: int) -> int:
-        """The tokens of the window that `budget` has room for."""
-        columns = fitting_window(options["n"], options["window"], options["guesses"], budget)
-        return (options["n"] - 1) * columns - 1 if columns else 0
-
     def _hang_window(self, builder: TreeBuilder) -> None:
         """No window."""
+
+
+def window_size(options: Mapping[str, Any], budget: int) -> int:
+    """The draft tokens of the full window that `budget` has room for."""
+    columns = fitting_window(options["n"], options["window"], options["guesses"], budget)
+    return (options["n"] - 1) * columns - 1 if columns else 0
+
+
+POOL_SCORING = Scoring(
+    "pool from the prompt only; of the window, the cost", PoolDrafter, {"pool_from_prompt": True}, window_size
+)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from specrace.core.note import Note, NoteRow
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
-from specrace.drafters.base import ANY_DEPTH, Bounds, DrafterInputs, Flag
+from specrace.drafters.base import ANY_DEPTH, Bounds, DepthDrafter, DrafterInputs, Flag
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import Context, NGramCounts
 
@@ -27,18 +27,12 @@ ROWS_NOTED = 8
 CONTINUATIONS_NOTED = 6
 
 
-class BigramDrafter:
+class BigramDrafter(DepthDrafter):
     """P(next | current): the likeliest tokens, up to an empty row; or drawn ones, uniform from an empty row."""
 
-    takes_depth: ClassVar[bool] = True
     order = 2
     # By length of the context.
     names: ClassVar[Mapping[int, str]] = {1: "bigram", 2: "trigram"}
-
-    @staticmethod
-    def corpus_part(_: Mapping[str, Any]) -> str:
-        """Its part of `DrafterInputs` that is made of all documents."""
-        return "corpus"
 
     def __init__(self, inputs: DrafterInputs, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
         self.vocab_size = inputs.vocab_size

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
@@ -78,9 +78,6 @@ class RecyclingDrafter:
     `warm` starts from the bigrams of prompt and past outputs, for lack of the model's likely tokens in these; without
     `copy` it is the published token recycling.
     """
-
-    num_top: ClassVar[int] = NUM_TOP
-    needs_target_outputs: ClassVar[str] = "its drafts are the model's likeliest tokens, at rejected nodes too"
 
     def __init__(
         self,

@@ -5,8 +5,8 @@ Unlike the published code, no match means no draft, and ties go to the first pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
@@ -21,13 +21,6 @@ MAX_MATCHES = 5000
 
 class RestDrafter:
     """The most frequent continuations of the longest match in all documents, or in prompt and output without any."""
-
-    scored_part: ClassVar[str] = "prompt and output as its corpus"
-
-    @staticmethod
-    def corpus_part(_: Mapping[str, Any]) -> str:
-        """Its part of `DrafterInputs` that is made of all documents."""
-        return "corpus_index"
 
     def __init__(
         self,

@@ -296,7 +296,7 @@ def make_lane(
     built: list[Drafter] = []
     _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
     drafter = built[0]
-    num_top: int = getattr(drafter, "num_top", 0)
+    num_top = plan.method.num_top_with(plan.options)
     session = target.session(prefix, room, spec.sampling_params(), num_top, row_counts(plan.num_draft + 1))
     coins = Coins(spec.seed, name) if plan.verifier == REJECTION else None
     return Lane(
@@ -321,7 +321,7 @@ def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: Rac
     `WARM_UP_S` only the lanes' largest trees are still run: the slower the model, the less a first use matters.
     """
     plans = plan_lanes(spec, target.device_type, curve).values()
-    num_top, budgets = max(plan.method.num_top for plan in plans), [plan.num_draft for plan in plans]
+    num_top, budgets = max(plan.method.num_top_with(plan.options) for plan in plans), [plan.num_draft for plan in plans]
     session = target.session(prefix, max(budgets) + 2, spec.sampling_params(), num_top, row_counts(max(budgets) + 1))
     rejects = any(plan.verifier == REJECTION for plan in plans)
     until = time.monotonic() + WARM_UP_S

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from specrace.core.clock import own_ms, since_ms
+from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve, pad_rows
 from specrace.core.errors import InputError
 from specrace.core.events import Step, Timing
@@ -41,8 +41,7 @@ def group_name(category: str) -> str:
 
 def needs_target(method: Method) -> str:
     """Why a method cannot be scored without its model, from its drafter's class; "" where it can."""
-    reason: str = getattr(method.build, "needs_target_outputs", "")
-    return reason
+    return method.needs_target_outputs
 
 
 def scorable_lanes() -> tuple[str, ...]:
@@ -72,15 +71,14 @@ class ScoredLane:
             raise InputError(f"The lane {name} cannot be scored without its model: {reason}; leave it out of --lanes.")
         checked = method.check(given)
         options = method.defaults("cuda") | checked
-        build = method.scored_as or method.build
-        part: str = getattr(build, "scored_part", "")
-        for key, value in getattr(build, "scored_options", {}).items():
+        scoring = method.scoring
+        for key, value in scoring.options.items():
             if checked.get(key, value) != value:
-                raise InputError(f"The lane {name} is scored as its {part}; leave out --option {name}.{key}.")
+                raise InputError(f"The lane {name} is scored as its {scoring.part}; leave out --option {name}.{key}.")
             options[key] = value
         default = method.budget("cuda", options)
         budget = default if num_draft is None or name == "vanilla" else num_draft
-        return cls(name, budget, options, build, part)
+        return cls(name, budget, options, scoring.build or method.build, scoring.part)
 
     @property
     def most_rows(self) -> int | None:
@@ -95,8 +93,8 @@ class ScoredLane:
     @property
     def unscored_rows(self) -> int:
         """Draft tokens that each step verifies beside those that are scored, where the budget has room for them."""
-        count = getattr(self.build, "unscored_rows", None)
-        return 0 if count is None else int(count(self.options, self.num_draft))
+        count = find_method(self.name).scoring.unscored_rows
+        return 0 if count is None else count(self.options, self.num_draft)
 
     def describe(self) -> dict[str, Any]:
         """The lane and its settings as JSON."""
@@ -114,7 +112,7 @@ def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int],
     Drafters get no length limit, since a log does not hold it: the steps are those of a race that an end-of-text token
     ends before its limit. Only the draft time is measured, and `at_ms` is 0.
     """
-    for index, (tree, verdict, emitted, draft_ms) in enumerate(_forced(drafter, prompt, output, num_draft, own_ms)):
+    for index, (tree, verdict, emitted, draft_ms) in enumerate(_forced(drafter, prompt, output, num_draft, thread_ms)):
         yield Step("", index, 0.0, tree, verdict, emitted, Timing(draft_ms, 0.0, 0.0))
 
 
@@ -241,7 +239,7 @@ def score_output(
     watch: Callable[[Step], None] = lambda _: None,
 ) -> Tally:
     """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
-    began = own_ms()
+    began = thread_ms()
     drafter = _built(lane, transcript, curve, past)
     tally = Tally(outputs=1, build_ms=since_ms(began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
@@ -253,7 +251,7 @@ def score_output(
 
 
 def count_steps(
-    lane: ScoredLane, transcript: Transcript, curve: CostCurve, clock: Callable[[], float] = own_ms
+    lane: ScoredLane, transcript: Transcript, curve: CostCurve, clock: Callable[[], float] = thread_ms
 ) -> tuple[Counter[tuple[int, int]], float, float]:
     """What is left of `score_output` where only counts are needed: `Tally.steps`, draft_ms and build_ms."""
     began = clock()

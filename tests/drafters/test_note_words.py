@@ -13,7 +13,7 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS, Method
-from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, DrafterInputs, Flag, Option, Profile
+from specrace.drafters.base import COPYING, MODEL, NGRAM, Bounds, DrafterInputs, Flag, Option, Profile, Scoring
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.jacobi import JacobiDrafter
@@ -122,7 +122,7 @@ def test_drafters_made_without_options_have_the_listed_ones() -> None:
     assert (suffix.depth, suffix.factor, suffix.least, suffix.tree) == (64, 1, 0.1, False)
     assert TrieDrafter(given, n=4, prefix=32).prefix == 3 and TrieDrafter(given, n=4, prefix=2).prefix == 2
     fusion, trigram, lookahead = FusionDrafter(given), TrigramDrafter(given), LookaheadDrafter(given)
-    assert (fusion.own.longest, fusion.corpus, fusion.recycled, fusion.num_top) == (8, None, None, 0)
+    assert (fusion.own.longest, fusion.corpus, fusion.recycled) == (8, None, None)
     assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
     assert (BigramDrafter(given).smoothing, BigramDrafter(given).rows) == (1.0, None)
     assert (lookahead.n, len(lookahead.rows[0]), lookahead.pool.capacity, lookahead.pool_from_prompt) == (
@@ -164,7 +164,9 @@ def _bounds(bounds: object) -> tuple[int, ...]:
 def test_what_a_method_says_of_itself() -> None:
     assert {name for name, method in METHODS.items() if method.samples} == {"bigram", "trigram", "draft-model"}
     assert {name for name, method in METHODS.items() if method.needs_draft_model} == {"draft-model"}
-    assert {name: method.num_top for name, method in METHODS.items() if method.num_top} == {"recycling": 8, "fusion": 8}
+    num_top = {name: method.num_top_with(method.defaults("cuda")) for name, method in METHODS.items()}
+    assert {name: count for name, count in num_top.items() if count} == {"recycling": 8, "fusion": 8}
+    assert METHODS["fusion"].num_top_with(METHODS["fusion"].defaults("cpu")) == 0
     assert METHODS["rest"].budget("cpu", {}) == 16 and METHODS["rest"].budget("cuda", {}) == 64
     assert METHODS["suffix"].budget("cuda", {}) == 32 and METHODS["bigram"].budget("cuda", {}) == 4
     plain = Method("plain", "Plain", "drafts nothing", TrieDrafter, 3)
@@ -194,7 +196,7 @@ def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
     assert Method("plain", "Plain", "", Plain, 3).options == (Option("loud", False, Flag("loud")),)
 
 
-def test_to_draw_takes_both_the_option_and_distributions() -> None:
+def test_a_method_that_samples_has_the_option_and_the_distributions() -> None:
     class Wishful(TrieDrafter):
         def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
             super().__init__(inputs)
@@ -203,7 +205,16 @@ def test_to_draw_takes_both_the_option_and_distributions() -> None:
         def distributions(self) -> np.ndarray:
             return np.zeros((0, VOCAB))
 
-    assert not any(Method("one", "One", "", make, 3).samples for make in (Wishful, Telling))
+    for build in (Wishful, Telling):
+        with pytest.raises(ValueError, match="one samples, but lacks"):
+            Method("one", "One", "", build, 3, samples=True)
+
+
+def test_defaults_of_options_that_a_drafter_lacks_fail_at_registration() -> None:
+    with pytest.raises(ValueError, match="one has no option prefx"):
+        Method("one", "One", "", TrieDrafter, 3, {"num_draft": 5, "prefx": 2})
+    with pytest.raises(ValueError, match="one has no option statick"):
+        Method("one", "One", "", TrieDrafter, 3, scoring=Scoring("prompt only", options={"statick": True}))
 
 
 def test_small_budgets_are_kept_without_a_lane_to_cut() -> None:

@@ -244,10 +244,8 @@ def test_a_method_that_is_registered_scores_by_itself(monkeypatch: pytest.Monkey
 
 
 def test_a_method_may_say_that_it_cannot_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Needy(Recorder):
-        needs_target_outputs = "it lives on rejected tokens"
-
-    monkeypatch.setitem(METHODS, "needy", Method("needy", "Needy", "a test's", Needy, 3))
+    needy = Method("needy", "Needy", "a test's", Recorder, 3, needs_target_outputs="it lives on rejected tokens")
+    monkeypatch.setitem(METHODS, "needy", needy)
     assert "needy" not in scorable_lanes()
     with pytest.raises(InputError, match=r"The lane needy cannot be scored .*: it lives on rejected tokens"):
         ScoredLane.of("needy", {})

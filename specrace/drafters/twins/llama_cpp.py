@@ -10,9 +10,9 @@ import sys
 from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from functools import reduce
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from specrace.drafters.base import Bounds, DrafterInputs, Flag, Method
+from specrace.drafters.base import Bounds, CorpusPart, DrafterInputs, Flag, Method, Scoring
 from specrace.drafters.twins.llama_cpp_maps import (
     LlamaCppDrafter,
     MapK4vDrafter,
@@ -127,14 +127,6 @@ class CacheDrafter(LlamaCppDrafter):
     steps is ever counted. Ties go to the token seen first last.
     """
 
-    scored_part: ClassVar[str] = "without static counts"
-    scored_options: ClassVar[Mapping[str, int]] = {"lookup_cache_static": False}
-
-    @staticmethod
-    def corpus_part(options: Mapping[str, Any]) -> str:
-        """Its part of `DrafterInputs` that is made of all documents."""
-        return "corpus" if options["lookup_cache_static"] else ""
-
     def __init__(
         self,
         inputs: DrafterInputs,
@@ -188,6 +180,10 @@ def _frequent(row: Mapping[int, int], weights: Mapping[int, int], size: int) -> 
     return best if 100 * row[best] >= MIN_PERCENT[size - 1] * total else None
 
 
+def _corpus_part(options: Mapping[str, Any]) -> CorpusPart:
+    return "corpus" if options["lookup_cache_static"] else ""
+
+
 # fmt: off
 METHODS = (
     Method("llamacpp-simple", "llama.cpp ngram-simple", "copies what followed the latest earlier occurrence",
@@ -199,6 +195,7 @@ METHODS = (
     Method("llamacpp-mod", "llama.cpp ngram-mod", "follows a hash table from n-gram to next token",
            ModDrafter, lambda options: int(options["n_max"]), profile=None, twin_of="llama.cpp"),
     Method("llamacpp-cache", "llama.cpp ngram-cache", "drafts tokens that were frequent after the last 1 to 4",
-           CacheDrafter, CACHE_DRAFT, profile=None, twin_of="llama.cpp"),
+           CacheDrafter, CACHE_DRAFT, profile=None, corpus_part=_corpus_part,
+           scoring=Scoring("without static counts", options={"lookup_cache_static": False}), twin_of="llama.cpp"),
 )
 # fmt: on

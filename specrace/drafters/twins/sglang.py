@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
-from specrace.drafters.base import Bounds, DrafterInputs, Flag, Method
+from specrace.drafters.base import Bounds, CorpusPart, DrafterInputs, Flag, Method, Scoring
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END, Ints
 
@@ -167,14 +167,6 @@ class NgramDrafter:
     `match_type_prob` the most probable first. `external_sam_budget` of the nodes are the documents'.
     """
 
-    scored_part: ClassVar[str] = "trie, without documents"
-    scored_options: ClassVar[Mapping[str, int]] = {"external_sam_budget": 0}
-
-    @staticmethod
-    def corpus_part(options: Mapping[str, Any]) -> str:
-        """Its part of `DrafterInputs` that is made of all documents."""
-        return "corpus_index" if options["external_sam_budget"] else ""
-
     def __init__(
         self,
         inputs: DrafterInputs,
@@ -289,10 +281,21 @@ class StdHeap(Generic[T]):
         items[hole] = item
 
 
-# fmt: off
+def _corpus_part(options: Mapping[str, Any]) -> CorpusPart:
+    return "corpus_index" if options["external_sam_budget"] else ""
+
+
 METHODS = (
-    Method("sglang-ngram", "SGLang NGRAM", "drafts a tree of what followed in the output, of every match length",
-           NgramDrafter, lambda options: int(options["num_draft_tokens"]) - 1, profile=None, twin_of="SGLang",
-           padded=True),
+    Method(
+        "sglang-ngram",
+        "SGLang NGRAM",
+        "drafts a tree of what followed in the output, of every match length",
+        NgramDrafter,
+        lambda options: int(options["num_draft_tokens"]) - 1,
+        profile=None,
+        corpus_part=_corpus_part,
+        scoring=Scoring("trie, without documents", options={"external_sam_budget": 0}),
+        twin_of="SGLang",
+        padded=True,
+    ),
 )
-# fmt: on
