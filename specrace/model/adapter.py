@@ -20,11 +20,11 @@ from specrace.core.files import read_text
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 AUTO, NONE = "auto", "none"
-# The sizes that identify the model which an adapter was trained for.
+# The config entries that identify the model an adapter was trained for.
 SIZES = ("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-# PEFT's settings that change the sum and are not followed here.
-_FOREIGN = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "alora_invocation_tokens")
-# Values of init_lora_weights with which PEFT changes the base weights, too.
+# PEFT settings that change what is added to the weights, and that are not supported here.
+_UNSUPPORTED = ("use_dora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "alora_invocation_tokens")
+# Values of init_lora_weights for which PEFT changes the base weights as well.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 _HINT = "give a folder with adapter_config.json and adapter_model.safetensors in PEFT's format, or none"
 _MAX_CONFIG = 1_000_000
@@ -33,9 +33,9 @@ _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 
 @dataclass(frozen=True)
 class Adapter:
-    """scale B A for some weights of a model, by module name: A is [rank, in], B is [out, rank].
+    """Updates `scale * B @ A` for some weights of a model, by module name: A is [rank, in], B is [out, rank].
 
-    `style` names the prompt style that it was trained on; empty if it states none.
+    `style` names the prompt style that the adapter was trained on; empty if its config names none.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Adapter:
 
 
 def adapt(model: Any, tokenizer: Any, label: str, wanted: str | Path) -> tuple[str, str]:
-    """Merge the adapter that is wanted, if any. Returns the model's label with the adapter's, and its prompt style."""
+    """Merge the adapter `wanted`, if any; returns the model's label, with the adapter's, and its prompt style."""
     folder = find_adapter(wanted, model.config, tokenizer)
     if folder is None:
         return label, ""
@@ -55,31 +55,39 @@ def adapt(model: Any, tokenizer: Any, label: str, wanted: str | Path) -> tuple[s
 
 
 def find_adapter(wanted: str | Path, config: Any, tokenizer: Any) -> Path | None:
-    """The folder of the adapter to merge: the one given, or for "auto" the shipped one if it fits the model."""
+    """The folder of the adapter to merge: `wanted` itself, or for "auto" the shipped adapter if it fits the model."""
     if str(wanted) == NONE:
         return None
     if str(wanted) != AUTO:
         return Path(wanted)
     trained_for = _read_config(SHIPPED_ADAPTER).get("trained_for", {})
-    same = all(getattr(config, size, None) == trained_for.get(size) for size in SIZES)
-    # A base model of the same sizes has no chat template, or another one.
-    return SHIPPED_ADAPTER if same and "SmolLM" in (tokenizer.chat_template or "") else None
+    same_sizes = all(getattr(config, size, None) == trained_for.get(size) for size in SIZES)
+    # A base model of the same sizes has no chat template, or a different one.
+    return SHIPPED_ADAPTER if same_sizes and "SmolLM" in (tokenizer.chat_template or "") else None
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """Raises InputError for files that are missing, damaged, or no plain LoRA adapter."""
+    """Read an adapter in PEFT's format. Raises InputError if files are missing or damaged, or it is no plain LoRA."""
     config = _read_config(folder)
     rank, alpha = config.get("r"), config.get("lora_alpha")
     is_lora = config.get("peft_type") == "LORA"
     if not (is_lora and isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
         raise InputError(f"{shorten(folder)} is no plain LoRA adapter (peft_type, r, lora_alpha); {_HINT}.")
-    if foreign := [name for name in _FOREIGN if config.get(name)]:
-        raise InputError(f"{shorten(folder)} is no plain LoRA adapter (it sets {', '.join(foreign)}); {_HINT}.")
+    if unsupported := [name for name in _UNSUPPORTED if config.get(name)]:
+        raise InputError(f"{shorten(folder)} is no plain LoRA adapter (it sets {', '.join(unsupported)}); {_HINT}.")
     if str(config.get("init_lora_weights")).lower().startswith(_CHANGES_BASE):
         raise InputError(
             f"{shorten(folder)} changes the weights that it is added to ({shorten(config['init_lora_weights'])}); save "
             "it as a plain LoRA adapter with PEFT first."
         )
+    # Rank-stabilised LoRA (Kalajdzievski 2023) divides by the square root of the rank.
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    label = str(config.get("label") or folder.name)
+    return Adapter(label, str(config.get("style", "")), scale, _read_matrices(folder, rank))
+
+
+def _read_matrices(folder: Path, rank: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """The pairs (A, B) of an adapter's weights by module name. Raises InputError."""
     try:
         tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
@@ -96,9 +104,7 @@ def read_adapter(folder: Path) -> Adapter:
             )
         if not (a.isfinite().all() and b.isfinite().all()):
             raise InputError(f"{shorten(folder)} has numbers for {shorten(module)} that are not finite; {_HINT}.")
-    # Rank-stabilised LoRA (Kalajdzievski 2023) divides by the root.
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    return Adapter(str(config.get("label") or folder.name), str(config.get("style", "")), scale, matrices)
+    return matrices
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -112,9 +118,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def merge(model: Any, adapter: Adapter, name: str) -> None:
-    """W += scale B A for every weight of the adapter, computed in float32. Raises InputError where one does not fit.
+    """Add `scale * B @ A` to every weight of the adapter, in float32. Raises InputError if one does not fit.
 
-    All are checked before the first is changed.
+    All weights are checked before the first one changes.
     """
     weights = {}
     for module, (a, b) in adapter.matrices.items():
@@ -125,10 +131,10 @@ def merge(model: Any, adapter: Adapter, name: str) -> None:
                 f"The adapter {shorten(adapter.label)} is for {shorten(module)}, which {name} lacks; {_HINT}."
             ) from error
         if weight.shape != (b.shape[0], a.shape[1]):
-            found, needed = "x".join(map(str, weight.shape)), f"{b.shape[0]}x{a.shape[1]}"
+            actual, needed = "x".join(map(str, weight.shape)), f"{b.shape[0]}x{a.shape[1]}"
             raise InputError(
                 f"The adapter {shorten(adapter.label)} is for {shorten(module)} of {needed}, which in {name} is "
-                f"{found}; {_HINT}."
+                f"{actual}; {_HINT}."
             )
         weights[module] = weight
     for module, (a, b) in adapter.matrices.items():

@@ -1,4 +1,4 @@
-"""A model's tokenizer and chat template for logs of text: the ids that the model saw, and those that it wrote.
+"""A model's tokenizer and chat template, which turn a log of text into the ids that the model read and wrote.
 
 A tokenizer.json is read by the `tokenizers` library alone, without torch; other tokenizers need transformers.
 """
@@ -14,18 +14,19 @@ from specrace.core.errors import InputError, shorten
 from specrace.core.files import read_text
 
 Message = dict[str, Any]
-# Messages, tools, and whether the model's turn begins at the end.
+# Renders messages and tools; the last argument says whether to append the beginning of the model's turn.
 Render = Callable[[list[Message], list[Any] | None, bool], str]
 
-_LARGEST = 50_000_000
-# Classes whose tokenizer.json is the whole tokenizer.
+_MAX_CHARACTERS = 50_000_000
+# Tokenizer classes that are described completely by their tokenizer.json.
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 class ChatTokenizer:
-    """`encode` gives a text's ids, with the special tokens around it or without; `render` applies the chat template.
+    """A tokenizer made of three functions.
 
-    `decode` gives the text of ids, without special tokens.
+    `encode(text, special)` gives the ids of a text, with or without the special tokens around it; `decode` gives the
+    text of ids, without special tokens; `render` applies the chat template (None: there is none).
     """
 
     def __init__(
@@ -41,16 +42,16 @@ class ChatTokenizer:
         self._eos = ids[0] if len(ids) == 1 else None
 
     def __call__(self, text: str) -> Sequence[int]:
-        """Ids of a whole text, special tokens included."""
+        """The ids of a whole text, special tokens included."""
         return self._encode(text, True)
 
     def chat(
         self, messages: list[Message], answer: Message, tools: list[Any] | None
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Ids of the rendered messages, and those of the answer as the template continues them.
+        """The ids of the rendered messages, and the ids of the answer as the template continues them.
 
-        Where the template renders the history otherwise once it is answered (it drops earlier reasoning, or shows the
-        last message only), the answer's own text is tokenized: what the model wrote stands there, its form does not.
+        Some templates render the history differently once it is answered: they drop earlier reasoning, or show the
+        last message only. Then the plain text of the answer is tokenized, without the template's formatting.
         Raises ValueError for a conversation that the template refuses or does not show.
         """
         try:
@@ -59,12 +60,12 @@ class ChatTokenizer:
             before, after = self._encode(prompt, False), self._encode(whole, False)
         except ValueError:
             raise
-        except Exception as error:  # a template is a program: it raises what it likes
+        except Exception as error:  # a template is a program, which may raise anything
             raise ValueError(f"the chat template refuses this conversation ({shorten(error, 80)})") from error
         continues = whole.startswith(prompt) and list(after[: len(before)]) == list(before)
-        shown = whole[len(prompt) :] if continues else ""
+        rendered_answer = whole[len(prompt) :] if continues else ""
         for call in answer.get("tool_calls", ()):
-            if call["function"]["name"] not in shown:
+            if call["function"]["name"] not in rendered_answer:
                 raise ValueError("the chat template does not show the answer's tool call; give a tokenizer with tools")
         if continues:
             return before, self._until_end(after[len(before) :])
@@ -76,9 +77,9 @@ class ChatTokenizer:
         return self._render(messages, tools, prompt)
 
     def _until_end(self, ids: Sequence[int]) -> Sequence[int]:
-        """Up to the last end token: the model stops there, and what follows is the template's."""
-        places = [place for place, token in enumerate(ids) if token == self._eos]
-        return ids[: places[-1] + 1] if places else ids
+        """The ids up to the last end token, where the model stops; what follows comes from the template."""
+        ends = [position for position, token in enumerate(ids) if token == self._eos]
+        return ids[: ends[-1] + 1] if ends else ids
 
 
 def load_tokenizer(name: str | Path) -> ChatTokenizer:
@@ -90,11 +91,13 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
             config = _read_json(file.with_name("tokenizer_config.json"))
             template = _template(file.parent, config)
             if path.is_file() or _is_plain(config, template):
-                return _light(file, config, template)
+                return _without_transformers(file, config, template)
         return _with_transformers(str(name))
     except InputError:
         raise
-    except Exception as error:  # the libraries raise many kinds; a user needs to know that this one did not load
+    except (
+        Exception
+    ) as error:  # the libraries raise many kinds of errors; a user needs to know which tokenizer failed to load
         raise InputError(
             f"The tokenizer {str(name)!r} cannot be loaded; give a model's folder, a tokenizer.json, or a hub id that "
             "this machine can reach."
@@ -102,36 +105,36 @@ def load_tokenizer(name: str | Path) -> ChatTokenizer:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    """A file beside the tokenizer; {} where there is none. Raises InputError."""
+    """The object in a JSON file; {} if there is no such file. Raises InputError."""
     if not file.is_file():
         return {}
-    found = json.loads(read_text(file, _LARGEST, "give a model's folder"))
-    return found if isinstance(found, dict) else {}
+    content = json.loads(read_text(file, _MAX_CHARACTERS, "give a model's folder"))
+    return content if isinstance(content, dict) else {}
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """The chat template of a folder: a file of its own, or in tokenizer_config.json one or several by name."""
+    """The chat template of a folder: its own file, or an entry of tokenizer_config.json, which may name several."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return read_text(file, _LARGEST, "give a model's folder")
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        found = next((each.get("template") for each in found if each.get("name") == "default"), None)
-    return found if isinstance(found, str) else None
+        return read_text(file, _MAX_CHARACTERS, "give a model's folder")
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = next((entry.get("template") for entry in template if entry.get("name") == "default"), None)
+    return template if isinstance(template, str) else None
 
 
 def _is_plain(config: Mapping[str, Any], template: str | None) -> bool:
-    """Whether nothing but the tokenizer.json and a template of plain Jinja decides the ids."""
-    own = config.get("tokenizer_class") in _PLAIN_CLASSES and "auto_map" not in config
+    """Whether the tokenizer.json and a plain Jinja template alone decide the ids."""
     return (
-        own
+        config.get("tokenizer_class") in _PLAIN_CLASSES
+        and "auto_map" not in config
         and not config.get("add_bos_token")
         and not config.get("add_eos_token")
         and "generation %}" not in (template or "").replace("-%}", "%}")
     )
 
 
-def _light(file: Path, config: Mapping[str, Any], template: str | None) -> ChatTokenizer:
+def _without_transformers(file: Path, config: Mapping[str, Any], template: str | None) -> ChatTokenizer:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(file))
@@ -154,12 +157,12 @@ def _light(file: Path, config: Mapping[str, Any], template: str | None) -> ChatT
 
 
 def _content(token: Any) -> str:
-    """A special token, which stands as text or as an object with its content."""
+    """The text of a special token, which a config gives directly or as an object with a `content`."""
     return str(token["content"] if isinstance(token, dict) else token)
 
 
 def _jinja(template: str, special: Mapping[str, str]) -> Render:
-    """A template in the environment that transformers gives it (utils/chat_template_utils.py)."""
+    """A renderer for a template, in the environment that transformers uses (utils/chat_template_utils.py)."""
     from jinja2.exceptions import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -169,11 +172,13 @@ def _jinja(template: str, special: Mapping[str, str]) -> Render:
     def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
-    places = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    places.filters["tojson"] = to_json
-    places.globals["raise_exception"] = refuse
-    # Without strftime_now: a log does not keep the day of the request, and Llama's template has a fixed one instead.
-    compiled = places.from_string(template)
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = refuse
+    # strftime_now is left out: a log does not record the request's date, and Llama's template has a fixed date instead.
+    compiled = environment.from_string(template)
 
     def render(messages: list[Message], tools: list[Any] | None, prompt: bool) -> str:
         return compiled.render(messages=messages, tools=tools, documents=[], add_generation_prompt=prompt, **special)
@@ -189,7 +194,7 @@ def _with_transformers(name: str) -> ChatTokenizer:
     except OSError:
         if Path(name).exists():
             raise
-        # One short question to the hub: the loader would retry for half a minute.
+        # Ask the hub once, briefly, before the loader, which would retry for half a minute.
         HfApi().model_info(name, timeout=10)
         tokenizer = _open(name, local=False)
 
@@ -211,7 +216,7 @@ def _with_transformers(name: str) -> ChatTokenizer:
 
 
 def _open(name: str, *, local: bool) -> Any:
-    """Raises InputError for one that comes with code of its own, and whatever the library raises."""
+    """A transformers tokenizer. Raises InputError if it brings its own code, and whatever transformers raises."""
     from transformers import AutoTokenizer
     from transformers.models.auto.tokenization_auto import get_tokenizer_config
 

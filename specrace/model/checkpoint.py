@@ -1,4 +1,4 @@
-"""A model's files are checked before it races: its weights are complete, and none of its code is run."""
+"""Checks of a model's files before it races: the weights are complete, and none of the model's own code runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from specrace.core.errors import InputError, shorten
 # Buffers that older versions of the library saved and that are now computed; not every model lists them itself.
 _COMPUTED = re.compile(r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.masked_bias)$")
 
-_MOST, _MAX_LAYERS = 1 << 40, 10_000
+_MAX_NUMBER, _MAX_LAYERS = 1 << 40, 10_000
 
 
-def check_weights(told: Mapping[str, Any], name: str) -> None:
-    """Raises InputError unless the weights of the model called `name` are those of its config.
+def check_weights(report: Mapping[str, Any], name: str) -> None:
+    """Raises InputError unless the weights of the model called `name` match its config.
 
-    `told` is transformers' `output_loading_info`: "missing_keys", "unexpected_keys", and
-    "mismatched_keys" as (key, shape on disk, shape in the config). Tied and computed weights are not listed. The
-    library itself fills missing weights with random numbers, and every lane would print the same gibberish.
+    `report` is what transformers returns for `output_loading_info`: "missing_keys", "unexpected_keys", and
+    "mismatched_keys" as (key, shape on disk, shape in the config). Tied and computed weights are not listed.
+    transformers fills missing weights with random numbers, and every lane would print the same gibberish.
     """
-    missing = sorted(told["missing_keys"])
-    unexpected = sorted(key for key in told["unexpected_keys"] if not _COMPUTED.search(key))
+    missing = sorted(report["missing_keys"])
+    unexpected = sorted(key for key in report["unexpected_keys"] if not _COMPUTED.search(key))
     reshaped = [
-        f"{key}: {_shape(found)} instead of {_shape(asked)}" for key, found, asked in sorted(told["mismatched_keys"])
+        f"{key}: {_shape(on_disk)} instead of {_shape(in_config)}"
+        for key, on_disk, in_config in sorted(report["mismatched_keys"])
     ]
     kinds = (("missing", missing), ("not in the config", unexpected), ("of another shape", reshaped))
     faults = [f"{len(keys)} {kind} ({_few(keys)})" for kind, keys in kinds if keys]
@@ -35,24 +36,24 @@ def check_weights(told: Mapping[str, Any], name: str) -> None:
         )
 
 
-def refuse_own_code(read: Mapping[str, Any], file: str, name: str) -> None:
-    """Raises InputError where the `file` of a model or tokenizer called `name`, `read`, asks for Python of its own."""
-    if read.get("auto_map"):
+def refuse_own_code(config: Mapping[str, Any], file: str, name: str) -> None:
+    """Raises InputError if `config`, read from `file` of the model called `name`, asks to run Python of its own."""
+    if config.get("auto_map"):
         raise InputError(
             f"{name} comes with Python code of its own (auto_map in its {file}), which is never run here; choose a "
             "model that transformers knows without it."
         )
 
 
-def refuse_large_numbers(read: Mapping[str, Any], name: str) -> None:
-    """Raises InputError where `read`, the config.json of the model called `name`, has a number that no model has.
+def refuse_large_numbers(config: Mapping[str, Any], name: str) -> None:
+    """Raises InputError if `config`, the config.json of the model called `name`, has a number that no model has.
 
-    The library would build a model of so many layers until the memory is full.
+    transformers would go on building layers until the memory is full.
     """
-    for key, value in read.items():
+    for key, value in config.items():
         if isinstance(value, Mapping):
             refuse_large_numbers(value, name)
-        elif isinstance(value, int) and abs(value) > (_MAX_LAYERS if "layer" in key else _MOST):
+        elif isinstance(value, int) and abs(value) > (_MAX_LAYERS if "layer" in key else _MAX_NUMBER):
             raise InputError(
                 f"The config.json of {name} has {shorten(key)} {shorten(value, 20)}, which no model has; correct it."
             )

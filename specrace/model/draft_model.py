@@ -1,4 +1,4 @@
-"""The draft model: a small model with a KV cache of its own, which is rewound past rejected tokens."""
+"""The draft model: a small model whose own KV cache is rewound to drop rejected tokens."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from specrace.model.kv import KVStore, Prefix
 from specrace.model.sampling import warp
 from specrace.model.scorer import Scorer
 
-# Tokens by which a full cache grows.
+# How many tokens a full cache grows by.
 GROWTH = 256
 
 
 class DraftModel:
-    """A model that drafts for a target of `vocab_size` tokens (None: its own)."""
+    """A model that drafts for a target with a vocabulary of `vocab_size` tokens (None: the model's own size)."""
 
     def __init__(self, model: Scorer, vocab_size: int | None = None) -> None:
         self.model = model
         self.vocab_size = model.vocab_size if vocab_size is None else vocab_size
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
-        """The model after all of `prompt` but its last token. Raises InputError where that does not fit."""
+        """The model, having read all of `prompt` but its last token. Raises InputError if the prompt does not fit."""
         if len(prompt) > self.model.max_context:
             raise InputError(
                 f"The prompt has {len(prompt)} tokens and the draft model {self.model.name} takes "
@@ -38,22 +38,22 @@ class DraftModel:
 
 
 class PromptedDraftModel:
-    """A draft model with a prompt in its cache; its `prefill_ms` count on no lane's clock."""
+    """A draft model with a prompt in its cache. `prefill_ms` counts on no lane's clock."""
 
     def __init__(self, drafting: DraftModel, prefix: Prefix) -> None:
         self.drafting, self.prefix = drafting, prefix
         self.prefill_ms = prefix.ms
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
-        """A session on a clone of the cache with `room` tokens.
+        """A session on a clone of the cache with room for `room` more tokens.
 
-        With graphs, those for `rows` tokens at a time are captured here.
+        With CUDA graphs, those for `rows` tokens at a time are captured here.
         """
         return DraftSession(self.drafting, self.prefix, params, room or GROWTH, rows)
 
 
 class DraftSession:
-    """One sequence in a draft model. Its cache has room for `room` more tokens and grows when full."""
+    """One sequence in a draft model. Its cache has room for `room` more tokens, and grows when it is full."""
 
     def __init__(
         self, drafting: DraftModel, prefix: Prefix, params: SamplingParams, room: int, rows: Sequence[int]
@@ -64,21 +64,21 @@ class DraftSession:
 
     @property
     def store(self) -> KVStore:
-        """The KV of the tokens read."""
+        """The keys and values of the tokens read."""
         return self._session.store
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the model's context."""
+        """How many more tokens fit into the model's context."""
         return self.model.max_context - self.store.length
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """Read `tokens` (one at least); returns the likeliest next token and its probability."""
+        """Read `tokens` (at least one); returns the likeliest next token and its probability."""
         best = self._read(tokens).softmax(dim=-1).max(dim=-1)
         return int(best.indices), float(best.values)
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (one at least); returns the next token's warped distribution, float64 [V]."""
+        """Read `tokens` (at least one); returns the next token's warped distribution, float64 [V]."""
         probs: np.ndarray = warp(self._read(tokens), self.params).double().softmax(dim=-1)[0].cpu().numpy()
         return probs
 
@@ -88,13 +88,13 @@ class DraftSession:
 
     @torch.inference_mode()
     def _read(self, tokens: Sequence[int]) -> Tensor:
-        """One forward; the logits after the last of `tokens`, float [1, V] over the target's vocabulary."""
+        """Run one forward; returns the logits after the last token, float [1, V] over the target's vocabulary."""
         if self.store.length + len(tokens) > self.store.capacity:
             grown = replace(self._prefix, store=self.store)
             self._session = self.model.session(grown, len(tokens) + GROWTH, rows=self._rows)
         # Ids beyond a shorter embedding table are padding, which no text contains.
-        known = [min(token, self.model.vocab_size - 1) for token in tokens]
-        logits = self._session.run(TokenTree.chain(known[0], known[1:]))[-1:].float()
+        ids = [min(token, self.model.vocab_size - 1) for token in tokens]
+        logits = self._session.run(TokenTree.chain(ids[0], ids[1:]))[-1:].float()
         self.store.commit(len(tokens))
         if self.model.vocab_size < self.vocab_size:
             missing = self.vocab_size - self.model.vocab_size
@@ -103,8 +103,8 @@ class DraftSession:
 
 
 def check_vocabulary(model: Scorer, target: Scorer) -> None:
-    """Raises InputError unless every token has the same id in both; padding rows may differ."""
-    ours, theirs = (each.tokenizer.get_vocab() if each.tokenizer else {} for each in (model, target))
+    """Raises InputError unless every token has the same id in both models; padding rows may differ."""
+    ours, theirs = (scorer.tokenizer.get_vocab() if scorer.tokenizer else {} for scorer in (model, target))
     same = ours == theirs if ours or theirs else model.vocab_size == target.vocab_size
     if not same:
         sizes = f"{len(ours) or model.vocab_size} tokens against {len(theirs) or target.vocab_size}"

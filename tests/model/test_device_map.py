@@ -194,7 +194,7 @@ def test_several_gpus_without_accelerate_are_refused_in_one_sentence(
     monkeypatch.setattr(device_map, "find_spec", dict.fromkeys(["accelerate"]).get)
     assert cli.main(["race", "Why?", "--device", "auto"]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("To spread a model over 2 GPUs") and "pip install accelerate" in said and said.endswith(".")
+    assert said.startswith("To spread a model over 2 GPUs,") and "pip install accelerate" in said and said.endswith(".")
 
 
 def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_several_gpus_hand_the_model_to_transformers(monkeypatch: pytest.MonkeyP
 def test_a_model_that_does_not_fit_the_gpus_is_refused(elsewhere: str) -> None:
     model = tiny_model("llama")
     model.hf_device_map = {"model": 0, "lm_head": elsewhere}
-    with pytest.raises(InputError, match="does not fit the memory"):
+    with pytest.raises(InputError, match="does not fit into the memory"):
         device_map.settle_map(model, "large")
     model.hf_device_map = {"": elsewhere}
     device_map.settle_map(model, "large")
