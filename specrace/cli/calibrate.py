@@ -14,7 +14,7 @@ from specrace.cli.terminal import clean, console, print_json, quiet_model_librar
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.errors import InputError
-from specrace.core.files import check_destination, explained
+from specrace.core.files import as_input_error, check_destination
 from specrace.drafters import METHODS
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.calibrate import MAX_ROUNDS, ROUNDS, cache_file, calibrate
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
     curve = calibrate(target, refresh=options.refresh, rounds=options.rounds, on_progress=show_progress)
     if options.out is not None:
-        with explained(options.out):
+        with as_input_error(options.out):
             curve.save(options.out)
     result = report(curve, target.device_type)
     if options.json:

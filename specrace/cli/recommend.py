@@ -14,9 +14,9 @@ from specrace.cli.sweep import add_sweep_arguments, checked_processes, read_logs
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import explained
+from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
-from specrace.lab.advice import choice, exported, profile_file, report, sentences
+from specrace.lab.advice import choice, lane_to_export, profile_file, report, sentences
 from specrace.lab.candidates import candidates, engine_lanes, own_lanes
 from specrace.lab.exports import ENGINES
 from specrace.lab.exports.profile import PROFILE_FILE
@@ -124,11 +124,11 @@ def write(options: argparse.Namespace, found: Recommender, result: Mapping[str, 
         if made is not None:
             files |= {f"{name}.txt": _export_text(made), **made["files"]}
     if options.docs:
-        number = exported(found, ENGINES["sglang"])
+        number = lane_to_export(found, ENGINES["sglang"])
         files[CORPUS_FILE] = corpus_lines(each.text for each in read_documents(options.docs))
         if number is not None and "sglang.txt" in files:
             files["sglang.txt"] += f"With the documents, which was not tested: {corpus_flags(choice(found, number))}\n"
-    with explained(options.out, "--out"):
+    with as_input_error(options.out, "--out"):
         options.out.mkdir(exist_ok=True)
         for name, text in files.items():
             (options.out / name).write_text(text, encoding="utf-8")

@@ -20,7 +20,7 @@ from specrace.cli.models import fetched
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.files import explained
+from specrace.core.files import as_input_error
 from specrace.core.settings import SETTINGS
 from specrace.drafters import METHODS
 from specrace.lab.formats import FORMATS
@@ -169,7 +169,7 @@ def report(
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """The groups as a table. Raises InputError if it cannot be written."""
-    with explained(path), path.open("w", newline="", encoding="utf-8") as handle:
+    with as_input_error(path), path.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.DictWriter(handle, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

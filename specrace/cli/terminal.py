@@ -17,7 +17,7 @@ from rich.text import Text
 
 from specrace.core.errors import MAX_MESSAGE, InputError, shorten
 from specrace.core.events import Event, Finished, Repeated, Started, ending
-from specrace.core.metrics import times_words
+from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
 from specrace.views.frames import ACCEPTED, CUT, Frame, RaceView, final_badge, range_words, report, with_medians
@@ -149,7 +149,7 @@ class Terminal:
     def _head(self, info: Frame, meters: Frame) -> Text:
         """A lane's name and meters."""
         head = Text(f"{info['title'][:HEAD_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
-        head.append(f"{times_words(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
+        head.append(f"{format_speedup(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
         head.append(f"{meters['tau']:5.2f} tokens/step  {meters['accepted']}/{meters['drafted']}", style="dim")
         return head
 
@@ -194,7 +194,7 @@ class Terminal:
             _, words = final_badge(lane, event.stopped, dtype)
             table.add_row(
                 lane.lane,
-                times_words(lane.speedup) + range_words(lane.lane, repeated),
+                format_speedup(lane.speedup) + range_words(lane.lane, repeated),
                 f"{lane.tokens_per_s:.0f}",
                 f"{lane.tau:.2f}",
                 f"{lane.drafted_per_step:.1f}",

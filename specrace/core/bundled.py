@@ -1,11 +1,11 @@
-"""Paths of what ships with the package: bundled models, corpus, questions and recordings."""
+"""Paths of the files that ship with the package: bundled models, corpus, questions and recordings."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# A wheel has these folders inside the package, a checkout beside it.
+# A wheel has these folders inside the package, a checkout has them next to it.
 _HOME = _PACKAGE if (_PACKAGE / "assets").is_dir() else _PACKAGE.parent
 
 ASSETS = _HOME / "assets"

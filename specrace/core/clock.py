@@ -1,7 +1,7 @@
-"""A clock that excludes the time its thread was ready but not scheduled, because another process had the processor.
+"""A clock that leaves out the time in which its thread was ready to run but another process had the processor.
 
-On a busy machine that is most of what disturbs a measurement. Linux counts it for every thread (the second number of
-`/proc/thread-self/schedstat`, nanoseconds); elsewhere this is the wall clock.
+On a busy machine that wait is the main disturbance of a measurement. Linux counts it for every thread (the second
+number in `/proc/thread-self/schedstat`, in nanoseconds); on other systems this is the wall clock.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _schedstat = _Schedstat()
 
 
 def waited_ms() -> float:
-    """Milliseconds that this thread was ready but not scheduled since it started; 0.0 where the system has no count."""
+    """Milliseconds this thread has waited for a processor since it started; 0.0 where the system does not count."""
     file = _schedstat.file
     return 0.0 if file is None else int(os.pread(file.fileno(), _LINE, 0).split()[1]) / 1e6
 
 
 def waits_ms() -> dict[str, float]:
-    """Thread id -> `waited_ms` of every thread of this process; empty where the system has no count."""
-    found = {}
+    """The `waited_ms` of every thread of this process, by thread id; empty where the system does not count."""
+    waits = {}
     for file in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # the thread has ended
-            found[file.parent.name] = int(file.read_text().split()[1]) / 1e6
-    return found
+            waits[file.parent.name] = int(file.read_text().split()[1]) / 1e6
+    return waits
 
 
-def own_ms() -> float:
-    """This thread's clock in milliseconds; only differences mean something, as `since_ms` takes them.
+def thread_ms() -> float:
+    """The time on this thread's clock, in milliseconds; only differences mean something (see `since_ms`).
 
-    Both counts are read without a wait in between: milliseconds between them would be missing from one step's time, or
-    in it.
+    The wall clock and the wait count must belong to the same moment. If the thread had to wait between the two reads,
+    they are taken again; otherwise that wait would be added to one step's time and subtracted from another's.
     """
     waited = waited_ms()
     while True:
@@ -58,6 +58,6 @@ def own_ms() -> float:
         waited = later
 
 
-def since_ms(began: float, clock: Callable[[], float] = own_ms) -> float:
-    """Milliseconds on this thread's clock since it was `began`; 0.0 where the system's two counts run apart."""
+def since_ms(began: float, clock: Callable[[], float] = thread_ms) -> float:
+    """Milliseconds on this thread's clock since it showed `began`; never negative, though its two counts may drift."""
     return max(0.0, clock() - began)

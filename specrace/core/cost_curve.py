@@ -1,4 +1,4 @@
-"""The cost curve: the latency of a k-row forward relative to one row on a machine, and the draft size that pays."""
+"""The cost curve: how much longer a forward over k rows takes than one over a single row, and which draft size pays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import read_text, write_whole
+from specrace.core.files import read_text, write_atomically
 
 # Several times the largest draft; a race times and pads trees of up to the last row count of its curve.
 MAX_ROWS = 4096
@@ -21,7 +21,7 @@ _HINT = "give a file that calibrate wrote"
 
 @dataclass(frozen=True)
 class ContextCost:
-    """Measured after one prompt of `context` tokens: the time of one row, and a ratio for each row count."""
+    """What was measured after a prompt of `context` tokens: the time of one row, and a ratio for each row count."""
 
     context: int
     row_ms: float
@@ -30,10 +30,10 @@ class ContextCost:
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Latency of a k-row forward divided by that of one row, as measured on some machine.
+    """The latency of a k-row forward over that of a one-row forward, on one machine.
 
-    `contexts` has the ratios of each context length, of which `ratio` is the mean; `about` says what was measured.
-    Raises InputError for rows and ratios that make no curve.
+    `ratio` has one entry for each entry of `rows`: the mean over `contexts`, which hold the ratios by context length.
+    `about` says what was measured. Raises InputError if rows and ratios do not form a curve.
     """
 
     rows: tuple[int, ...]
@@ -46,58 +46,65 @@ class CostCurve:
             raise InputError("A cost curve needs as many ratios as rows, and rows that rise from 1.")
         if self.rows[-1] > MAX_ROWS:
             raise InputError(f"A cost curve has at most {MAX_ROWS} rows, not {shorten(self.rows[-1], 20)}.")
-        if not all(0 < value < float("inf") for value in (*self.ratio, *(each.row_ms for each in self.contexts))):
+        if not all(0 < value < float("inf") for value in (*self.ratio, *(context.row_ms for context in self.contexts))):
             raise InputError("A cost curve's ratios and times are above 0; measure it again with calibrate.")
 
     def at(self, rows: int) -> float:
-        """The ratio at `rows`, interpolated linearly; the last line is extended."""
+        """The ratio at `rows`, interpolated linearly; beyond the last two points their line is extended."""
         if len(self.rows) == 1:
             return 1.0
         right = min(max(1, bisect_left(self.rows, rows)), len(self.rows) - 1)
         (x0, x1), (y0, y1) = self.rows[right - 1 : right + 1], self.ratio[right - 1 : right + 1]
         value = y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
-        # A last line that falls is noise; further rows never cost less than the last that were measured.
+        # If the last segment falls, that is noise: more rows never cost less than the last measured point.
         return (max(value, y1) if rows > x1 else value) / self.ratio[0]
 
     @property
     def row_ms(self) -> float | None:
-        """Time of one row, the mean over the measured contexts; None where unknown."""
-        return sum(each.row_ms for each in self.contexts) / len(self.contexts) if self.contexts else None
+        """The time of one row, the mean over the measured contexts; None if nothing was measured."""
+        return sum(context.row_ms for context in self.contexts) / len(self.contexts) if self.contexts else None
 
     def near(self, context: int) -> CostCurve:
-        """The curve of the context length nearest to `context`; this one if there is but one."""
+        """The curve at the measured context length nearest to `context`; this curve if none was measured."""
         if not self.contexts:
             return self
-        nearest = min(self.contexts, key=lambda each: abs(each.context - context))
+        nearest = min(self.contexts, key=lambda measured: abs(measured.context - context))
         return CostCurve(self.rows, nearest.ratio, (nearest,), self.about)
 
     def as_json(self) -> dict[str, Any]:
         """The curve as a JSON object: rows, ratio, contexts, and `about`."""
         contexts = [
-            {"context": each.context, "row_ms": each.row_ms, "ratio": list(each.ratio)} for each in self.contexts
+            {"context": measured.context, "row_ms": measured.row_ms, "ratio": list(measured.ratio)}
+            for measured in self.contexts
         ]
         return {"rows": list(self.rows), "ratio": list(self.ratio), "contexts": contexts, **self.about}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> CostCurve:
-        """The reverse; rows and ratio are enough. Raises InputError, ValueError, TypeError or KeyError."""
-        about = {key: value for key, value in found.items() if key not in ("rows", "ratio", "contexts")}
-        rows = tuple(int(row) for row in found["rows"])
+    def from_json(cls, values: Mapping[str, Any]) -> CostCurve:
+        """A curve from what `as_json` returns; only "rows" and "ratio" are required.
+
+        Raises InputError, ValueError, TypeError or KeyError for anything else.
+        """
+        about = {key: value for key, value in values.items() if key not in ("rows", "ratio", "contexts")}
+        rows = tuple(int(row) for row in values["rows"])
         contexts = tuple(
-            ContextCost(int(each["context"]), float(each["row_ms"]), _ratios(each["ratio"]))
-            for each in found.get("contexts", ())
+            ContextCost(int(measured["context"]), float(measured["row_ms"]), _ratios(measured["ratio"]))
+            for measured in values.get("contexts", ())
         )
-        for each in contexts:
-            cls(rows, each.ratio)
-        return cls(rows, _ratios(found["ratio"]), contexts, about)
+        for measured in contexts:
+            # Checks that the ratios of this context form a curve, too.
+            cls(rows, measured.ratio)
+        return cls(rows, _ratios(values["ratio"]), contexts, about)
 
     def save(self, path: Path) -> None:
-        """Write a JSON file, whole or not at all. Raises OSError."""
-        write_whole(path, (json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
+        """Write a JSON file, atomically. Raises OSError."""
+        write_atomically(
+            path, (json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+        )
 
     @classmethod
     def load(cls, path: Path) -> CostCurve:
-        """A curve from a JSON file that `save` wrote, or one with rows and ratio only. Raises InputError."""
+        """Read a JSON file that `save` wrote, or one with rows and ratio only. Raises InputError."""
         text = read_text(path, _MAX_BYTES, _HINT)
         try:
             return cls.from_json(json.loads(text))
@@ -109,19 +116,21 @@ class CostCurve:
             ) from error
 
 
-# Before anything was measured. A GPU verifies 32 draft tokens for about a sixth more than one. For a CPU `calibrate`
-# found, in float32 on packed weights, on one thread of a 2-core AMD EPYC without AVX-512 (bundled model, the dearest
-# context of three runs, other work beside them), 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows, and
-# no more for a shape of half a billion weights up to 32. What is assumed is about a tenth dearer, for other machines.
+# Assumed until something is measured. A GPU verifies 32 draft tokens for about a sixth more than one.
+# On a CPU `calibrate` measured ratios of 1.3, 1.2, 1.4, 1.8, 2.6 and 4.4 for 2, 4, 8, 16, 32 and 64 rows: bundled model
+# in float32 on packed weights, one thread of a 2-core AMD EPYC without AVX-512 that had other work to do, the costliest
+# context of three runs. A model of half a billion weights cost no more, up to 32 rows. The assumed curve is about a
+# tenth higher, to allow for other machines.
 ASSUMED_GPU = CostCurve((1, 33), (1.0, 1.16))
 ASSUMED_CPU = CostCurve((1, 2, 4, 8, 16, 32, 64), (1.0, 1.35, 1.35, 1.5, 2.0, 2.9, 5.0))
-# A float32 model on a CPU whose forwards are not captured, and run on plain weights: on two threads there two and three
-# rows took 1.7 and 2.1 times one row (SmolLM2-135M; 2.1 and 3.0 on another machine), four 1.8, and 32 2.8.
+# For a float32 model on a CPU that runs on plain weights, without captured forwards. On two threads of that machine
+# SmolLM2-135M took 1.7, 2.1, 1.8 and 2.8 times one row for 2, 3, 4 and 32 rows; on another machine 2.1 and 3.0 for 2
+# and 3 rows.
 ASSUMED_EAGER_CPU = CostCurve((1, 2, 3, 4, 8, 16, 32, 64), (1.0, 2.1, 3.0, 2.0, 2.2, 2.4, 3.1, 5.2))
 
 
 def assumed_curve(device: str) -> CostCurve:
-    """The curve of a device ("cpu", "cuda") before one was measured."""
+    """The curve to assume on a device type ("cpu", "cuda") until one is measured."""
     return ASSUMED_CPU if device == "cpu" else ASSUMED_GPU
 
 
@@ -129,31 +138,37 @@ def _ratios(values: Sequence[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def best_budget(curve: CostCurve, expected: Sequence[float], least: int = 0, price: float = 0.0) -> int:
-    """The number of draft nodes, from `least` to all, that yields the most tokens for its cost; of equals the smallest.
+def best_budget(curve: CostCurve, expected: Sequence[float], min_draft: int = 0, price: float = 0.0) -> int:
+    """The number of draft nodes, at least `min_draft`, that yields the most tokens for its cost.
 
-    `expected`: the accepted tokens that the first, second, ... node is expected to yield. A step with k nodes yields
-    1 + their sum and costs a forward over 1 + k rows, so a number of rows that costs more than a larger one is never
-    chosen; where drafting is dear it costs k times `price` more, in forwards over one row. With `least` 0 the answer
-    may be 0: no draft pays.
+    Ties go to the smallest. `expected`: the accepted tokens that the first, second, ... node is expected to yield. A
+    step with k nodes yields 1 + the sum of the first k, and costs a forward over 1 + k rows plus k times `price`, the
+    cost of drafting a node in one-row forwards. Hence a row count that costs more than a larger one is never chosen.
+    With `min_draft` 0 the answer may be 0: no draft pays.
     """
     tokens = list(accumulate(expected, initial=1.0))
-    return max(range(least, len(tokens)), key=lambda number: tokens[number] / (curve.at(1 + number) + price * number))
+    return max(range(min_draft, len(tokens)), key=lambda size: tokens[size] / (curve.at(1 + size) + price * size))
 
 
-def row_counts(most: int) -> tuple[int, ...]:
-    """The numbers of rows for which forwards are recorded where trees have 1 to `most`: 1, 9, 17, 33, 65, ... `most`.
+def row_counts(max_rows: int) -> tuple[int, ...]:
+    """The row counts for which forwards are recorded if trees have up to `max_rows`: 1, 9, 17, 33, 65, ... `max_rows`.
 
-    One above the powers of two, because k draft tokens are k + 1 rows.
+    They are one above the powers of two because k draft tokens make k + 1 rows.
+
+    >>> row_counts(40)
+    (1, 9, 17, 33, 40)
     """
-    between = takewhile(lambda rows: rows < most, (1 + (8 << doubling) for doubling in count()))
-    return tuple(sorted({1, *between, most}))
+    between = takewhile(lambda rows: rows < max_rows, (1 + (8 << doubling) for doubling in count()))
+    return tuple(sorted({1, *between, max_rows}))
 
 
-def pad_rows(curve: CostCurve, rows: int, most: int | None = None) -> int:
-    """The cheapest number of rows that is at least `rows`, within what was measured and `most`; of equals the smallest.
+def pad_rows(curve: CostCurve, rows: int, max_rows: int | None = None) -> int:
+    """The cheapest row count from `rows` to `max_rows`, no larger than was measured; ties go to the smallest.
 
-    Between two that were measured the cost is a straight line, so the cheapest is one of those or at either end.
+    Between two measured counts the cost is a straight line, so the cheapest is a measured one or either end.
+
+    >>> pad_rows(CostCurve((1, 2, 3, 4), (1.0, 2.1, 3.0, 2.0)), rows=2)
+    4
     """
-    last = curve.rows[-1] if most is None else min(most, curve.rows[-1])
-    return min((rows, *(each for each in curve.rows if rows < each < last), max(rows, last)), key=curve.at)
+    last = curve.rows[-1] if max_rows is None else min(max_rows, curve.rows[-1])
+    return min((rows, *(known for known in curve.rows if rows < known < last), max(rows, last)), key=curve.at)

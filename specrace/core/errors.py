@@ -1,4 +1,4 @@
-"""The exceptions that a user may see."""
+"""The exceptions whose message a user may see."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ MAX_MESSAGE = 800
 class InputError(Exception):
     """The user gave something that cannot be used.
 
-    The message is one sentence: what is wrong, where, and what to do; an endless one is cut in its middle. The command
-    line prints it and exits with 2; the page shows it as a toast. Anything else that escapes is a fault of ours.
+    The message is one sentence: what is wrong, where, and what to do. A very long message is shortened in the middle.
+    The command line prints it and exits with 2; the page shows it as a toast. Any other exception that escapes is a
+    fault of ours.
     """
 
     def __init__(self, message: str) -> None:
@@ -17,17 +18,22 @@ class InputError(Exception):
 
 
 class DeviceError(InputError):
-    """The device is not there, or has too little memory; the CPU may do."""
+    """The device does not exist or has too little memory; the CPU may work instead."""
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether memory ran out: Python's own, or a device's or a CPU's in torch, which need not be imported here."""
+    """Whether memory ran out: in Python, or in torch on a device or a CPU (recognised without importing torch)."""
     return (
         isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
     )
 
 
-def shorten(value: object, most: int = 200) -> str:
-    """`value` as a message shows it: a name, path or number of the user's loses its middle if it is too long."""
+def shorten(value: object, max_characters: int = 200) -> str:
+    """`value` as text for a message, its middle left out if it is too long.
+
+    >>> shorten("/a/very/long/path.txt", 8)
+    '/a/v….txt'
+    """
     text = str(value).encode(errors="replace").decode()
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"
+    half = max_characters // 2
+    return text if len(text) <= max_characters else f"{text[:half]}…{text[-half:]}"

@@ -1,4 +1,4 @@
-"""The events of a race: Started, Steps in race time, Finished, and Repeated after each quiet run of the same race."""
+"""The events of a race: Started, Steps in race time, Finished, and Repeated after each further run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Timing:
 
     @property
     def total_ms(self) -> float:
-        """Their sum."""
+        """The sum of the three parts."""
         return self.draft_ms + self.target_ms + self.keep_ms
 
 
@@ -31,8 +31,8 @@ class Timing:
 class LaneInfo:
     """A lane before its first step; `verifier` is "match" or "rejection".
 
-    `build_ms`: time to build the drafter's tables, which is on the lane's clock. `prefill_ms`: time of a draft model to
-    read the prompt, which is not, because the target's prefill is on no clock either.
+    `build_ms`: the time to build the drafter's tables, which is on the lane's clock. `prefill_ms`: the time a draft
+    model took to read the prompt; like the target's prefill it is on no clock.
     """
 
     lane: str
@@ -46,7 +46,7 @@ class LaneInfo:
 
 @dataclass(frozen=True)
 class Started:
-    """The start of a race; `about` has the question, model, dtype, device, versions, settings and passages."""
+    """The start of a race; `about` holds the question, model, dtype, device, versions, settings and passages."""
 
     lanes: tuple[LaneInfo, ...]
     prompt_tokens: int
@@ -56,12 +56,13 @@ class Started:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of one lane; `at_ms` is race time at its end.
+    """One step of one lane; `at_ms` is the race time at its end.
 
-    `emitted` is the accepted path and the bonus token, cut at the end-of-text token and at the length limit. `end` is
-    why the lane ends with this step ("eos", "length"), else "". `texts` (one for each emitted token, joined the printed
-    text) and `pieces` (one for each node) are added by the caller that has the tokenizer. `checks`, under rejection
-    sampling only: p, q and the coin of each draft token up to the first rejected one. `note`: the drafter's details.
+    `emitted`: the accepted path and the bonus token, cut at the end-of-text token and at the length limit. `end`: why
+    the lane ends with this step ("eos", "length"), else "". `texts` has one entry for each emitted token (joined, they
+    are the printed text) and `pieces` one for each node; both are added by a caller that has the tokenizer. `checks`,
+    under rejection sampling only: p, q and the coin of each draft token up to the first rejected one. `note`: the
+    drafter's details.
     """
 
     lane: str
@@ -79,7 +80,7 @@ class Step:
 
     @property
     def accepted_nodes(self) -> tuple[int, ...]:
-        """Nodes of the accepted draft tokens that were emitted; those beyond the end of the output do not count."""
+        """Nodes of the accepted draft tokens that were emitted; tokens past the end of the output do not count."""
         return self.verdict.path[1 : len(self.emitted) + 1]
 
     @property
@@ -89,7 +90,7 @@ class Step:
 
     @property
     def rejected_branch(self) -> list[int]:
-        """Nodes of the first rejected branch after the accepted path; [] if the output ended inside that path."""
+        """Nodes of the first rejected branch below the accepted path; [] if the output ended within the path."""
         branch, node = list[int](), self.verdict.path[-1]
         if self.accepted == self.verdict.accepted:
             while self.tree.children[node]:
@@ -100,9 +101,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a lane first differs from vanilla: the target's two best tokens there, and their gap.
+    """Where a lane first differs from vanilla: the target's two best tokens there, and the gap between them.
 
-    The gap is in logits; under sampling in logits over temperature plus noise.
+    The gap is in logits; under sampling it is in logits over temperature, plus noise.
     """
 
     position: int
@@ -112,7 +113,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class LaneResult:
-    """A lane's final figures (design, section 7). `note`: why a lane was not compared with vanilla."""
+    """A lane's final figures. `note`: why a lane was not compared with vanilla."""
 
     lane: str
     tokens: int
@@ -135,10 +136,10 @@ class LaneResult:
 class Pace:
     """How steady the machine was (`specrace.engine.pace`); `note` is the summary in a sentence.
 
-    `probes` forwards were timed between steps; `probe_ms` is the latency of one before the first step, and `low` and
-    `high` are the range of the slowdown against it. `jumps` is the share of probes that no pace explains. Lanes waited
-    `waited_ms` for a processor, which is on no clock. `threads`: of a forward at the end. `disturbed`: the figures do
-    not count.
+    `probes` forwards were timed between steps. `probe_ms` is the latency of one before the first step, and `low` and
+    `high` are the range of the slowdown relative to it. `jumps`: the share of probes that no steady pace explains.
+    `waited_ms`: the time lanes waited for a processor, which is on no clock. `threads`: the number of threads of a
+    forward at the end. `disturbed`: the figures do not count.
     """
 
     probes: int
@@ -154,9 +155,9 @@ class Pace:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of a race: every lane ended, or it was `stopped`. `pace` is None in older recordings.
+    """The end of a race: every lane has ended, or the race was `stopped`. `pace` is None in older recordings.
 
-    `cut`: the recording is cut off here, and the results are computed from its steps.
+    `cut`: the recording breaks off here, and the results were computed from the steps it has.
     """
 
     lanes: tuple[LaneResult, ...]
@@ -167,7 +168,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class LaneSpread:
-    """A lane's speedup over several runs: median, minimum and maximum; `tokens_per_s` is a median, too."""
+    """A lane's speedup over several runs: median, minimum (`low`) and maximum (`high`); `tokens_per_s` is a median."""
 
     lane: str
     speedup: float
@@ -178,10 +179,10 @@ class LaneSpread:
 
 @dataclass(frozen=True)
 class Repeated:
-    """The figures of a race that was run several times; a later one replaces an earlier one.
+    """The figures of a race that was run several times; each such event replaces the one before it.
 
-    `runs` is how many runs the figures rest on, the first included: the undisturbed ones, or all if none was
-    undisturbed. `disturbed`: too few were undisturbed, so the figures do not count. `note` sums it up.
+    `runs`: the number of runs behind the figures, the first included. Only undisturbed runs count, unless all were
+    disturbed. `disturbed`: too few runs were undisturbed, so the figures do not count. `note` says all this in words.
     """
 
     runs: int
@@ -194,7 +195,7 @@ Event = Started | Step | Finished | Repeated
 
 
 def ending(events: Sequence[Event]) -> tuple[Finished, Repeated | None]:
-    """The Finished of a whole race, and the last Repeated if there is one."""
+    """The Finished of a whole race, and its last Repeated, if any."""
     last = events[-1]
     finished = next(event for event in reversed(events) if isinstance(event, Finished))
     return finished, last if isinstance(last, Repeated) else None

@@ -1,4 +1,4 @@
-"""The user's cache folder; files that are read up to a limit, and written whole or not at all."""
+"""The user's cache folder, reading files up to a size limit, and writing them atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specrace.core.errors import InputError, shorten
 
 
 def user_cache_folder() -> Path | None:
-    """$XDG_CACHE_HOME (which counts only if absolute) or ~/.cache, and `specrace` below it; None without a home."""
+    """The folder `specrace` in $XDG_CACHE_HOME (ignored unless absolute) or ~/.cache; None if there is no home."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (base if base.is_absolute() else Path.home() / ".cache") / "specrace"
@@ -24,50 +24,50 @@ def user_cache_folder() -> Path | None:
 
 
 def open_regular(path: Path, *, pipes: bool = False) -> io.BufferedReader:
-    """A regular file, a link to one, or with `pipes` a pipe, open for reading. Raises OSError for any other kind."""
+    """Open a regular file, a link to one or, with `pipes`, a pipe for reading. Raises OSError for any other kind."""
     if pipes and path.is_fifo():
         return path.open("rb")
     try:
-        # Without waiting for a pipe's other end.
+        # O_NONBLOCK: opening a pipe does not wait for its other end. Not every system has these two flags.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except ValueError as error:  # a NUL in the name
         raise OSError(errno.EINVAL, str(error)) from error
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, f"it is {_kind(mode)} and no regular file", str(path))
+        raise OSError(errno.EINVAL, f"it is {_kind(mode)}, not a regular file", str(path))
     return os.fdopen(handle, "rb")
 
 
-def read_bytes(path: Path, most: int, hint: str) -> bytes:
-    """The content of a regular file of at most `most` bytes, whatever size it states.
+def read_bytes(path: Path, max_bytes: int, hint: str) -> bytes:
+    """The content of a regular file of at most `max_bytes`; the limit holds even if the file grows.
 
-    Raises InputError for any other; `hint` is what the sentence tells the user to do.
+    Raises InputError if it cannot be read or is larger; `hint` is the part of the message that says what to do.
     """
     try:
         with open_regular(path) as stream:
-            content = stream.read(most + 1)
+            content = stream.read(max_bytes + 1)
     except OSError as error:
         raise InputError(f"{shorten(path)} cannot be read ({error.strerror or error}); {hint}.") from error
-    if len(content) > most:
-        raise InputError(f"{shorten(path)} is larger than {most / 1e6:,g} MB; {hint}.")
+    if len(content) > max_bytes:
+        raise InputError(f"{shorten(path)} is larger than {max_bytes / 1e6:,g} MB; {hint}.")
     return content
 
 
-def read_text(path: Path, most: int, hint: str) -> str:
-    """As `read_bytes`, the UTF-8 text, without a byte order mark."""
+def read_text(path: Path, max_bytes: int, hint: str) -> str:
+    """The UTF-8 text of a regular file, without a byte order mark. Raises InputError; see `read_bytes`."""
     try:
-        return read_bytes(path, most, hint).decode("utf-8-sig")
+        return read_bytes(path, max_bytes, hint).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{shorten(path)} is not UTF-8 text (byte {error.start}); {hint}.") from error
 
 
 def check_destination(file: Path) -> None:
-    """Raises InputError unless `file` can be written: a regular file, or a new one in a folder that takes it.
+    """Check that `file` can be written: it is a regular file, or a new one in a folder that accepts files.
 
-    For what takes long to make, before it is made.
+    Call this before producing something that takes long. Raises InputError.
     """
-    with explained(file):
+    with as_input_error(file):
         require_regular(file)
         if not file.parent.is_dir():
             raise InputError(f"{shorten(file)} cannot be written: there is no folder {shorten(file.parent)}.")
@@ -76,8 +76,8 @@ def check_destination(file: Path) -> None:
 
 
 @contextmanager
-def explained(path: Path, choose: str = "file") -> Iterator[None]:
-    """An OSError as an InputError: `path` cannot be written, choose another."""
+def as_input_error(path: Path, choose: str = "file") -> Iterator[None]:
+    """Turn an OSError into an InputError that says that `path` cannot be written and what to `choose` instead."""
     try:
         yield
     except OSError as error:
@@ -85,24 +85,26 @@ def explained(path: Path, choose: str = "file") -> Iterator[None]:
 
 
 def require_regular(file: Path) -> None:
-    """Raises OSError where `file` is there and is no regular file: to rename onto a link or a device replaces it."""
+    """Raise OSError if `file` exists and is not a regular file; renaming onto a link or a device would replace it."""
     try:
         mode = file.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"it is {_kind(mode)} and no regular file", str(file))
+        raise OSError(errno.EINVAL, f"it is {_kind(mode)}, not a regular file", str(file))
 
 
 def _kind(mode: int) -> str:
-    """What a file of this mode is, where it is no regular one."""
-    return "a folder" if stat.S_ISDIR(mode) else "a symbolic link" if stat.S_ISLNK(mode) else "a device or a pipe"
+    """What a file of this mode is, if not a regular one."""
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    return "a symbolic link" if stat.S_ISLNK(mode) else "a device or a pipe"
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Write beside the file and rename, so that no reader ever sees half of it.
+def write_atomically(file: Path, content: bytes) -> None:
+    """Write to a temporary file in the same folder and rename it, so that no reader ever sees half of the content.
 
-    Raises OSError, also for what is no regular file, and leaves nothing.
+    Raises OSError, also if `file` is not a regular file; then no temporary file is left.
     """
     require_regular(file)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,8 @@ import ctypes
 
 
 def return_memory() -> None:
-    """Give the system the memory back that the C library keeps from what was freed: hundreds of MB after a load."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    """Return freed memory that the C library still holds to the system: hundreds of MB after loading a model."""
+    # Only glibc has this function.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

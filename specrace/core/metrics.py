@@ -1,4 +1,4 @@
-"""A lane's figures, defined once for the terminal, the page, the recordings and the JSON (design, sections 2 and 7)."""
+"""A lane's figures, defined once for the terminal, the page, the recordings and the JSON."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from specrace.core.events import Difference, Step
 
-# Repetition flatters every drafter that copies: three periods and 36 tokens count as a loop.
+# Repetition flatters every drafter that copies. An output loops if it ends in at least three turns of a period of up to
+# 48 tokens, 36 tokens or more in all.
 LOOP_PERIOD = 48
 LOOP_TURNS = 3
 LOOP_TOKENS = 36
-# A step over a tree is never cheaper than one over a single row, so a larger speedup in tokens per step is a fault of
-# the measurement; a tenth is left for noise.
+# A step over a tree is never cheaper than one over a single row, so a speedup above the tokens per step is a fault of
+# the measurement; a tenth is allowed for noise.
 MAX_PER_TAU = 1.1
-# Logits closer than this can swap by rounding in 16 bits.
+# Rounding in 16 bits can swap logits that are closer than this.
 NEAR_TIE_GAP = 0.25
 
 
@@ -33,7 +34,7 @@ class LaneMetrics:
     keep_ms: float = 0.0
 
     def add(self, step: Step) -> None:
-        """Add one step."""
+        """Count one step."""
         self.tokens += len(step.emitted)
         self.steps += 1
         self.drafted += step.tree.num_draft
@@ -44,12 +45,12 @@ class LaneMetrics:
 
     @property
     def decode_ms(self) -> float:
-        """draft + target + keep."""
+        """The time spent decoding: drafts, target forwards and keeping the accepted KV."""
         return self.draft_ms + self.target_ms + self.keep_ms
 
     @property
     def tau(self) -> float:
-        """Tokens per step; 0.0 before the first."""
+        """Tokens per step; 0.0 before the first step."""
         return self.tokens / self.steps if self.steps else 0.0
 
     @property
@@ -72,7 +73,7 @@ class LaneMetrics:
         return self.tokens_per_s / vanilla.tokens_per_s if vanilla.tokens_per_s else 0.0
 
     def summary(self) -> dict[str, Any]:
-        """The figures that a `LaneResult` has, by field name; without the speedup."""
+        """The figures of a `LaneResult` by field name, without the speedup."""
         names = ("tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s")
         return {name: getattr(self, name) for name in names}
 
@@ -82,30 +83,30 @@ class LaneMetrics:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-def too_fast(lanes: Mapping[str, LaneMetrics], first: Mapping[str, LaneMetrics] | None = None) -> bool:
-    """Whether a lane is faster than its tokens per step allow, those of the `first` run if given.
+def too_fast(lanes: Mapping[str, LaneMetrics], first_run: Mapping[str, LaneMetrics] | None = None) -> bool:
+    """Whether a lane is faster than its tokens per step allow; these are taken from `first_run` if given.
 
-    A lane with fewer tokens than vanilla may be: later tokens cost more.
+    A lane that has fewer tokens than vanilla is not judged: it may be that fast, because later tokens cost more.
     """
-    shown, vanilla = first or lanes, lanes["vanilla"]
+    counted, vanilla = first_run or lanes, lanes["vanilla"]
     return any(
-        own.speedup(vanilla) > MAX_PER_TAU * shown[name].tau
-        for name, own in lanes.items()
-        if shown[name].tokens >= shown["vanilla"].tokens
+        metrics.speedup(vanilla) > MAX_PER_TAU * counted[name].tau
+        for name, metrics in lanes.items()
+        if counted[name].tokens >= counted["vanilla"].tokens
     )
 
 
-def times_words(speedup: float) -> str:
-    """A speedup with one decimal, halves rounded up as on the page.
+def format_speedup(speedup: float) -> str:
+    """A speedup with one decimal; halves are rounded up, to match the page.
 
-    >>> times_words(2.45)
+    >>> format_speedup(2.45)
     '2.5×'
     """
     return f"{math.floor(10 * speedup + 0.5) / 10:.1f}×"
 
 
 def loop_tokens(tokens: Sequence[int]) -> int:
-    """The length of the loop that `tokens` end in; 0 for none.
+    """The length of the loop that `tokens` end in; 0 if they do not.
 
     >>> loop_tokens([7, 1, 2] + [5, 6] * 20)
     40
@@ -124,9 +125,9 @@ def loop_tokens(tokens: Sequence[int]) -> int:
 def first_difference(
     tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool = True, agreed: int = 0
 ) -> int | None:
-    """The first position where an output differs from vanilla's, None where none does.
+    """The first position where an output differs from vanilla's; None if there is none.
 
-    One may be shorter if not both have `ended`. The first `agreed` tokens are known to be equal.
+    A different length counts only once both have `ended`. The first `agreed` tokens are known to be equal.
     """
     shared = min(len(tokens), len(vanilla))
     position = next((index for index in range(agreed, shared) if tokens[index] != vanilla[index]), shared)
@@ -135,15 +136,15 @@ def first_difference(
 
 
 def compare(tokens: Sequence[int], vanilla: Sequence[int], *, ended: bool) -> tuple[bool | None, int | None]:
-    """(whether an output is vanilla's, the first position that differs); (None, None) with nothing to compare.
+    """Whether an output equals vanilla's, and the first position that differs; (None, None) if either is still empty.
 
-    Unless both have `ended`, only as far as both got.
+    Unless both have `ended`, they are compared up to the end of the shorter one.
     """
     position = first_difference(tokens, vanilla, ended=ended)
     return (position is None if ended or (tokens and vanilla) else None), position
 
 
-def difference_words(difference: Difference, dtype: str) -> str:
-    """The badge of a lane that differs from vanilla."""
+def describe_difference(difference: Difference, dtype: str) -> str:
+    """The text of the badge of a lane that differs from vanilla."""
     near = "near tie, " if difference.gap <= NEAR_TIE_GAP else ""
     return f"differs at token {difference.position}: {near}gap {difference.gap:.3f}, {dtype}".removesuffix(", ")

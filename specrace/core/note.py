@@ -1,4 +1,4 @@
-"""A drafter's details of one step, for show: facts and rows of tokens. No algorithm reads them."""
+"""A drafter's details of one step: facts and rows of tokens. They are only shown; no algorithm reads them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Fact = int | float | str
 
 @dataclass(frozen=True)
 class NoteRow:
-    """Tokens under the heading `group`, e.g. a row of a window or the most likely continuations.
+    """Tokens under the heading `group`, for example a row of a window or the likeliest continuations.
 
-    `counts` has one entry a token, or none; `after` is the context that the row was looked up by. `pieces` and
-    `after_text` are their texts, filled in by the caller that has the tokenizer.
+    `counts` has one entry for each token or is empty; `after` is the context that the row was looked up by. `pieces`
+    and `after_text`, the texts of `tokens` and `after`, are filled in by a caller that has the tokenizer.
     """
 
     group: str
@@ -32,19 +32,19 @@ class NoteRow:
     def __post_init__(self) -> None:
         for extra in (self.counts, self.pieces):
             if extra and len(extra) != len(self.tokens):
-                raise ValueError("the counts and pieces of a note's row need one entry a token")
+                raise ValueError("the counts and pieces of a note's row need one entry for each token")
 
 
 @dataclass(frozen=True)
 class Note:
-    """`facts` by name, `rows` of tokens, and `counts`, one a node of the step's tree (the root's is 0), or none."""
+    """`facts` by name, `rows` of tokens, and `counts`: one for each node of the tree (0 for the root), or none."""
 
     facts: Mapping[str, Fact] = field(default_factory=dict)
     rows: tuple[NoteRow, ...] = ()
     counts: tuple[int, ...] = ()
 
     def bounded(self) -> Note:
-        """The same, cut to what a recording has room for."""
+        """This note, cut to the limits of a recording."""
         facts = {
             name[:MAX_CHARACTERS]: fact[:MAX_CHARACTERS] if isinstance(fact, str) else fact
             for name, fact in list(self.facts.items())[:MAX_FACTS]
@@ -52,7 +52,7 @@ class Note:
         return replace(self, facts=facts, rows=tuple(map(_shorten, self.rows[:MAX_ROWS])))
 
     def with_texts(self, piece: Callable[[int], str]) -> Note:
-        """The same with texts; `piece` is the text of a token."""
+        """This note with the texts of its tokens; `piece` gives the text of one."""
         rows = tuple(
             replace(row, pieces=tuple(map(piece, row.tokens)), after_text="".join(map(piece, row.after)))
             for row in self.rows

@@ -1,4 +1,4 @@
-"""How many processors this process may use: those it may run on, and no more than its control groups grant."""
+"""How many processors this process may use, given its affinity and the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ _GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def processors() -> int:
-    """At least 1. A container's share of the processor's time (`docker run --cpus 2`) counts in whole processors."""
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([mine, *(int(share) for share in _shares())]))
+    """The number of processors this process may use, at least 1.
+
+    A limit on a container's processor time (`docker run --cpus 2`) is rounded down to whole processors.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([allowed, *(int(share) for share in _shares())]))
 
 
-def groups(controller: str) -> Iterator[tuple[Path, bool]]:
-    """The folders of the control groups that this process is in, its own first; and whether they are version 2's.
+def control_groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """The folder of each control group this process is in, the innermost first, and whether it is of version 2.
 
-    In a container its own group may be the top, whatever the path says: folders may not be there.
+    A folder may not exist: in a container the innermost group may be mounted at the top, whatever the path says.
     """
     for line in _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else ():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         top = _GROUPS / controller if controllers else _GROUPS
-        own = top / path.lstrip("/")
-        yield from ((folder, not controllers) for folder in (own, *own.parents) if folder.is_relative_to(top))
+        innermost = top / path.lstrip("/")
+        for folder in (innermost, *innermost.parents):
+            if folder.is_relative_to(top):
+                yield folder, not controllers
 
 
 def _shares() -> Iterator[float]:
-    """Processors that each control group with a limit grants."""
-    for folder, second in groups("cpu"):
+    """The number of processors granted by each control group that has a limit."""
+    for folder, is_version_2 in control_groups("cpu"):
         try:
-            if second:
+            if is_version_2:
                 quota, period = (folder / "cpu.max").read_text().split()
             else:
                 quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))

@@ -1,9 +1,9 @@
 """The second verifier: rejection sampling, for chains that were sampled from a known distribution q.
 
 Leviathan et al. (2023), algorithm 1; Chen et al. (2023). A draft token d is accepted with probability min(1, p(d) /
-q(d)); the first rejected one is replaced by a token from the residual, max(p - q, 0) normalised; after a chain that was
-accepted whole the bonus comes from p. The output has exactly the target's distribution if q is the very distribution
-that d was drawn from, and p and q went through the same warpers. The text is not vanilla's.
+q(d)). The first rejected one is replaced by a token drawn from the residual, max(p - q, 0) normalised. After a chain
+that was accepted whole, the bonus token is drawn from p. The output has exactly the target's distribution, provided
+that d was drawn from q itself and that p and q were warped alike. The text is not vanilla's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTE = "same distribution, not the same text"
 
 @dataclass(frozen=True)
 class Check:
-    """One draft token's test: its probability under the target and under the drafter, and the coin in [0, 1)."""
+    """The test of one draft token: its probabilities under the target (p) and the drafter (q), and a coin in [0, 1)."""
 
     p: float
     q: float
@@ -42,27 +42,27 @@ class Coins:
         self._key = (seed, zlib.crc32(lane.encode()))
 
     def at(self, position: int) -> tuple[float, float]:
-        """The coin of the draft token at `position`, and the number to draw a token with there."""
+        """The coin for the draft token at `position`, and the number that draws a token there."""
         coin, number = np.random.default_rng((*self._key, 1, position)).random(2).tolist()
         return coin, number
 
 
 def accepts(p: np.ndarray | float, q: np.ndarray | float, coins: np.ndarray | float) -> np.ndarray | bool:
-    """coin < min(1, p / q), without a division; strict, so that a token of p = 0 is never accepted."""
+    """Whether coin < min(1, p / q), computed without a division. Strict, so a token with p = 0 is never accepted."""
     return coins * q < p
 
 
 def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """max(p - q, 0), normalised, [..., V]; p where rounding leaves nothing."""
+    """max(p - q, 0), normalised, [..., V]; p itself where rounding leaves nothing."""
     rest = np.maximum(p - q, 0.0)
     total = rest.sum(axis=-1, keepdims=True)
     return np.where(total > 0, rest / np.where(total > 0, total, 1.0), p)
 
 
 def draw(probs: np.ndarray, numbers: np.ndarray | float) -> np.ndarray:
-    """A token a row by inverse CDF, int [...]; `probs` [..., V], `numbers` [...] in [0, 1)."""
+    """Draw one token for each row by inverse CDF: int [...] from `probs` [..., V] and `numbers` [...] in [0, 1)."""
     edges = probs.cumsum(axis=-1)
-    # `<=`, so that a token of probability 0 is never drawn, not even by the number 0.
+    # `<=`, not `<`: a token of probability 0 is never drawn, not even by the number 0.
     tokens: np.ndarray = np.count_nonzero(edges <= np.asarray(numbers)[..., None] * edges[..., -1:], axis=-1)
     return tokens
 
@@ -73,16 +73,16 @@ def walk(
     """The number of accepted tokens of each chain, and the token after them: int [B] and int [B].
 
     `drafts` [B, k]; `p` [B, k + 1, V] after 0, 1, ... k draft tokens; `q` [B, k, V]; `coins` [B, k]; `numbers`
-    [B, k + 1], to draw the last token with wherever the walk ends.
+    [B, k + 1], of which the one where the walk ends draws the last token.
     """
-    of_drafts = drafts[..., None]
-    p_of_drafts = np.take_along_axis(p[:, :-1], of_drafts, axis=-1)[..., 0]
-    q_of_drafts = np.take_along_axis(q, of_drafts, axis=-1)[..., 0]
+    indices = drafts[..., None]
+    p_of_drafts = np.take_along_axis(p[:, :-1], indices, axis=-1)[..., 0]
+    q_of_drafts = np.take_along_axis(q, indices, axis=-1)[..., 0]
     accepted = np.cumprod(accepts(p_of_drafts, q_of_drafts, coins), axis=1).sum(axis=1)
     rows = np.arange(len(drafts))
-    # After the last draft token q is 0, so the residual is p.
-    drafted = np.concatenate([q, np.zeros_like(p[:, :1])], axis=1)[rows, accepted]
-    return accepted, draw(residual(p[rows, accepted], drafted), numbers[rows, accepted])
+    # After the last draft token q is taken as 0, so the residual is p.
+    q_at_end = np.concatenate([q, np.zeros_like(p[:, :1])], axis=1)[rows, accepted]
+    return accepted, draw(residual(p[rows, accepted], q_at_end), numbers[rows, accepted])
 
 
 def verify_sampled(
@@ -90,9 +90,9 @@ def verify_sampled(
 ) -> tuple[Verdict, tuple[Check, ...]]:
     """Verify a sampled chain of k tokens: the verdict, and the tests up to the first rejection.
 
-    `p` [k + 1, V]: the target's distribution at every node; `q` [k, V]: what each draft token was drawn from; `coins`
-    [k + 1]: `Coins.at` of every position after the root. The verdict's targets are the output tokens along the path,
-    the likeliest elsewhere. Raises ValueError for a tree with branches and for other shapes.
+    `p` [k + 1, V]: the target's distribution at every node. `q` [k, V]: the distributions the draft tokens were drawn
+    from. `coins` [k + 1]: `Coins.at` for every position after the root. The verdict's targets are the output tokens
+    along the path and the likeliest tokens elsewhere. Raises ValueError for a tree with branches and for other shapes.
     """
     size = len(tree)
     if not tree.is_chain or len(p) != size or q.shape != (size - 1, p.shape[-1]) or len(coins) != size:
@@ -108,18 +108,18 @@ def verify_sampled(
 
 
 def warp_probs(probs: np.ndarray, params: SamplingParams) -> np.ndarray:
-    """Temperature, then top-k, then top-p on distributions [..., V], as the target's own are warped."""
+    """Apply temperature, top-k and top-p, in this order, to distributions [..., V]; the target's are warped alike."""
     with np.errstate(divide="ignore"):
         logits = np.log(probs) / max(params.temperature, 1e-6)
     warped: np.ndarray = np.exp(logits - logits.max(axis=-1, keepdims=True))
     if params.top_k and params.top_k < warped.shape[-1]:
-        least = np.partition(warped, -params.top_k, axis=-1)[..., -params.top_k, None]
-        warped = np.where(warped < least, 0.0, warped)
+        threshold = np.partition(warped, -params.top_k, axis=-1)[..., -params.top_k, None]
+        warped = np.where(warped < threshold, 0.0, warped)
     warped = warped / warped.sum(axis=-1, keepdims=True)
     if params.top_p < 1.0:
         order = np.argsort(-warped, axis=-1, kind="stable")
         ordered = np.take_along_axis(warped, order, axis=-1)
-        # A token is dropped when the likelier ones already reach top_p; the first always stays.
+        # A token is dropped if those before it already reach top_p; the first always stays.
         ordered[ordered.cumsum(axis=-1) - ordered >= params.top_p] = 0.0
         np.put_along_axis(warped, order, ordered, axis=-1)
         warped = warped / warped.sum(axis=-1, keepdims=True)

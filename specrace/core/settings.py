@@ -11,16 +11,19 @@ from specrace.core.errors import InputError
 
 MATCH, REJECTION = "match", "rejection"
 VERIFIERS = (MATCH, REJECTION)
-# Characters of a wrong value quoted in an error message.
-_SHOWN = 40
+MAX_QUESTION_CHARACTERS = 2000
+# Lanes of a race on the page, of a recording that it plays, and of an audience's poll.
+MAX_PAGE_LANES = 6
+# An error message quotes this many characters of a wrong value.
+_MAX_QUOTED = 40
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A number or a choice: its default, inclusive bounds, label and help.
+    """A number or a choice: its default, bounds (both included), label and help.
 
-    A number with an int `low` is an integer. `shared_low` and `shared_high` are the bounds on a public page, `step` is
-    the slider's, `link` the URL parameter. A `default` of None means "auto".
+    A number whose `low` is an int is an integer. `shared_low` and `shared_high`: the bounds on a public page. `step`:
+    that of the slider. `link`: the URL parameter. A `default` of None means "auto".
     """
 
     name: str
@@ -50,16 +53,16 @@ class Setting:
 
     def check(self, value: Any, *, shared: bool = False) -> Any:
         """`value`, possibly a string, as this setting's int, float or choice. Raises InputError if it is invalid."""
-        if self.default is None and (value is None or str(value)[:_SHOWN].strip().lower() in ("", "auto")):
+        if self.default is None and (value is None or str(value)[:_MAX_QUOTED].strip().lower() in ("", "auto")):
             return None
-        found = self._read(value)
+        converted = self._convert(value)
         low, high = self.bounds(shared=shared)
-        if found is None or not (isinstance(found, str) or low <= found <= high):
-            raise InputError(f"{self.label}: {_shown(value)} cannot be used; give {self.range(shared=shared)}.")
-        return found
+        if converted is None or not (isinstance(converted, str) or low <= converted <= high):
+            raise InputError(f"{self.label}: {_quote(value)} cannot be used; give {self.range(shared=shared)}.")
+        return converted
 
-    def _read(self, value: Any) -> str | float | None:
-        """`value` in this setting's type, or None."""
+    def _convert(self, value: Any) -> str | float | None:
+        """`value` in this setting's type, or None if it cannot be converted."""
         if self.choices:
             return value if isinstance(value, str) and value in self.choices else None
         number = _number(value)
@@ -80,12 +83,13 @@ def _number(value: Any) -> float | None:
     return value
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
+    """A value for an error message, cut to a few characters."""
     # str() refuses an int of more than 4,300 digits.
-    if isinstance(value, int) and value.bit_length() > 8 * _SHOWN:
+    if isinstance(value, int) and value.bit_length() > 8 * _MAX_QUOTED:
         return "this number"
     text = str(value) if _number(value) is not None else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
 
 
 _ALL = (

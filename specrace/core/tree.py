@@ -11,11 +11,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TokenTree:
-    """N nodes, parents before their children; node 0 is the root, the pending token, the others are the draft.
+    """N nodes, parents before their children. Node 0 is the root, the pending token; the others are the draft.
 
     `tokens` and `parents` have N entries; `parents[0] == -1` and `parents[i] < i`; siblings have distinct tokens.
-    `probs`, optional: the drafter's estimate of each node given its parent. `positions`, optional: the index in prompt
-    and output that each node's token was copied from, -1 for none. Raises ValueError when these rules do not hold.
+    `probs`, optional: the drafter's estimate of each node's probability given its parent. `positions`, optional: the
+    index in prompt and output that each node's token was copied from, -1 for none. Raises ValueError if one of these
+    rules is broken.
     """
 
     tokens: tuple[int, ...]
@@ -26,10 +27,10 @@ class TokenTree:
     def __post_init__(self) -> None:
         size = len(self.tokens)
         if not size or len(self.parents) != size or self.parents[0] != -1:
-            raise ValueError("a tree needs a root: parents[0] == -1, and one parent a token")
+            raise ValueError("a tree needs a root (parents[0] == -1) and one parent for each token")
         for extra in (self.probs, self.positions):
             if extra is not None and len(extra) != size:
-                raise ValueError("probs and positions need one entry a node")
+                raise ValueError("probs and positions need one entry for each node")
         if size == 1:
             return
         seen = set()
@@ -51,7 +52,7 @@ class TokenTree:
 
     @property
     def num_draft(self) -> int:
-        """How many draft nodes there are: N - 1."""
+        """The number of draft nodes, N - 1."""
         return len(self.tokens) - 1
 
     @cached_property
@@ -61,7 +62,7 @@ class TokenTree:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Edges from the root to each node [N]."""
+        """The number of edges from the root to each node [N]."""
         depths = [0] * len(self.tokens)
         for node in range(1, len(self.tokens)):
             depths[node] = depths[self.parents[node]] + 1
@@ -69,14 +70,14 @@ class TokenTree:
 
     @cached_property
     def children(self) -> tuple[dict[int, int], ...]:
-        """token -> child of each node [N]."""
+        """For each node [N] its children, by token."""
         children: tuple[dict[int, int], ...] = tuple({} for _ in self.tokens)
         for node in range(1, len(self.tokens)):
             children[self.parents[node]][self.tokens[node]] = node
         return children
 
     def path_probs(self) -> list[float]:
-        """The estimated probability that each node is accepted [N]: the product of `probs` (1 without) on its path."""
+        """The estimated probability that each node is accepted [N]: the product of `probs` on its path (1 if None)."""
         paths = [1.0]
         for node in range(1, len(self)):
             paths.append(paths[self.parents[node]] * (self.probs[node] if self.probs else 1.0))
@@ -90,7 +91,7 @@ class TokenTree:
         return tuple(reversed(path))
 
     def ancestor_mask(self) -> np.ndarray:
-        """Bool [N, N]: row i is true at i and its ancestors, the nodes that i may attend to."""
+        """The attention mask, bool [N, N]: row i is true at i and at its ancestors."""
         size = len(self.tokens)
         if self.is_chain:
             return np.tri(size, dtype=bool)
@@ -100,23 +101,25 @@ class TokenTree:
         return mask
 
     def padded(self, size: int) -> TokenTree:
-        """This tree with a chain after its last node, to have `size` nodes at least."""
-        more = range(len(self) - 1, size - 1)
-        return TokenTree((*self.tokens, *self.tokens[:1] * len(more)), (*self.parents, *more)) if more else self
+        """This tree with at least `size` nodes: a chain of root tokens is added below its last node."""
+        parents = range(len(self) - 1, size - 1)
+        if not parents:
+            return self
+        return TokenTree((*self.tokens, *self.tokens[:1] * len(parents)), (*self.parents, *parents))
 
     def cut(self, num_draft: int) -> TokenTree:
-        """The root and the first `num_draft` draft nodes."""
+        """This tree with no more than its first `num_draft` draft nodes."""
         return self if num_draft >= self.num_draft else self._keep(range(max(0, num_draft) + 1))
 
     def pruned(self, depth: int) -> TokenTree:
-        """Without the nodes deeper than `depth`."""
-        # A tree is at most as deep as it has draft nodes.
+        """This tree without the nodes deeper than `depth`."""
+        # The first test is cheap: a tree is never deeper than its number of draft nodes.
         if depth >= self.num_draft or max(self.depths) <= depth:
             return self
-        return self._keep([node for node, own in enumerate(self.depths) if own <= max(0, depth)])
+        return self._keep([node for node, node_depth in enumerate(self.depths) if node_depth <= max(0, depth)])
 
     def _keep(self, nodes: Sequence[int]) -> TokenTree:
-        """The tree of some nodes, each of them with its parent."""
+        """The tree of `nodes`, which include the parent of each."""
         numbers = {node: number for number, node in enumerate(nodes)}
         return TokenTree(
             tuple(self.tokens[node] for node in nodes),
@@ -127,14 +130,17 @@ class TokenTree:
 
 
 class TreeBuilder:
-    """Builds a TokenTree; adding a child twice gives the same node, whose logits depend on its path only."""
+    """Builds a TokenTree node by node. Adding a child twice gives one node: a node's logits depend on its path only."""
 
     def __init__(self, root: int) -> None:
-        self.tokens, self.parents, self.probs, self.positions = [root], [-1], [1.0], [-1]
+        self.tokens = [root]
+        self.parents = [-1]
+        self.probs = [1.0]
+        self.positions = [-1]
         self._children: dict[tuple[int, int], int] = {}
 
     def add(self, parent: int, token: int, prob: float = 1.0, position: int = -1) -> int:
-        """The child of `parent` with `token`, added if new; an old one keeps its `prob` and `position`."""
+        """The child of `parent` with `token`, added if missing; an existing child keeps its `prob` and `position`."""
         node = self._children.get((parent, token))
         if node is None:
             node = len(self.tokens)
@@ -146,7 +152,7 @@ class TreeBuilder:
         return node
 
     def add_path(self, tokens: Sequence[int], parent: int = 0) -> list[int]:
-        """Add a chain under `parent`; its nodes."""
+        """Add a chain below `parent` and return its nodes."""
         nodes = []
         for token in tokens:
             parent = self.add(parent, token)

@@ -1,7 +1,8 @@
 """The verifier, sample-and-match: a walk from the root along the target's own tokens.
 
-The target's token is drawn once at every node. The walk moves to the child with that token; where there is none the
-token is the bonus. Greedy decoding and seeded sampling are the same walk, and print exactly vanilla's tokens.
+The target's token is drawn once at every node. The walk moves to the child with that token; if there is none, the
+token is the bonus and the walk ends. Greedy decoding and seeded sampling are the same walk and print exactly vanilla's
+tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from specrace.core.tree import TokenTree
 
 @dataclass(frozen=True)
 class Scores:
-    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], its likeliest, or None."""
+    """One forward's output: `targets` [N], the target's token at every node; `top` [N, k], its k likeliest, or None."""
 
     targets: tuple[int, ...]
     top: tuple[tuple[int, ...], ...] | None = None
@@ -29,7 +30,7 @@ class Verdict:
 
     @property
     def accepted(self) -> int:
-        """Accepted draft tokens: neither root nor bonus."""
+        """The number of accepted draft tokens; root and bonus are not counted."""
         return len(self.path) - 1
 
     def output(self, tree: TokenTree) -> list[int]:
@@ -39,7 +40,13 @@ class Verdict:
 
 
 def verify(tree: TokenTree, scores: Scores) -> Verdict:
-    """The verdict on a tree. Raises ValueError unless `scores` have one target token a node."""
+    """The verdict on a tree. Raises ValueError unless `scores` have one target token for each node.
+
+    >>> tree = TokenTree(tokens=(5, 6, 7, 8), parents=(-1, 0, 0, 2))
+    >>> verdict = verify(tree, Scores(targets=(7, 0, 8, 9)))
+    >>> verdict.path, verdict.bonus, verdict.output(tree)
+    ((0, 2, 3), 9, [7, 8, 9])
+    """
     if len(scores.targets) != len(tree):
         raise ValueError(f"{len(scores.targets)} target tokens for {len(tree)} nodes")
     tokens, parents, targets = tree.tokens, tree.parents, scores.targets

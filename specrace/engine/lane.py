@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from specrace.core.clock import own_ms
+from specrace.core.clock import thread_ms
 from specrace.core.cost_curve import CostCurve, pad_rows
 from specrace.core.events import Step, Timing
 from specrace.core.rejection import Check, Coins, verify_sampled
@@ -69,20 +69,20 @@ class Lane:
 
     def step(self) -> Step:
         """Propose, score, verify, keep, observe. Must not be called once `end` is set."""
-        started = own_ms()
+        started = thread_ms()
         tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
-        drafted = own_ms()
+        drafted = thread_ms()
         # For display only, so off the clock; before `observe` changes the drafter.
         note = None if self._with_notes is None else self._with_notes.note(tree).bounded()
-        noted = own_ms()
+        noted = thread_ms()
         scores = self._score(tree)
-        scored = own_ms()
+        scored = thread_ms()
         verdict, checks = self._verify(tree, scores)
         emitted = self._emit(verdict.output(tree))
         self.session.keep(verdict.path)
-        kept = own_ms()
+        kept = thread_ms()
         self.drafter.observe(tree, verdict)
-        done = own_ms()
+        done = thread_ms()
         parts = (drafted - started + done - kept, scored - noted, kept - scored)
         # As in `since_ms`.
         timing = Timing(*(max(0.0, part) for part in parts))

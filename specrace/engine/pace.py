@@ -22,7 +22,7 @@ from itertools import chain
 from statistics import fmean, median
 from typing import Any, Protocol
 
-from specrace.core.clock import own_ms, since_ms, waited_ms
+from specrace.core.clock import since_ms, thread_ms, waited_ms
 from specrace.core.events import Pace, Timing
 from specrace.core.metrics import LaneMetrics, too_fast
 from specrace.core.tree import TokenTree
@@ -232,7 +232,7 @@ def disturb(pace: Pace, why: str) -> Pace:
 
 def timed(run: Callable[[], object]) -> tuple[float, float]:
     """Milliseconds that `run` takes: on the wall clock, and on its thread's own clock."""
-    began, own = time.perf_counter(), own_ms()
+    began, own = time.perf_counter(), thread_ms()
     run()
     own = since_ms(own)
     return 1000.0 * (time.perf_counter() - began), own

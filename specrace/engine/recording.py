@@ -11,7 +11,7 @@ import msgspec
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Repeated, Started, Step
-from specrace.core.files import check_destination, explained, write_whole
+from specrace.core.files import as_input_error, check_destination, write_atomically
 
 FORMAT = 1
 # The largest integer that every JSON reader keeps exactly; no race comes near.
@@ -29,9 +29,9 @@ def save(events: Iterable[Event], path: Path) -> None:
     kept = [event for event in found if event is found[-1] or not isinstance(event, Repeated)]
     lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in kept]
     check_destination(path)
-    with explained(path):
+    with as_input_error(path):
         # File names and arguments that are not UTF-8 hold lone surrogates.
-        write_whole(path, "".join(lines).encode("utf-8", "replace"))
+        write_atomically(path, "".join(lines).encode("utf-8", "replace"))
         path.chmod(0o644)
 
 

@@ -85,7 +85,7 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
     elif curve is not None and method.profile is not None and num_draft:
         # At least one: a lane in a race should draft, even where vanilla would be as fast.
         most = curve.rows[-1] - 1
-        num_draft = best_budget(curve, method.profile.gains(most), least=min(1, most), price=method.profile.price)
+        num_draft = best_budget(curve, method.profile.gains(most), min_draft=min(1, most), price=method.profile.price)
     return LanePlan(method, options, REJECTION if rejects else MATCH, num_draft)
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol, TypeVar
 
-from specrace.core.clock import own_ms, since_ms
+from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import CostCurve, assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.events import Difference, Pace
@@ -271,7 +271,7 @@ class Bench:
         # Prefill and tables are corrected as the steps are, and as the whole of a peer's run.
         before = self._pace.slowdown
         self.target.reset_peak_memory()
-        began = own_ms()
+        began = thread_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
         # Everything before the first step but the tables, which are on the lane's clock. At least the prefill, where

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Protocol
 
-from specrace.core.clock import own_ms, since_ms
+from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import ContextCost, CostCurve, row_counts
 from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder
@@ -77,7 +77,7 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
     def timed(number: int) -> float:
         tree = TokenTree.chain(prompt[-1], draft[: number - 1])
-        began = own_ms()
+        began = thread_ms()
         session.score(tree)
         return since_ms(began)
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from specrace.core.clock import waits_ms
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import explained
+from specrace.core.files import as_input_error
 from specrace.core.sampling_params import SamplingParams
 from specrace.lab.bench import PeerRun
 from specrace.model.machine import release_threads
@@ -146,7 +146,7 @@ class GgufWeights:
             return
         self._folder = tempfile.TemporaryDirectory(prefix="specrace-")
         self.file = Path(self._folder.name) / "weights.gguf"
-        with explained(self.file, "TMPDIR"):
+        with as_input_error(self.file, "TMPDIR"):
             write_gguf(target, _beside(target), self.type, self.file)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specrace.core.clock import own_ms, since_ms
+from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import CostCurve
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters import Drafter, DrafterInputs
-from specrace.lab.forecast import Forecast, forecast
+from specrace.lab.forecast import Forecast, forecast_sweep
 from specrace.lab.score import ALL, ScoredLane, forced_steps, group_name
 from specrace.lab.sweep import Sweep, grid_lanes
 from specrace.lab.transcripts import Transcript
@@ -52,13 +52,13 @@ def swept_lanes(name: str) -> list[ScoredLane]:
 
 def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curve: CostCurve) -> list[Table]:
     """The tables that stand for one of the paper's, from a finished sweep of `swept_lanes`. Loops are left out."""
-    whole = forecast(sweep, curve)[0]
+    whole = forecast_sweep(sweep, curve)[0]
     every = range(len(sweep.requests))
     counted = [number for number in every if not sweep.requests[number].looping] or list(every)
     groups = {ALL: counted}
     for number in counted:
         groups.setdefault(group_name(sweep.requests[number].category), []).append(number)
-    parts = {group: whole.of_requests(numbers) for group, numbers in groups.items()}
+    parts = {group: whole.for_requests(numbers) for group, numbers in groups.items()}
     if name in ("table1", "table3", "table4"):
         return [_by_group(name, sweep, parts)]
     if name == "figure4":
@@ -123,14 +123,14 @@ class _Timed:
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """Search the trie, and take the best nodes."""
-        began = own_ms()
+        began = thread_ms()
         tree = self.drafter.propose(context, budget)
         self.propose_ms += since_ms(began)
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Add the output, unless the trie is static."""
-        began = own_ms()
+        began = thread_ms()
         self.drafter.observe(tree, verdict)
         self.observe_ms += since_ms(began)
 
@@ -139,7 +139,7 @@ def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve
     """Where a request's drafting time goes."""
     build, propose, observe, steps = 0.0, 0.0, 0.0, 0
     for each in transcripts:
-        began = own_ms()
+        began = thread_ms()
         drafter = _Timed(lane.build(DrafterInputs(each.prompt, each.vocab_size, curve=curve), **lane.options))
         build += since_ms(began)
         steps += sum(1 for _ in forced_steps(drafter, each.prompt, each.output, lane.num_draft))

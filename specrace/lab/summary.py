@@ -42,9 +42,9 @@ def summarise(results: Sequence[PromptResult], decode: Callable[[Sequence[int]],
 def _rates(name: str, found: Sequence[PromptResult]) -> dict[str, Any]:
     """A lane's main figures: counts are sums over the first runs, times sums of medians."""
     own, vanilla = (_total(each.runs[lane][0].metrics for each in found) for lane in (name, "vanilla"))
-    own_ms, vanilla_ms = (sum(each.decode_ms(lane) for each in found) for lane in (name, "vanilla"))
-    rate = own.tokens / own_ms
-    times = {"decode_ms": own_ms, "tokens_per_s": 1000 * rate, "speedup": rate * vanilla_ms / vanilla.tokens}
+    thread_ms, vanilla_ms = (sum(each.decode_ms(lane) for each in found) for lane in (name, "vanilla"))
+    rate = own.tokens / thread_ms
+    times = {"decode_ms": thread_ms, "tokens_per_s": 1000 * rate, "speedup": rate * vanilla_ms / vanilla.tokens}
     return own.summary() | times
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import explained, open_regular
+from specrace.core.files import as_input_error, open_regular
 from specrace.lab.formats import Exchange, Format, find_format, is_trace, recognise
 from specrace.lab.formats.base import MAX_LINE_BYTES, Message, Row, Tokens, parse_line
 from specrace.lab.formats.pairs import RequestIndex
@@ -298,7 +298,7 @@ class TranscriptFile:
 
 def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], category: str) -> None:
     """A line for each (id, prompt, output), neither empty. Raises InputError if the file cannot be written."""
-    with explained(path), path.open("w", encoding="utf-8") as file:
+    with as_input_error(path), path.open("w", encoding="utf-8") as file:
         for name, prompt, output in rows:
             line = {"id": name, "category": category, "prompt_ids": prompt, "output_ids": output}
             file.write(json.dumps(line) + "\n")

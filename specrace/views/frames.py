@@ -20,10 +20,10 @@ from specrace.core.metrics import (
     LOOP_PERIOD,
     LOOP_TURNS,
     LaneMetrics,
-    difference_words,
+    describe_difference,
     first_difference,
     loop_tokens,
-    times_words,
+    format_speedup,
 )
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
@@ -263,7 +263,7 @@ def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
     difference = result.first_difference
     if difference is None:
         return "differs", "differs from vanilla"
-    return "differs", difference_words(difference, dtype)
+    return "differs", describe_difference(difference, dtype)
 
 
 def find_spread(lane: str, repeated: Repeated | None) -> LaneSpread | None:
@@ -280,7 +280,7 @@ def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
 def range_words(lane: str, repeated: Repeated | None, over: str = "") -> str:
     """The words " (2.2 to 2.6)", `over` before the bracket; "" if the race was run once."""
     spread = find_spread(lane, repeated)
-    return f" ({times_words(spread.low)[:-1]} to {times_words(spread.high)[:-1]}{over})" if spread else ""
+    return f" ({format_speedup(spread.low)[:-1]} to {format_speedup(spread.high)[:-1]}{over})" if spread else ""
 
 
 def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
@@ -293,9 +293,9 @@ def headline(started: Started, finished: Finished, repeated: Repeated | None = N
         return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
     by = f", with {fastest.tau:.1f} tokens per step" if fastest.tau > 1 else ""
     over = "" if repeated is None else f" over {repeated.runs} runs"
-    times = times_words(fastest.speedup)
+    times = format_speedup(fastest.speedup)
     won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated, over)}{by}."
-    if fastest.lane == "vanilla" or times == times_words(1):
+    if fastest.lane == "vanilla" or times == format_speedup(1):
         won = "No lane was faster than vanilla."
     if repeated is not None and repeated.disturbed:
         won = repeated.note

@@ -20,7 +20,7 @@ from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Pace, Re
 from specrace.core.metrics import MAX_PER_TAU, LaneMetrics, compare, loop_tokens, too_fast
 from specrace.core.note import MAX_FACTS, MAX_ROWS, NoteRow
 from specrace.core.rejection import NOTE
-from specrace.core.settings import MATCH, VERIFIERS
+from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
 
@@ -46,7 +46,7 @@ class RecordingLimits:
     steps: int
 
 
-PAGE = RecordingLimits(16_000_000, 6, 20_000)
+PAGE = RecordingLimits(16_000_000, MAX_PAGE_LANES, 20_000)
 TERMINAL = RecordingLimits(200_000_000, 64, 1_000_000)
 
 
@@ -108,7 +108,7 @@ def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
         # Without waiting: to open a pipe that nobody writes to takes for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise InputError(f"{path} cannot be read (no regular file); give a file that race --save wrote.")
+                raise InputError(f"{path} cannot be read (not a regular file); give a file that race --save wrote.")
             data = file.read(limits.size + 1)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); give a file that race --save wrote.") from error

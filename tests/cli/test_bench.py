@@ -14,7 +14,7 @@ import pytest
 
 from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_MODEL, QUESTIONS
-from specrace.core.files import write_whole
+from specrace.core.files import write_atomically
 from specrace.lab.calibrate import calibrate
 from specrace.lab.llama_cpp import write_gguf
 from specrace.model.loading import load_target
@@ -46,7 +46,7 @@ def own_cache(
 def copy_passages(source: Path, to: Path) -> None:
     for file in source.glob("passages-*"):
         if not (to / file.name).exists():
-            write_whole(to / file.name, file.read_bytes())
+            write_atomically(to / file.name, file.read_bytes())
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

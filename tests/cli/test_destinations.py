@@ -11,7 +11,7 @@ import pytest
 from specrace.cli import race
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
-from specrace.core.files import check_destination, write_whole
+from specrace.core.files import check_destination, write_atomically
 from specrace.engine import recording
 from specrace.model import loading
 
@@ -102,5 +102,5 @@ def test_the_writers_themselves_replace_none(tmp_path: Path, kind: str) -> None:
     with pytest.raises(InputError, match=KINDS[kind][1]):
         recording.save([Started((), 1, 0.0, {}), Finished(())], path)
     with pytest.raises(OSError, match=KINDS[kind][1]):
-        write_whole(path, b"other")
+        write_atomically(path, b"other")
     assert state(tmp_path) == before

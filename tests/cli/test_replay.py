@@ -15,7 +15,7 @@ import pytest
 
 from specrace.cli.terminal import CleanConsole, Terminal
 from specrace.core.events import Event
-from specrace.core.metrics import times_words
+from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.ui import page
 from specrace.views.colours import HUES, lane_hues
@@ -86,7 +86,7 @@ def test_repeated_runs_are_replayed(main_here, tmp_path: Path, rows: Rows) -> No
     file = write(tmp_path / "again.jsonl", repeated(full_of_escapes(rows), f"Medians of 5 runs. {ESCAPES}"))
     done = main_here("replay", file, "--speed", "1000")
     assert done.returncode == 0, done.stderr
-    speedup = times_words(rows[-1]["lanes"][1]["speedup"])
+    speedup = format_speedup(rows[-1]["lanes"][1]["speedup"])
     assert f"{speedup} ({speedup[:-1]} to {speedup[:-1]})" in done.stdout and "runs: 5" in done.stdout
     assert "Medians of 5 runs." in done.stdout and not set("\x1b\x07\x9b\u202e") & set(done.stdout)
     found = json.loads(main_here("replay", file, "--json").stdout)
@@ -137,7 +137,7 @@ def test_the_live_picture_is_the_page_s_frame() -> None:
     for info, lane in zip(frame["head"]["lanes"], frame["lanes"], strict=True):
         meters = lane["meters"]
         assert info["title"] in picture
-        assert f"{times_words(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
+        assert f"{format_speedup(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s" in picture
         assert f"{meters['accepted']}/{meters['drafted']}" in picture
         assert "".join(run[1] for run in lane["runs"]).split()[-2] in picture
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import open_regular, read_bytes, read_text, write_whole
+from specrace.core.files import open_regular, read_bytes, read_text, write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,16 +48,16 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"cannot be read .*{words}.*; give another") as caught:
             read_bytes(path, 1000, "give another")
         assert len(str(caught.value)) < 400
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         open_regular(Path("/dev/zero"), pipes=True)
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from specrace.core.files import write_whole
+from specrace.core.files import write_atomically
 Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-write_whole(Path(sys.argv[1]), b"the next one")
+write_atomically(Path(sys.argv[1]), b"the next one")
 """
 
 
@@ -66,7 +66,7 @@ def test_a_kill_while_a_file_is_written_leaves_the_one_before(tmp_path: Path) ->
     path.write_bytes(b"the one before")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL and path.read_bytes() == b"the one before"
-    write_whole(path, b"the next one")
+    write_atomically(path, b"the next one")
     assert path.read_bytes() == b"the next one"
 
 

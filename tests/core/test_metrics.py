@@ -13,10 +13,10 @@ from specrace.core.metrics import (
     LOOP_TURNS,
     LaneMetrics,
     compare,
-    difference_words,
+    describe_difference,
     first_difference,
     loop_tokens,
-    times_words,
+    format_speedup,
 )
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
@@ -154,10 +154,10 @@ def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> Non
     ],
 )
 def test_a_badge_calls_a_small_gap_a_near_tie(gap: float, dtype: str, words: str) -> None:
-    assert difference_words(Difference(12, ("a", "b"), gap), dtype) == words
+    assert describe_difference(Difference(12, ("a", "b"), gap), dtype) == words
 
 
 def test_a_speedup_has_one_decimal_rounded_half_up() -> None:
-    assert [times_words(value) for value in (0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95)] == [
+    assert [format_speedup(value) for value in (0, 1.04, 1.05, 1.25, 1.336, 2.4496, 12.95)] == [
         "0.0×", "1.0×", "1.1×", "1.3×", "1.3×", "2.4×", "13.0×",
     ]  # fmt: skip

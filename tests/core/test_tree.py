@@ -35,7 +35,7 @@ def test_what_is_no_tree_is_refused(tokens: tuple[int, ...], parents: tuple[int,
 
 @pytest.mark.parametrize("extra", ["probs", "positions"])
 def test_extras_have_one_entry_a_node(extra: str) -> None:
-    with pytest.raises(ValueError, match="one entry a node"):
+    with pytest.raises(ValueError, match="one entry for each node"):
         TokenTree((5, 6), (-1, 0), **{extra: (1,)})
 
 

@@ -22,8 +22,8 @@ from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView, report
-from tests.engine.test_race import PROMPT, FunctionTarget
-from tests.parts import FunctionSession, Scripted, markov
+from tests.engine.test_race import PROMPT
+from tests.parts import FunctionSession, FunctionTarget, Scripted, markov
 
 # The package's own `race` is the function.
 racing = import_module("specrace.engine.race")
@@ -226,10 +226,10 @@ def test_a_wait_between_the_clocks_two_counts_is_in_no_time(
         return found
 
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=preempted))
-    began = clock.own_ms()
+    began = clock.thread_ms()
     machine.now += 0.001
     assert clock.since_ms(began) == pytest.approx(1.0)
-    assert clock.since_ms(clock.own_ms() + 1.0) == 0.0
+    assert clock.since_ms(clock.thread_ms() + 1.0) == 0.0
 
 
 # Warm-up.

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from specrace.core.events import Event, Finished, Repeated, Started, Step
-from specrace.core.metrics import LaneMetrics, times_words, too_fast
+from specrace.core.metrics import LaneMetrics, format_speedup, too_fast
 from specrace.engine import repeats
 from specrace.engine.race import race
 from specrace.engine.repeats import MIN_RUNS, Run, Until, is_narrow, summarise
@@ -80,7 +80,7 @@ def test_a_speedup_is_bounded_by_the_tokens_per_step() -> None:
     ("speedup", "words"), [(2.449, "2.4×"), (2.45, "2.5×"), (1, "1.0×"), (0.04, "0.0×"), (15.96, "16.0×")]
 )
 def test_a_speedup_in_words_has_one_decimal(speedup: float, words: str) -> None:
-    assert times_words(speedup) == words
+    assert format_speedup(speedup) == words
 
 
 # Enough.

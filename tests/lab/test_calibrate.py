@@ -131,12 +131,12 @@ def test_the_budget_is_the_best_of_all() -> None:
     for curve in (FLAT, STEEP, CLIFF):
         value = {k: (1 + sum(gains[:k])) / curve.at(1 + k) for k in range(len(gains) + 1)}
         assert value[best_budget(curve, gains)] == pytest.approx(max(value.values()))
-        assert best_budget(curve, gains, least=2) >= 2
+        assert best_budget(curve, gains, min_draft=2) >= 2
 
 
 def test_where_nothing_pays_there_is_no_draft_unless_one_is_asked_for() -> None:
     assert best_budget(STEEP, (0.01, 0.01)) == 0
-    assert best_budget(STEEP, (0.01, 0.01), least=1) == 1
+    assert best_budget(STEEP, (0.01, 0.01), min_draft=1) == 1
     assert best_budget(FLAT, ()) == 0
     assert best_budget(CostCurve((1,), (1.0,)), (0.0, 0.0)) == 0
 

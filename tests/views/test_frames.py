@@ -20,7 +20,7 @@ from specrace.core.events import (
     Step,
     Timing,
 )
-from specrace.core.metrics import times_words
+from specrace.core.metrics import format_speedup
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.views.frames import (
@@ -305,7 +305,7 @@ def test_the_results_and_the_headline_round_the_same_figure() -> None:
     for event in (started(("vanilla", "trie")), Finished((result("vanilla"), result("trie", speedup=2.4496)))):
         view.add(event)
     frame = view.keyframe()
-    assert times_words(frame["results"][1]["speedup"]) == "2.4×" and "2.4× vanilla" in frame["headline"]
+    assert format_speedup(frame["results"][1]["speedup"]) == "2.4×" and "2.4× vanilla" in frame["headline"]
 
 
 def test_a_loop_is_said() -> None:

@@ -345,8 +345,8 @@ def sparse(path: Path) -> None:
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (Path.absolute, "cannot be read"),
     "a folder": (Path.mkdir, "cannot be read"),
-    "a pipe that nobody writes to": (os.mkfifo, "no regular file"),
-    "a device without end": (endless, "no regular file"),
+    "a pipe that nobody writes to": (os.mkfifo, "not a regular file"),
+    "a device without end": (endless, "not a regular file"),
     "a giant": (sparse, "larger than"),
     "a picture": (lambda path: path.write_bytes(b"\x89PNG\r\n\xff\xfe\x00"), "not text"),
     "a name that is too long": (Path.absolute, "cannot be read"),
