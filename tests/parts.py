@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,15 @@ class FunctionSession:
         self._tree: TokenTree | None = None
 
     def score(self, tree: TokenTree) -> Scores:
+        return Scores(tuple(map(self.next_token, self.texts(tree))))
+
+    def texts(self, tree: TokenTree) -> list[list[int]]:
+        """The text up to and with each node of `tree`, which is now the tree to keep a path of."""
         self._tree = tree
-        targets = []
-        for node in range(len(tree)):
-            path = [tree.tokens[each] for each in tree.path_to(node)]
-            targets.append(self.next_token([*self.settled, *path]))
-        return Scores(tuple(targets))
+        texts = [[*self.settled, tree.tokens[0]]]
+        for node in range(1, len(tree)):
+            texts.append([*texts[tree.parents[node]], tree.tokens[node]])
+        return texts
 
     def keep(self, path: Sequence[int]) -> None:
         assert self._tree is not None
@@ -121,24 +125,20 @@ class TableSession(FunctionSession):
     """A session on a language model, which draws each position's token with noise keyed by (seed, position)."""
 
     def __init__(self, prompt: Sequence[int], logits: Logits, params: SamplingParams, num_top: int = 0) -> None:
-        super().__init__(prompt, lambda tokens: int(compared(logits(tokens), params, len(tokens)).argmax()))
+        super().__init__(prompt, lambda tokens: int(compared(logits(tokens)[None], params, [len(tokens)]).argmax()))
         self.logits, self.params, self.num_top = logits, params, num_top
 
     def score(self, tree: TokenTree) -> Scores:
-        targets = super().score(tree).targets
+        texts = self.texts(tree)
+        rows = np.stack([self.logits(text) for text in texts])
+        targets = tuple(compared(rows, self.params, [len(text) for text in texts]).argmax(axis=1).tolist())
         if not self.num_top:
             return Scores(targets)
-        top = (-self.rows(tree)).argsort(axis=1, kind="stable")[:, : self.num_top]
+        top = (-rows).argsort(axis=1, kind="stable")[:, : self.num_top]
         return Scores(targets, tuple(map(tuple, top.tolist())))
 
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        self._tree = tree
-        return warp_probs(softmax(self.rows(tree)), self.params)
-
-    def rows(self, tree: TokenTree) -> np.ndarray:
-        """The logits at every node of `tree`, [N, V]."""
-        paths = ([tree.tokens[step] for step in tree.path_to(node)] for node in range(len(tree)))
-        return np.stack([self.logits([*self.settled, *path]) for path in paths])
+        return warp_probs(softmax(np.stack([self.logits(text) for text in self.texts(tree)])), self.params)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -147,13 +147,19 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def compared(logits: np.ndarray, params: SamplingParams, position: int) -> np.ndarray:
-    """The values whose greatest is the token at `position`: the logits, or under sampling warped and with noise."""
+def compared(logits: np.ndarray, params: SamplingParams, positions: Sequence[int]) -> np.ndarray:
+    """The values whose greatest is the token at each position: logits [N, V], when sampling warped and with noise."""
     if not params.temperature:
         return logits
     with np.errstate(divide="ignore"):
         warped: np.ndarray = np.log(warp_probs(softmax(logits), params))
-    return warped + np.random.default_rng((params.seed, position)).gumbel(size=len(warped))
+    return warped + np.stack([noise(params.seed, position, logits.shape[1]) for position in positions])
+
+
+@cache
+def noise(seed: int, position: int, vocab: int) -> np.ndarray:
+    """Gumbel noise of one position, [V]."""
+    return np.random.default_rng((seed, position)).gumbel(size=vocab)
 
 
 @dataclass(frozen=True)
@@ -177,7 +183,7 @@ class FunctionTarget:
     def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
         self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
         self.rules: list[SamplingParams | None] = []
-        self.drafting: DraftModel = CopyingModel()
+        self.drafting: DraftModel = CopyingModel(vocab=self.vocab_size)
 
     def use_threads(self, count: int) -> None:
         assert count == 1
@@ -228,8 +234,8 @@ class TableTarget(FunctionTarget):
 
     def __init__(self, seed: int = 0, *, order: int = 2, scale: float = 2.0, vocab: int = VOCAB, **values: Any) -> None:
         self.logits = table(seed, vocab, order, scale)
-        super().__init__(lambda tokens: int(self.logits(tokens).argmax()), **values)
         self.vocab_size = vocab
+        super().__init__(lambda tokens: int(self.logits(tokens).argmax()), **values)
 
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
@@ -239,7 +245,7 @@ class TableTarget(FunctionTarget):
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         self.rules.append(params)
-        values = compared(self.logits(tokens), params, len(tokens))
+        values = compared(self.logits(tokens)[None], params, [len(tokens)])[0]
         second, best = values.argsort()[-2:].tolist()
         return (best, second), float(values[best] - values[second])
 
@@ -284,9 +290,9 @@ def step_verdict(tree: TokenTree, targets: Sequence[int]) -> Verdict:
 class CopyingSession:
     """A draft model's session that expects after a token what followed it last, and else the token itself."""
 
-    def __init__(self, prompt: Sequence[int], size: int) -> None:
+    def __init__(self, prompt: Sequence[int], size: int, vocab: int = VOCAB) -> None:
         self.tokens = list(prompt)
-        self.size = size
+        self.size, self.vocab = size, vocab
         self.readings: list[list[int]] = []
 
     @property
@@ -301,7 +307,7 @@ class CopyingSession:
         return (self.tokens[earlier[-1] + 1] if earlier else self.tokens[-1]), 0.5
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        probs = np.full(VOCAB, 0.5 / (VOCAB - 1))
+        probs = np.full(self.vocab, 0.5 / (self.vocab - 1))
         probs[self.likeliest(tokens)[0]] = 0.5
         return probs
 
@@ -312,8 +318,8 @@ class CopyingSession:
 class CopyingModel:
     """A draft model without a model, for texts that a function writes. `sessions` are those that were opened."""
 
-    def __init__(self, size: int = 1 << 20) -> None:
-        self.size = size
+    def __init__(self, size: int = 1 << 20, vocab: int = VOCAB) -> None:
+        self.size, self.vocab = size, vocab
         self.sessions: list[CopyingSession] = []
 
     def after(self, prompt: Sequence[int]) -> PromptedCopyingModel:
@@ -329,7 +335,7 @@ class PromptedCopyingModel:
         self.model, self.prompt = model, prompt
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> CopyingSession:
-        self.model.sessions.append(CopyingSession(self.prompt[:-1], self.model.size))
+        self.model.sessions.append(CopyingSession(self.prompt[:-1], self.model.size, self.model.vocab))
         return self.model.sessions[-1]
 
 

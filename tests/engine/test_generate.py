@@ -14,26 +14,24 @@ from specrace.drafters.vanilla import VanillaDrafter
 from specrace.engine.lane import Lane
 from specrace.engine.race import RaceTarget, generate, lane_result, race
 from specrace.engine.spec import RaceSpec
-from specrace.model.target import Target
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import SuffixIndex
-from tests.models import tiny_target
-from tests.parts import VOCAB, function_lane, inputs
+from tests.parts import VOCAB, TableTarget, function_lane, inputs
 
 PROMPT = (2, 3, 4, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def target() -> Target:
-    return tiny_target("llama")
+def target() -> TableTarget:
+    return TableTarget()
 
 
-def text(target: Target, method: str = "vanilla", **values: Any) -> list[int]:
+def text(target: TableTarget, method: str = "vanilla", **values: Any) -> list[int]:
     return [token for step in generate(target, method, PROMPT, **values) for token in step.emitted]
 
 
-def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: Target) -> None:
+def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: TableTarget) -> None:
     explicit = {"max_new_tokens": 128, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0}
     prompts = [(token, 5, 6) for token in range(8, 24)]
     outputs = [[token for step in generate(target, "vanilla", prompt) for token in step.emitted] for prompt in prompts]
@@ -43,7 +41,7 @@ def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: Target) ->
     assert text(target, temperature=5.0) != text(target, temperature=5.0, seed=1)
 
 
-def test_sizes_rules_and_documents_reach_the_drafter(target: Target) -> None:
+def test_sizes_rules_and_documents_reach_the_drafter(target: TableTarget) -> None:
     steps = list(generate(target, "trie", (2, 3, 4, 5, 2, 3, 4, 5, 2), max_new_tokens=20, num_draft=2))
     assert max(step.tree.num_draft for step in steps) == 2
     drawn = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
@@ -63,7 +61,7 @@ def test_sizes_rules_and_documents_reach_the_drafter(target: Target) -> None:
     )
 
 
-def test_a_result_has_the_figures_of_the_steps(target: Target) -> None:
+def test_a_result_has_the_figures_of_the_steps(target: TableTarget) -> None:
     events = list(race(target, PROMPT, RaceSpec(("trie",), max_new_tokens=30)))
     metrics = LaneMetrics()
     for event in events:

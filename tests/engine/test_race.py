@@ -20,56 +20,18 @@ from specrace.drafters import METHODS
 from specrace.engine.lane import Lane
 from specrace.engine.race import generate, in_race_time, race
 from specrace.engine.spec import RaceSpec, plan_lane
-from tests.models import tiny_target
-from tests.parts import VOCAB, CopyingModel, FunctionSession, NextToken, continuation, inputs, markov, random_prompt
+from tests.parts import (
+    FunctionSession,
+    FunctionTarget,
+    TableTarget,
+    continuation,
+    inputs,
+    markov,
+    random_prompt,
+)
 
 PROMPT = (2, 3, 4, 5, 2, 3, 4, 5, 2, 3)
 ALL = tuple(METHODS)
-
-
-class FunctionTarget:
-    """A target that is a function: what a race needs, without a model. Counts what is asked of it."""
-
-    device_type = "cpu"
-    vocab_size = VOCAB
-    threads = 1
-
-    def __init__(self, next_token: NextToken, eos_ids: frozenset[int] = frozenset(), max_context: int = 10_000) -> None:
-        self.next_token, self.eos_ids, self.max_context = next_token, eos_ids, max_context
-        self.rules: list[SamplingParams | None] = []
-
-    def use_threads(self, count: int) -> None:
-        assert count == 1
-
-    def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
-        if prompt_tokens + max_new_tokens + num_draft > self.max_context:
-            raise InputError("too long")
-
-    def prefill(self, prompt: Sequence[int]) -> Any:
-        class Prefix:
-            ms = 1.0
-            tokens = tuple(prompt)
-
-        return Prefix()
-
-    def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
-    ) -> FunctionSession:
-        self.rules.append(params)
-        return FunctionSession(prefix.tokens, self.next_token)
-
-    def draft_model(self) -> Any:
-        return CopyingModel()
-
-    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
-        self.rules.append(params)
-        return (self.next_token(tokens), 0), 0.25
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return " ".join(map(str, tokens))
-
-    def describe(self) -> dict[str, Any]:
-        return {"model": "a function"}
 
 
 def target(**values: Any) -> FunctionTarget:
@@ -277,8 +239,8 @@ def test_a_difference_is_explained_by_the_rule_that_chose() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a model, for a lane that is said to go wrong at some place."""
-    model = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
+    """For a lane that is said to go wrong at some place."""
+    model = TableTarget(scale=1.0)
     prompt, differing = random_prompt(random.Random(0)), 0
     for place in range(8):
         monkeypatch.setattr(
@@ -395,8 +357,8 @@ def test_generate_gives_steps_whose_tokens_are_the_text() -> None:
 
 
 @pytest.mark.parametrize("prompt", [(5,), PROMPT])
-def test_a_race_on_a_real_model_with_extreme_settings(prompt: tuple[int, ...]) -> None:
-    model = tiny_target("qwen3")
+def test_a_race_with_extreme_settings(prompt: tuple[int, ...]) -> None:
+    model = TableTarget()
     extremes: list[dict[str, Any]] = [
         {"max_new_tokens": 1},
         {"max_new_tokens": 2, "num_draft": 300},
@@ -413,7 +375,6 @@ def test_a_race_on_a_real_model_with_extreme_settings(prompt: tuple[int, ...]) -
 
 
 def test_no_prompt_is_refused() -> None:
-    model = tiny_target("llama")
-    for run in (lambda: race(model, (), RaceSpec()), lambda: generate(model, "trie", ())):
+    for run in (lambda: race(target(), (), RaceSpec()), lambda: generate(target(), "trie", ())):
         with pytest.raises(InputError, match="empty"):
             next(iter(run()))

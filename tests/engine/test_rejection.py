@@ -7,23 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Finished, Started, Step
-from specrace.core.rejection import NOTE, Coins
+from specrace.core.rejection import NOTE, Coins, warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.lane import Lane
 from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
-from specrace.model.draft_model import DraftModel
-from specrace.model.replays import trace_forwards
-from specrace.model.sampling import warp
-from specrace.model.target import Target
 from specrace.views.frames import RaceView, final_badge
-from tests.models import tiny_target
+from tests.parts import CopyingModel, TableTarget, softmax
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)
 LANES = ("vanilla", "bigram", "trigram", "trie")
@@ -31,12 +26,12 @@ REJECTION: dict[str, Any] = {"temperature": 0.8, "verifier": "rejection", "max_n
 
 
 @pytest.fixture(scope="module")
-def target() -> Target:
-    return tiny_target("llama", initializer_range=0.25, eos_token_id=None)
+def target() -> TableTarget:
+    return TableTarget(order=1)
 
 
 @pytest.fixture(scope="module")
-def events(target: Target) -> list[Event]:
+def events(target: TableTarget) -> list[Event]:
     return list(race(target, PROMPT, RaceSpec(LANES, **REJECTION)))
 
 
@@ -75,21 +70,19 @@ def test_every_verified_guess_has_its_p_its_q_and_its_coin(events: list[Event]) 
         assert outcomes == {True, False}
 
 
-def test_p_is_the_targets_own_at_that_place(target: Target, events: list[Event]) -> None:
+def test_p_is_the_targets_own_at_that_place(target: TableTarget, events: list[Event]) -> None:
     context = list(PROMPT)
     for step in steps_of(events, "trigram"):
         assert step.checks is not None
         path = [*context, *step.tree.tokens[1:]]
-        with torch.inference_mode():
-            logits = target.model(input_ids=torch.tensor([path])).logits[0]
-        probs = warp(logits, SamplingParams(0.8)).softmax(dim=-1)
         for place, check in enumerate(step.checks):
-            expected = float(probs[len(context) - 1 + place, path[len(context) + place]])
-            assert check.p == pytest.approx(expected, abs=1e-4)
+            before = path[: len(context) + place]
+            probs = warp_probs(softmax(target.logits(before)), SamplingParams(0.8))
+            assert check.p == pytest.approx(probs[path[len(before)]])
         context += step.emitted
 
 
-def test_the_same_seed_says_the_same_and_another_otherwise(target: Target) -> None:
+def test_the_same_seed_says_the_same_and_another_otherwise(target: TableTarget) -> None:
     def text(seed: int) -> list[int]:
         steps = generate(target, "bigram", PROMPT, max_new_tokens=20, temperature=0.8, seed=seed, verifier="rejection")
         return [token for step in steps for token in step.emitted]
@@ -98,7 +91,7 @@ def test_the_same_seed_says_the_same_and_another_otherwise(target: Target) -> No
     assert len({tuple(text(seed)) for seed in range(5)}) == 5
 
 
-def test_sampled_drafts_that_are_matched_print_vanillas_text(target: Target) -> None:
+def test_sampled_drafts_that_are_matched_print_vanillas_text(target: TableTarget) -> None:
     options = {name: {"sampled": True} for name in ("bigram", "trigram")}
     for temperature in (0.0, 0.8):
         events = list(race(target, PROMPT, RaceSpec(LANES, 24, temperature=temperature, options=options)))
@@ -107,7 +100,7 @@ def test_sampled_drafts_that_are_matched_print_vanillas_text(target: Target) -> 
         assert all(step.tree.num_draft for step in steps_of(events, "bigram")[:-1])
 
 
-def test_a_lane_that_is_told_not_to_sample_matches(target: Target) -> None:
+def test_a_lane_that_is_told_not_to_sample_matches(target: TableTarget) -> None:
     spec = RaceSpec(("bigram", "trigram"), options={"bigram": {"sampled": "no"}}, **REJECTION)
     assert [plan_lane(spec, name, "cpu").verifier for name in spec.lanes] == ["match", "match", "rejection"]
     finished = list(race(target, PROMPT, spec))[-1]
@@ -115,7 +108,7 @@ def test_a_lane_that_is_told_not_to_sample_matches(target: Target) -> None:
 
 
 @pytest.mark.parametrize("num_draft", [0, 1, 40])
-def test_budgets_and_lengths_at_the_edge(target: Target, num_draft: int) -> None:
+def test_budgets_and_lengths_at_the_edge(target: TableTarget, num_draft: int) -> None:
     for length in (1, 2, 7):
         spec = RaceSpec(LANES, **{**REJECTION, "max_new_tokens": length}, num_draft=num_draft, top_p=0.7, top_k=5)
         finished = list(race(target, (4,), spec))[-1]
@@ -152,15 +145,14 @@ def test_the_badge_says_what_is_the_same(events: list[Event]) -> None:
     assert final_badge(finished.lanes[3], finished.stopped) == ("identical", "identical to vanilla")
 
 
-# The law, on a model.
+# The law.
 
 
-def first_two(
-    target: Target, name: str, seed: int, params: SamplingParams, prefix: Any, draft_model: DraftModel
-) -> tuple[int, int]:
-    inputs = DrafterInputs(PROMPT, target.vocab_size, seed, params=params, draft_model=draft_model.after(PROMPT))
+def first_two(target: TableTarget, name: str, seed: int, params: SamplingParams) -> tuple[int, int]:
+    draft_model = CopyingModel(vocab=target.vocab_size).after(PROMPT)
+    inputs = DrafterInputs(PROMPT, target.vocab_size, seed, params=params, draft_model=draft_model)
     drafter = METHODS[name].build(inputs, sampled=True)
-    session = target.session(prefix, 8, params)
+    session = target.session(target.prefill(PROMPT), 8, params)
     lane = Lane(name, drafter, session, PROMPT, max_new_tokens=2, num_draft=2, coins=Coins(seed, name))
     while not lane.end:
         lane.step()
@@ -169,28 +161,21 @@ def first_two(
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.samples])
 def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> None:
-    small = tiny_target("llama", seed=3, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
-    trace_forwards(small, packed=False)
-    params, count = SamplingParams(0.7, top_p=0.95), 900
-    prefix = small.prefill(PROMPT)
+    small, params, count = TableTarget(4, order=1, scale=1.0, vocab=6), SamplingParams(0.7, top_p=0.95), 900
     law = joint_law(small, PROMPT, params)
-    smaller = tiny_target("gpt2", seed=1, vocab_size=6, num_hidden_layers=1, initializer_range=0.4)
-    trace_forwards(smaller, packed=False)
-    assert small.traced is not None and smaller.traced is not None
-    texts = [first_two(small, name, seed, params, prefix, DraftModel(smaller)) for seed in range(count)]
+    texts = [first_two(small, name, seed, params) for seed in range(count)]
     found = np.zeros_like(law)
     np.add.at(found, tuple(np.array(texts).T), 1 / count)
-    # The mean distance of so many fair draws, over 16 pairs that the target says.
+    # The mean distance of so many fair draws.
     fair = np.sqrt(2 * law * (1 - law) / np.pi / count).sum() / 2
-    # A lane that redraws from all of p after a rejection is off by 0.12 or more, one that takes every guess by 0.7.
-    assert np.abs(found - law).sum() / 2 < 1.7 * fair < 0.07
+    # A lane that redraws from all of p after a rejection is off by 0.09 or more, one that takes every guess by 0.25.
+    assert np.abs(found - law).sum() / 2 < 1.7 * fair < 0.08
 
 
-def joint_law(target: Target, prompt: Sequence[int], params: SamplingParams) -> np.ndarray:
-    """P(first, second) by one plain forward a first token."""
-    texts = torch.tensor([[*prompt, first] for first in range(target.vocab_size)])
-    with torch.inference_mode():
-        logits = target.model(input_ids=texts).logits[:, -2:]
-    rows = np.stack([warp(each, params).double().softmax(dim=-1).numpy() for each in logits])
-    law: np.ndarray = rows[0, 0][:, None] * rows[:, 1]
-    return law
+def joint_law(target: TableTarget, prompt: Sequence[int], params: SamplingParams) -> np.ndarray:
+    """P(first, second) by the target's own distributions."""
+
+    def after(*tokens: int) -> np.ndarray:
+        return warp_probs(softmax(target.logits([*prompt, *tokens])), params)
+
+    return after()[:, None] * np.stack([after(first) for first in range(target.vocab_size)])

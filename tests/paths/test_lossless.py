@@ -1,0 +1,151 @@
+"""Every lane prints vanilla's text on models: six architectures, each way that a CPU runs forwards, and end to end.
+
+What lanes do with scores is proven on functions (`tests/engine/test_lossless.py`); here it is that rows scored together
+are the rows scored alone. Other execution paths have their own case: graphs, several devices, tensor parallel and the
+compiled decoder in `tests/model`, `model.generate` in `tests/test_hf.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+import torch
+
+from specrace.core.events import Finished, Step
+from specrace.core.sampling_params import SamplingParams
+from specrace.drafters import METHODS, native_methods
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.model.kv import Prefix
+from specrace.model.replays import trace_forwards
+from specrace.model.target import Target
+from specrace.workbench import Workbench
+from tests.engine.test_lossless import ADVERSARIES, cut_at
+from tests.models import ARCHITECTURES, tiny_model, tiny_target
+from tests.parts import EOS, VOCAB, CopyingModel, Scripted, inputs, random_prompt, run_lane
+
+NO_END: frozenset[int] = frozenset()
+RULES = {"greedy": SamplingParams(), "sampled": SamplingParams(0.8, seed=11)}
+DRAFTING = tuple(name for name in native_methods() if name != "vanilla")
+FORWARDS = ("eager", "replayed", "packed")
+
+
+@cache
+def target_of(name: str, forward: str = "eager") -> Target:
+    """A target of this architecture; its forwards are replayed as `load_target` leaves them on a CPU, or not."""
+    target = tiny_target(name)
+    if forward != "eager":
+        trace_forwards(target, packed=forward == "packed")
+        assert target.traced is not None
+    return target
+
+
+def prompts_of(name: str, count: int) -> list[tuple[int, ...]]:
+    """The architecture's own prompts, the first of one token."""
+    chance = random.Random(name)
+    return [(chance.randrange(2, VOCAB),), *(random_prompt(chance) for _ in range(count - 1))]
+
+
+def vanilla(target: Target, prefix: Prefix, prompt: Sequence[int], params: SamplingParams) -> list[int]:
+    """What the target says, one token a step and past any end."""
+    drafter = METHODS["vanilla"].build(inputs(prompt))
+    return run_lane(target, prefix, prompt, drafter, params=params, eos_ids=NO_END).tokens
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_lane_prints_vanillas_text(name: str) -> None:
+    """Pairwise: every lane with each architecture, rule and forward, and each architecture with each rule and forward.
+
+    All of them together, 6 x 2 x 3 x 11 on several prompts, found no more than this.
+    """
+    architecture, accepted = ARCHITECTURES.index(name), dict.fromkeys(DRAFTING, 0)
+    for number, prompt in enumerate(prompts_of(name, 6)):
+        target, params = target_of(name, FORWARDS[number // 2]), [*RULES.values()][number % 2]
+        prefix = target.prefill(prompt)
+        expected = vanilla(target, prefix, prompt, params)
+        ends = frozenset({expected[7]}) if number % 3 == 0 else NO_END
+        for lane_number, method in enumerate(DRAFTING):
+            if (lane_number + architecture + number) % 2:
+                continue
+            drafter = METHODS[method].build(inputs(prompt, seed=number))
+            budget = (4, 9, 16)[(number + architecture) % 3]
+            lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=budget, eos_ids=ends)
+            assert lane.tokens == cut_at(expected, ends), (method, prompt)
+            accepted[method] += len(lane.tokens) - lane.num_steps
+    # Else this would be vanilla against itself.
+    assert sum(accepted.values()) > 10, accepted
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_vanilla_prints_what_generate_prints(name: str) -> None:
+    target = target_of(name)
+    for prompt in prompts_of(name, 6):
+        ids = torch.tensor([prompt])
+        output = target.model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=24, pad_token_id=0
+        )
+        drafter = METHODS["vanilla"].build(inputs(prompt))
+        lane = run_lane(target, target.prefill(prompt), prompt, drafter, max_new_tokens=24)
+        assert lane.tokens == output[0, len(prompt) :].tolist()
+        assert lane.end == ("eos" if lane.tokens[-1] == EOS else "length")
+    assert target.eos_ids == {EOS}
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_no_draft_changes_the_text(adversary: str) -> None:
+    target, prompt, params = target_of("llama", "replayed"), prompts_of("llama", 4)[3], RULES["sampled"]
+    prefix = target.prefill(prompt)
+    expected = cut_at(vanilla(target, prefix, prompt, params), target.eos_ids)
+    lane = run_lane(target, prefix, prompt, Scripted(ADVERSARIES[adversary]), params=params, num_draft=40)
+    assert lane.tokens == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 4.0])
+def test_end_to_end_every_lane_prints_vanillas_text(bundled: Workbench, temperature: float) -> None:
+    """From a question to the text, with the bundled model; at 4 each seed is another text, which drafts follow."""
+    questions = ("What are glaciers made of?", "Tell me about token recycling.", "Describe how a volcano erupts.")
+    texts, saved = set(), Counter[str]()
+    assert bundled.target.describe()["dtype"] == "float32"
+    for seed, question in enumerate(questions):
+        spec = RaceSpec(tuple(native_methods()), 14, num_draft=4, temperature=temperature, top_p=0.9, seed=seed)
+        *_, finished = bundled.ask(question, spec, top=1)
+        assert isinstance(finished, Finished)
+        assert [lane.lane for lane in finished.lanes if not lane.identical] == [], question
+        saved.update({lane.lane: lane.tokens - lane.steps for lane in finished.lanes})
+        texts.add(finished.lanes[0].text)
+    assert len(texts) == 3
+    # Else this would be vanilla against itself.
+    assert temperature > 1 or sum(count > 2 for count in saved.values()) >= 6, saved
+
+
+# Lower precision: honest, not exact.
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("llama", torch.bfloat16), ("gpt2", torch.float16)])
+def test_in_half_precision_lanes_run_and_a_difference_is_told(name: str, dtype: torch.dtype) -> None:
+    """How often rows scored together differ from rows scored alone is the machine's affair; that it is told is ours."""
+    model = tiny_model(name, initializer_range=0.05, hidden_size=128, vocab_size=300)
+    target = Target(model.to(dtype), name=name)
+    target.drafting = CopyingModel()  # type: ignore[assignment]
+    assert target.dtype == dtype
+    for prompt in prompts_of(name, 3):
+        spec = RaceSpec(("vanilla", *DRAFTING), max_new_tokens=16, num_draft=16)
+        events = list(race(target, prompt, spec))
+        finished = events[-1]
+        assert isinstance(finished, Finished)
+        outputs = {lane.lane: tokens_of(events, lane.lane) for lane in finished.lanes}
+        for lane in finished.lanes:
+            assert lane.identical == (outputs[lane.lane] == outputs["vanilla"])
+            told = lane.first_difference
+            assert (told is None) == lane.identical
+            if told is not None:
+                assert outputs[lane.lane][: told.position] == outputs["vanilla"][: told.position]
+                assert len(set(told.best)) == 2 and 0.0 <= told.gap < 0.5
+
+
+def tokens_of(events: Sequence[object], lane: str) -> list[int]:
+    return [token for event in events if isinstance(event, Step) and event.lane == lane for token in event.emitted]
