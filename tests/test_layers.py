@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -171,6 +172,19 @@ def test_what_needs_no_model_loads_none() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_quick_run_loads_no_model_and_no_page() -> None:
+    """`pytest` alone, in a new process: neither its tests nor what configures them import a heavy library."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    files = [file for folder in options["testpaths"] for file in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 60
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in [ROOT / "tests" / "conftest.py", *files]]
+    heavy = {"torch", "transformers", "gradio", "faiss", "sentence_transformers", "playwright"}
+    script = f"import importlib, sys\nfor name in {names!r}:\n    importlib.import_module(name)\n"
+    script += f"    assert not {heavy!r} & set(sys.modules), (name, {heavy!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_race_needs_no_codec() -> None:
     """The command line and the library are imported where msgspec is not installed."""
     script = (
@@ -189,7 +203,7 @@ def test_modules_do_nothing_when_they_are_imported() -> None:
 
 
 def test_the_tests_lie_as_the_package_does() -> None:
-    """A folder of tests for each folder of the package, and for nothing else but whole programs."""
+    """A folder of tests for each folder of the package, whole programs, and whole paths through folders on models."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    whole = {"browser", "gpu", "mutation"}
+    whole = {"browser", "gpu", "measure", "mutation", "paths"}
     assert folders - whole == {path.name for path in (ROOT / "specrace").iterdir() if (path / "__init__.py").exists()}
