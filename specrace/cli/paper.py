@@ -47,7 +47,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--cost-curve", default="assumed-gpu", metavar="NAME|FILE", help=NAMES)
     parser.add_argument("--processes", type=int, help="default: one for each processor")
     parser.add_argument(
-        "--out", dest="pictures", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder"
+        "--out", dest="plots", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(draft_model=None, out=None, resume=False, keep_outputs=False)
@@ -56,15 +56,15 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make and show. Raises InputError."""
     curve = find_curve(options.cost_curve)
-    if options.pictures is not None:
+    if options.plots is not None:
         require_matplotlib()
     transcripts = read_logs(options) if options.logs else answered(options)
     if options.table == "table4":
         transcripts = [*(replace(each, category="clean") for each in transcripts), *noisy(options)]
     sweep = sweep_transcripts(options, swept_lanes(options.table), transcripts, curve)
     tables = make_tables(options.table, sweep, transcripts, curve)
-    if options.pictures is not None:
-        draw_table(options.pictures, options.table, sweep, tables, curve)
+    if options.plots is not None:
+        draw_table(options.plots, options.table, sweep, tables, curve)
     source = f"{len(transcripts)} requests; costs: {describe_curve(curve)}."
     if options.json:
         print_json({"table": options.table, "source": source, "tables": [asdict(each) for each in tables]})

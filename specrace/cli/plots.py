@@ -1,4 +1,4 @@
-"""The pictures of `sweep` and `paper`, in the page's colours."""
+"""The plots of `sweep` and `paper`, in the page's colours."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
-from specrace.core.files import explained
+from specrace.core.files import as_input_error
 from specrace.drafters import METHODS
 from specrace.lab.paper import Table
-from specrace.lab.plots.drawing import require_matplotlib, write_pictures
-from specrace.lab.plots.papers import paper_picture
-from specrace.lab.plots.plot import Picture
-from specrace.lab.plots.steps import step_pictures
-from specrace.lab.plots.sweeps import Shown, sweep_pictures
+from specrace.lab.plots.drawing import require_matplotlib, write_plots
+from specrace.lab.plots.papers import paper_plot
+from specrace.lab.plots.plot import Plot
+from specrace.lab.plots.steps import step_plots
+from specrace.lab.plots.sweeps import SweepView, sweep_plots
 from specrace.lab.presets import describe_curve
 from specrace.lab.recommend import Recommender
 from specrace.lab.score import ScoredLane
@@ -22,35 +22,35 @@ from specrace.lab.sweep import Sweep
 from specrace.lab.transcripts import Transcript
 from specrace.views.colours import lane_hues
 
-PICTURES = "pictures"
+PLOTS = "plots"
 
 
-def check_pictures(out: Path | None, lanes: Sequence[ScoredLane]) -> None:
-    """Raises InputError where a sweep of `lanes` into `out` cannot be drawn; before anything is scored."""
+def check_plots(out: Path | None, lanes: Sequence[ScoredLane]) -> None:
+    """Raises InputError, before anything is scored, if a sweep of `lanes` into `out` cannot be drawn."""
     if out is None:
-        raise InputError("--pictures needs --out DIR; the pictures go into DIR/pictures.")
+        raise InputError("--plots needs --out DIR; the plots go into DIR/plots.")
     if len(lanes) < 2:
-        raise InputError("--pictures needs a lane beside vanilla; add one to --lanes.")
+        raise InputError("--plots needs a lane beside vanilla; add one to --lanes.")
     require_matplotlib()
 
 
 def draw_sweep(out: Path, sweep: Sweep, transcripts: Sequence[Transcript]) -> list[Path]:
-    """All pictures of a finished sweep into `out`/pictures. Raises InputError."""
+    """Draw all plots of a finished sweep into `out`/plots, and return the files. Raises InputError."""
     curve = sweep.curve or ASSUMED_GPU
-    shown = _shown(sweep, curve)
-    return _write(out / PICTURES, [*sweep_pictures(shown), *step_pictures(shown, transcripts)])
+    view = _view(sweep, curve)
+    return _write(out / PLOTS, [*sweep_plots(view), *step_plots(view, transcripts)])
 
 
 def draw_table(out: Path, name: str, sweep: Sweep, tables: Sequence[Table], curve: CostCurve) -> list[Path]:
-    """The picture of one of the paper's tables into `out`. Raises InputError."""
-    return _write(out, [paper_picture(name, _shown(sweep, curve), tables)])
+    """Draw the plot of one of the paper's tables into `out`, and return the files. Raises InputError."""
+    return _write(out, [paper_plot(name, _view(sweep, curve), tables)])
 
 
-def _shown(sweep: Sweep, curve: CostCurve) -> Shown:
-    return Shown(Recommender(sweep, curve), describe_curve(curve))
+def _view(sweep: Sweep, curve: CostCurve) -> SweepView:
+    return SweepView(Recommender(sweep, curve), describe_curve(curve))
 
 
-def _write(folder: Path, pictures: Sequence[Picture]) -> list[Path]:
-    with explained(folder, "--out"):
+def _write(folder: Path, plots: Sequence[Plot]) -> list[Path]:
+    with as_input_error(folder, "--out"):
         folder.mkdir(exist_ok=True)
-    return write_pictures(folder, pictures, lane_hues(METHODS))
+    return write_plots(folder, plots, lane_hues(METHODS))

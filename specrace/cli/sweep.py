@@ -16,21 +16,21 @@ from rich.live import Live
 from rich.table import Table
 
 from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting, lane_names, open_workbench
-from specrace.cli.plots import PICTURES, check_pictures, draw_sweep
+from specrace.cli.plots import PLOTS, check_plots, draw_sweep
 from specrace.cli.questions import read_prompts
 from specrace.cli.score import COLUMNS, KEEP_OUTPUTS_HELP, add_log_arguments, open_log
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import explained, read_text
+from specrace.core.files import as_input_error, read_text
 from specrace.core.processors import processors
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method
 from specrace.engine.spec import RaceSpec
-from specrace.lab.forecast import forecast
+from specrace.lab.forecast import forecast_sweep
 from specrace.lab.presets import NAMES, find_curve
 from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
-from specrace.lab.sweep import SHARD, Cell, Sweep, SweepFolder, grid_lanes, run_sweep
+from specrace.lab.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes, run_sweep
 from specrace.lab.transcripts import Transcript
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def add_parser(commands: Any) -> None:
     add_setting(parser, "max_new_tokens")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep every finished cell there")
     parser.add_argument("--ray", default="", metavar="local|ADDRESS", help="score on a Ray cluster")
-    parser.add_argument("--pictures", action="store_true", help="also draw it, into the folder pictures of --out")
+    parser.add_argument("--plots", action="store_true", help="also draw it, into the folder plots of --out")
+    # What --plots was called in version 0.1.
+    parser.add_argument("--pictures", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--resume", action="store_true", help="do only what --out lacks")
     parser.add_argument("--by", choices=("category",), help="a row for each category, too")
     parser.set_defaults(draft_model=None)
@@ -85,18 +87,22 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--resume needs the --out DIR of the sweep that it finishes.")
     lanes = swept_lanes(options, scorable_lanes())
     curve = None if options.cost_curve is None else find_curve(options.cost_curve)
+    plots = options.plots or options.pictures
     if options.pictures:
-        check_pictures(options.out, lanes)
+        print("--pictures is now called --plots; the next version removes the old name.", file=sys.stderr)
+    if plots:
+        check_plots(options.out, lanes)
     if options.out is not None:
-        with explained(options.out, "--out"):
+        with as_input_error(options.out, "--out"):
             options.out.mkdir(exist_ok=True)
         # Before the model answers.
         SweepFolder(options.out).exists(resume=options.resume)
     transcripts = read_logs(options) if options.logs else answered(options)
     sweep = sweep_transcripts(options, lanes, transcripts, curve, options.out, resume=options.resume, ray=options.ray)
     result = report(sweep, by_category=options.by == "category")
-    if options.pictures:
-        result["pictures"] = list(map(str, draw_sweep(options.out, sweep, transcripts)))
+    if plots:
+        # "pictures" is what version 0.1 called it.
+        result["plots"] = result["pictures"] = list(map(str, draw_sweep(options.out, sweep, transcripts)))
     if options.json:
         print_json(result)
     else:
@@ -105,8 +111,8 @@ def run(options: argparse.Namespace) -> int:
         out.print(_table(result["groups"]))
         if result["looping"]:
             out.print(f"{result['looping']} outputs loop; they are in the figures, and apart under '{LOOPING}'.")
-        if options.pictures:
-            out.print(clean(f"Pictures: {options.out / PICTURES}"))
+        if plots:
+            out.print(clean(f"Plots: {options.out / PLOTS}"))
     return 0
 
 
@@ -177,7 +183,7 @@ def answered(options: argparse.Namespace) -> list[Transcript]:
             kept[key] = {"id": line["id"], "category": category, "prompt_ids": made.prompt, "output_ids": made.output}
             kept[key]["documents"] = made.documents
             if file is not None:
-                with explained(file, "--out"), file.open("a", encoding="utf-8") as stream:
+                with as_input_error(file, "--out"), file.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps({"key": key, **kept[key]}) + "\n")
         row = kept[key]
         prompt, output = tuple(row["prompt_ids"]), tuple(row["output_ids"])
@@ -201,7 +207,7 @@ def _kept_answers(file: Path) -> dict[str, dict[str, Any]]:
     text = read_text(file, _MAX_ANSWERS_BYTES, "give another --out")
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
-        with explained(file, "--out"):
+        with as_input_error(file, "--out"):
             os.truncate(file, len(whole.encode()))
     try:
         rows = [json.loads(line) for line in whole.splitlines()]
@@ -248,8 +254,8 @@ def _live(sweep: Sweep, *, quiet: bool) -> Iterator[Callable[[Cell], None]]:
     with Live(console=notes, auto_refresh=False, transient=True) as live:
 
         def show(cell: Cell) -> None:
-            for number, score in enumerate(sweep.cells[cell], cell[1] * SHARD):
-                totals[cell[0]].merge(score.tally(sweep.requests[number]))
+            for number, score in enumerate(sweep.cells[cell], cell[1] * SHARD_SIZE):
+                totals[cell[0]].merge(score.to_tally(sweep.requests[number]))
             if not notes.quiet:
                 table = _table([_row(sweep, lane, ALL, total) for lane, total in enumerate(totals) if total.outputs])
                 table.caption = f"{len(sweep.cells)} of {len(sweep.all_cells)} cells"
@@ -268,10 +274,10 @@ def report(sweep: Sweep, *, by_category: bool) -> dict[str, Any]:
             chosen[name] = [*chosen.get(name, ()), number]
     if looping:
         chosen[LOOPING] = looping
-    whole = None if sweep.curve is None else forecast(sweep, sweep.curve)[0]
+    whole = None if sweep.curve is None else forecast_sweep(sweep, sweep.curve)[0]
     groups = []
     for group, numbers in chosen.items():
-        speedup = None if whole is None else whole.of_requests(numbers).speedup
+        speedup = None if whole is None else whole.for_requests(numbers).speedup
         for lane in range(len(sweep.lanes)):
             row = _row(sweep, lane, group, sweep.tally(lane, set(numbers)))
             groups.append(row if speedup is None else row | {"expected_speedup": float(speedup[lane])})
@@ -283,7 +289,7 @@ def report(sweep: Sweep, *, by_category: bool) -> dict[str, Any]:
 
 def _row(sweep: Sweep, lane: int, group: str, total: Tally) -> dict[str, Any]:
     """A lane's settings and its figures in a group."""
-    return sweep.lanes[lane].describe() | {"settings": sweep.words(lane), "category": group} | total.row()
+    return sweep.lanes[lane].describe() | {"settings": sweep.varied_settings(lane), "category": group} | total.row()
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,4 +1,4 @@
-"""A recommendation as plain sentences with their evidence, and as what to paste into each engine."""
+"""A recommendation in plain sentences with their evidence, and as settings to paste into each engine."""
 
 from __future__ import annotations
 
@@ -10,95 +10,103 @@ from typing import Any
 from specrace.drafters import find_method
 from specrace.lab.exports import ENGINES, Choice, Engine
 from specrace.lab.exports.profile import speculation_profile
-from specrace.lab.recommend import Recommender, closest, losers, silent, stops_at
-from specrace.lab.sweep import SIZES
+from specrace.lab.recommend import Recommender, idle_lanes, losing_batch, losing_lanes, thriftiest
+from specrace.lab.sweep import DRAFT_SIZE_OPTIONS
 
-# Names of options below which no match or draft is made.
+# Names of options that set a minimum, below which a lane makes no match or no draft.
 MINIMUM = re.compile(r"min|match$|size_n$|shortest")
 
 
-def sentences(found: Recommender, curve_words: str, sample: Recommender | None = None) -> Iterator[str]:
-    """The recommendation; `curve_words` say where the cost curve comes from.
+def sentences(recommender: Recommender, curve_words: str, sample: Recommender | None = None) -> Iterator[str]:
+    """The recommendation, sentence by sentence; `curve_words` say where the cost curve comes from.
 
-    `sample`: all settings on a sample of the requests, where `found` has only the best of these.
+    `sample`: all settings on a sample of the requests, if `recommender` has only the best of them.
     """
-    requests, row = found.counted, found.recommendation()
-    tokens = sum(found.sweep.requests[number].output_tokens for number in requests)
-    batch = f", in batches of {found.batch}," if found.batch > 1 else ""
-    evidence = f"On these {len(requests)} requests ({tokens:,} output tokens){batch}"
-    if found.chosen == 0:
-        best = found.recommendation(found.best)
+    num_requests = len(recommender.included)
+    row = recommender.recommendation()
+    tokens = sum(recommender.sweep.requests[number].output_tokens for number in recommender.included)
+    batch = f", in batches of {recommender.batch}," if recommender.batch > 1 else ""
+    evidence = f"On these {num_requests} requests ({tokens:,} output tokens){batch}"
+    if recommender.chosen == 0:
+        best = recommender.recommendation(recommender.best)
         yield (
-            f"{evidence} no lane is reliably faster than no drafting: the best, {_words(best)}, "
+            f"{evidence} no lane is reliably faster than no drafting: the best, {_describe(best)}, "
             f"yields {best['tau']:.2f} tokens a step and a speedup of {_range(best, 'speedup')}. Do not draft."
         )
     else:
         yield (
-            f"{evidence} {_words(row)} yields {row['tau']:.2f} tokens a step "
+            f"{evidence} {_describe(row)} yields {row['tau']:.2f} tokens a step "
             f"({row['tau_low']:.2f} to {row['tau_high']:.2f}), a speedup of {_range(row, 'speedup')}."
         )
     yield f"Costs: {curve_words}."
-    yield from _batches(found)
+    yield from _batches(recommender)
     where = ""
     if sample is not None:
-        where = f" on {len(sample.counted)} requests"
-        left = len(found.lanes) - 1
-        were = f"best {left} were" if left > 1 else "best was"
-        yield f"Of {len(sample.lanes) - 1} settings tried{where} the {were} scored on {len(requests)}."
-    if lost := losers(sample or found):
-        yield f"Slower than no drafts with every setting{where}: {', '.join(lost)}."
-    yield from _silent(sample or found, where)
-    yield from _groups(found)
+        where = f" on {len(sample.included)} requests"
+        num_best = len(recommender.lanes) - 1
+        best_were = f"best {num_best} were" if num_best > 1 else "best was"
+        yield f"Of {len(sample.lanes) - 1} settings tried{where} the {best_were} scored on {num_requests}."
+    if losers := losing_lanes(sample or recommender):
+        yield f"Slower than no drafts with every setting{where}: {', '.join(losers)}."
+    yield from _idle_lanes(sample or recommender, where)
+    yield from _groups(recommender)
 
 
-def _silent(found: Recommender, where: str = "") -> Iterator[str]:
-    """A sentence for each lane that hardly drafts, about the first such settings of it that were swept."""
-    rows = [(found.lane(number), number, drafting) for number, drafting in silent(found)]
+def _idle_lanes(recommender: Recommender, where: str = "") -> Iterator[str]:
+    """A sentence for each lane that hardly ever drafts, about the first such settings that were swept."""
+    rows = [(recommender.lane(number), number, drafting) for number, drafting in idle_lanes(recommender)]
     for name in dict.fromkeys(lane.name for lane, *_ in rows):
         (lane, number, drafting), *others = (row for row in rows if row[0].name == name)
-        least = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
-        why = f": hardly a match reaches {least}" if least else ""
+        minima = ", ".join(f"{key} {value}" for key, value in lane.options.items() if MINIMUM.search(key) and value)
+        why = f": hardly a match reaches {minima}" if minima else ""
         more = f", and with {len(others)} more settings on as few" if others else ""
         share = f"{100 * drafting:.1f} % of the steps{where}"
-        yield f"{name} with {found.sweep.words(number)} drafts on {share}{why}{more}."
+        yield f"{name} with {recommender.sweep.varied_settings(number)} drafts on {share}{why}{more}."
 
 
-def _batches(found: Recommender) -> Iterator[str]:
-    if found.chosen == 0:
+def _batches(recommender: Recommender) -> Iterator[str]:
+    """A sentence about the recommended lane at other batch sizes."""
+    if recommender.chosen == 0:
         return
-    stop = stops_at(found)
-    own = next(row["speedup"] for row in found.batches if row["batch"] == found.batch)
-    others = [row for row in found.batches if row["batch"] != found.batch]
+    stop = losing_batch(recommender)
+    speedup = next(row["speedup"] for row in recommender.batches if row["batch"] == recommender.batch)
+    others = [row for row in recommender.batches if row["batch"] != recommender.batch]
     speedups = ", ".join(f"{row['speedup']:.2f}x at {row['batch']}" for row in others)
-    less = found.batch == 1 and all(row["speedup"] < own for row in others)
-    head = "In batches it pays less" if less else "At other batch sizes"
+    pays_less = recommender.batch == 1 and all(row["speedup"] < speedup for row in others)
+    head = "In batches it pays less" if pays_less else "At other batch sizes"
     end = f"; from a batch of {stop} on it no longer pays" if stop else ""
     yield f"{head}: {speedups}{end}."
 
 
-def _groups(found: Recommender) -> Iterator[str]:
-    if len(found.groups) < 2:
+def _groups(recommender: Recommender) -> Iterator[str]:
+    """A sentence for each category in which something else than the recommendation is right."""
+    if len(recommender.groups) < 2:
         return
-    for group in found.groups:
+    for group in recommender.groups:
         head = f"On the {group['requests']} requests of '{group['category']}'"
         best = group["best"]
-        if group["advice"] == "switch drafting off" and found.chosen:
+        if group["advice"] == "switch drafting off" and recommender.chosen:
             yield f"{head} nothing pays ({group['speedup']:.2f}x): switch it off there."
-        elif group["advice"] == "not certain" and found.chosen:
+        elif group["advice"] == "not certain" and recommender.chosen:
             yield f"{head} it does not pay ({group['speedup']:.2f}x), and no other lane is reliably faster."
         elif group["advice"] in ("use another lane", "use other settings"):
-            yield f"{head} {_words(best)} pays ({_range(best, 'speedup')}): use it there."
+            yield f"{head} {_describe(best)} pays ({_range(best, 'speedup')}): use it there."
 
 
-def _words(row: Mapping[str, Any]) -> str:
-    """A row's lane with its options that are not its defaults, and its draft size."""
-    usual = find_method(row["lane"]).defaults("cuda")
-    shown = {name: value for name, value in row["options"].items() if name not in SIZES and value != usual[name]}
-    options = " ".join(f"{name}={_short(value)}" for name, value in shown.items())
-    return f"{row['lane']} ({options + ', ' if options else ''}up to {row['num_draft']} draft tokens)"
+def _describe(row: Mapping[str, Any]) -> str:
+    """A row's lane with the options that differ from their defaults, and its draft size."""
+    defaults = find_method(row["lane"]).defaults("cuda")
+    changed = [
+        f"{name}={_format_value(value)}"
+        for name, value in row["options"].items()
+        if name not in DRAFT_SIZE_OPTIONS and value != defaults[name]
+    ]
+    options = f"{' '.join(changed)}, " if changed else ""
+    return f"{row['lane']} ({options}up to {row['num_draft']} draft tokens)"
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
+    """An option's value as the command line takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -106,100 +114,109 @@ def _range(row: Mapping[str, Any], name: str) -> str:
     return f"{row[name]:.2f}x ({row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f})"
 
 
-def report(found: Recommender, text: Sequence[str], engine: str | None) -> dict[str, Any]:
-    """The recommendation as JSON, its exports those of one engine or of all; `text`: its sentences."""
-    chosen = exports(found)
+def report(recommender: Recommender, text: Sequence[str], engine: str | None) -> dict[str, Any]:
+    """The recommendation as JSON, with the exports for one engine, or for all if `engine` is None.
+
+    `text`: its sentences.
+    """
     return {
-        "recommendation": found.recommendation(),
-        "groups": found.groups,
-        "exports": {name: made for name, made in chosen.items() if engine in (None, name)},
-        "profile": found.profile(),
-        "not_tested": found.not_tested,
+        "recommendation": recommender.recommendation(),
+        "groups": recommender.groups,
+        "exports": {name: export for name, export in exports(recommender).items() if engine in (None, name)},
+        "profile": recommender.profile(),
+        "not_tested": recommender.not_tested,
         "text": list(text),
-        "batches": found.batches,
-        "requests": len(found.counted),
-        "looping": found.looping,
+        "batches": recommender.batches,
+        "requests": len(recommender.included),
+        "looping": recommender.looping,
         "settings": {
-            "seed": found.seed,
-            "batch": found.batch,
-            "cost_curve": found.curve.as_json(),
-            "keep_outputs": found.sweep.keep_outputs,
+            "seed": recommender.seed,
+            "batch": recommender.batch,
+            "cost_curve": recommender.curve.as_json(),
+            "keep_outputs": recommender.sweep.keep_outputs,
         },
     }
 
 
-def exports(found: Recommender) -> dict[str, dict[str, Any] | None]:
-    """What to paste, by engine, for the lane of it that was best; None where none of its lanes was swept.
+def exports(recommender: Recommender) -> dict[str, dict[str, Any] | None]:
+    """What to paste, by engine: the recommended lane if the engine has it, else the best of the engine's lanes.
 
-    The recommended lane itself where the engine has it.
+    None for an engine of which no lane was swept.
     """
-    return {name: _export(found, engine) for name, engine in ENGINES.items()}
+    return {name: _export(recommender, engine) for name, engine in ENGINES.items()}
 
 
-def _export(found: Recommender, engine: Engine) -> dict[str, Any] | None:
-    number = exported(found, engine)
+def _export(recommender: Recommender, engine: Engine) -> dict[str, Any] | None:
+    number = lane_to_export(recommender, engine)
     if number is None:
         return None
-    made, row = engine.export(choice(found, number)), found.recommendation(number)
-    figures = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
-    notes = (*made.notes, *_near(found, engine, number), *_plug_in(found, engine))
-    return {**figures, "version": engine.version, **asdict(made), "notes": notes}
+    export = engine.export(choice(recommender, number))
+    row = recommender.recommendation(number)
+    metrics = {name: row[name] for name in ("lane", "options", "num_draft", "tau", "speedup")}
+    notes = (*export.notes, *_similar_lane(recommender, engine, number), *_plug_in(recommender, engine))
+    return {**metrics, "version": engine.version, **asdict(export), "notes": notes}
 
 
-def _near(found: Recommender, engine: Engine, number: int) -> Iterator[str]:
-    """That the forecast is not of the engine's own drafter, if so."""
-    name = found.lane(number).name
+def _similar_lane(recommender: Recommender, engine: Engine, number: int) -> Iterator[str]:
+    """A note if the forecast is not of the engine's own drafter but of a lane like it."""
+    name = recommender.lane(number).name
     if engine.prefix and not name.startswith(engine.prefix):
         yield f"The forecast is of {name}, which is like the engine's drafter; for that: --engine {engine.name}."
 
 
-def _plug_in(found: Recommender, engine: Engine) -> Iterator[str]:
-    """How the engine drafts by the recommended lane where that is none of its own, with the forecast for chains."""
-    name = found.lane(found.chosen).name
+def _plug_in(recommender: Recommender, engine: Engine) -> Iterator[str]:
+    """A note on how to load our drafter into the engine, if the recommended lane has a plug-in for it.
+
+    A plug-in drafts chains, so the forecast in the note is that of the best chain, if one was swept.
+    """
+    name = recommender.lane(recommender.chosen).name
     if name not in engine.plug_ins:
         return
-    chains = [number for number in found.lanes if found.lane(number).options.get("chain") is True]
-    number = closest(found.forecast, chains) if chains else found.chosen
-    row, flags = found.recommendation(number), engine.plug_ins[name](choice(found, number), found.curve)
-    said = (
-        f"{row['tau']:.2f} tokens a step, {row['speedup']:.2f}x"
-        if chains
-        else "not swept: add --grid fusion.chain=true"
-    )
-    yield f"{name} itself, as a chain ({said}), drafted by this package inside the engine: {flags}"
+    chains = [number for number in recommender.lanes if recommender.lane(number).options.get("chain") is True]
+    number = thriftiest(recommender.forecast, chains) if chains else recommender.chosen
+    row = recommender.recommendation(number)
+    flags = engine.plug_ins[name](choice(recommender, number), recommender.curve)
+    evidence = "not swept: add --grid fusion.chain=true"
+    if chains:
+        evidence = f"{row['tau']:.2f} tokens a step, {row['speedup']:.2f}x"
+    yield f"{name} itself, as a chain ({evidence}), drafted by this package inside the engine: {flags}"
 
 
-def exported(found: Recommender, engine: Engine) -> int | None:
-    """The number of the lane to export to an engine."""
-    if found.chosen and engine.has(found.lane(found.chosen).name):
-        return found.chosen
-    own = [lane.name for lane in found.sweep.lanes[1:] if engine.prefix and lane.name.startswith(engine.prefix)]
-    return found.best_of(own or engine.nearest)
+def lane_to_export(recommender: Recommender, engine: Engine) -> int | None:
+    """The number of the lane to export to an engine; None if no lane of the engine was swept."""
+    if recommender.chosen and engine.has(recommender.lane(recommender.chosen).name):
+        return recommender.chosen
+    twins = [lane.name for lane in recommender.sweep.lanes[1:] if engine.prefix and lane.name.startswith(engine.prefix)]
+    return recommender.best_among(twins or engine.nearest)
 
 
-def choice(found: Recommender, number: int) -> Choice:
-    """A lane as the exports take it."""
-    lane, profile = found.lane(number), found.profile(number)
+def choice(recommender: Recommender, number: int) -> Choice:
+    """A lane in the form that exports take."""
+    lane = recommender.lane(number)
+    profile = recommender.profile(number)
     rates = tuple(profile["marginal_accept_rates"])
     return Choice(lane.name, lane.options, lane.num_draft, profile["mean_accept_length"], rates)
 
 
-def profile_file(found: Recommender, source: str) -> dict[str, Any]:
-    """The recommended lane's `speculation_profile.json`, of the fastest where the advice is not to draft."""
-    number = found.chosen or found.best
-    lane = found.lane(number)
+def profile_file(recommender: Recommender, source: str) -> dict[str, Any]:
+    """The content of `speculation_profile.json` for the recommended lane, or the best if the advice is not to draft.
+
+    `source`: where the requests come from.
+    """
+    number = recommender.chosen or recommender.best
+    lane = recommender.lane(number)
     per_category = {
         category: {
-            "mean_accept_length": round(found.profile(number, places)["mean_accept_length"], 6),
-            "num_requests": len(places),
+            "mean_accept_length": round(recommender.profile(number, indices)["mean_accept_length"], 6),
+            "num_requests": len(indices),
         }
-        for category, places in found.places.items()
+        for category, indices in recommender.by_category.items()
     }
-    left_out = "; requests whose output loops are left out" if found.looping else ""
+    left_out = "; requests whose output loops are left out" if recommender.looping else ""
     conditions = {
         "dataset": source,
-        "num_samples": len(found.counted),
+        "num_samples": len(recommender.included),
         "validation": "forced decoding of logged outputs" + left_out,
         "options": dict(lane.options),
     }
-    return speculation_profile(lane.name, lane.num_draft, found.profile(number), per_category, conditions)
+    return speculation_profile(lane.name, lane.num_draft, recommender.profile(number), per_category, conditions)

@@ -1,7 +1,7 @@
-"""Work for several processors in forks of this process, which share its memory: requests need not be copied to them.
+"""Runs jobs in parallel in forks of this process, which share its memory, so that requests need not be copied.
 
-For the process that reads visitors' files: it may have no children by `multiprocessing`, and only bytes may come to it
-from elsewhere. A fork ends with its parent, at the next result that it cannot hand over.
+This is for the process that reads visitors' files, which may not start children with `multiprocessing` and accepts only
+bytes from other processes. A fork whose parent has died ends at the next result that it cannot send.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
-J = TypeVar("J")
-R = TypeVar("R")
-# What a fork ends with.
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+# Exit codes of a fork.
 DONE, NO_MEMORY, FAILED = 0, 1, 2
 
 
-def in_forks(jobs: Sequence[J], work: Callable[[J], R], processes: int) -> Iterator[R]:
-    """The result of each job, in the order in which they come. Closing it ends the forks.
+def in_forks(jobs: Sequence[Job], work: Callable[[Job], Result], processes: int) -> Iterator[Result]:
+    """Yield the result of each job, in the order in which they arrive. Closing the iterator kills the forks.
 
-    Raises MemoryError where a fork has not enough, and RuntimeError where `work` fails in one.
+    Raises MemoryError if a fork runs out of memory, and RuntimeError if `work` fails in a fork.
     """
-    # Elsewhere a fork of a process with threads may hang.
+    # On other systems a fork of a process with threads may hang.
     if processes == 1 or len(jobs) < processes or sys.platform != "linux":
         yield from map(work, jobs)
         return
-    forks = dict(_fork(jobs[place::processes], work) for place in range(processes))
+    forks = dict(_fork(jobs[first::processes], work) for first in range(processes))
     try:
         yield from _results(forks)
     finally:
@@ -41,6 +41,7 @@ def in_forks(jobs: Sequence[J], work: Callable[[J], R], processes: int) -> Itera
 
 
 def _results(forks: dict[Connection, int]) -> Iterator[Any]:
+    """Yield results until all forks have ended; `forks`: reader -> process id."""
     while forks:
         for reader in wait(list(forks)):
             assert isinstance(reader, Connection)
@@ -49,17 +50,20 @@ def _results(forks: dict[Connection, int]) -> Iterator[Any]:
             except EOFError:
                 _, status = os.waitpid(forks.pop(reader), 0)
                 reader.close()
-                if (code := os.waitstatus_to_exitcode(status)) != DONE:
-                    raise MemoryError if code == NO_MEMORY else RuntimeError(f"a fork ended with {code}") from None
+                code = os.waitstatus_to_exitcode(status)
+                if code == NO_MEMORY:
+                    raise MemoryError from None
+                if code != DONE:
+                    raise RuntimeError(f"a fork ended with {code}") from None
 
 
-def _fork(jobs: Sequence[J], work: Callable[[J], R]) -> tuple[Connection, int]:
-    """A fork for some of the jobs: where its results come from, and its id."""
+def _fork(jobs: Sequence[Job], work: Callable[[Job], Result]) -> tuple[Connection, int]:
+    """Start a fork that does `jobs`: (the reader of its results, its process id)."""
     reader, writer = Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
         code = FAILED
-        # Nothing of the parent's may run here: no clean-up, no test, no server.
+        # None of the parent's code may run in the fork after its jobs: no clean-up, no test, no server.
         try:
             reader.close()
             for job in jobs:

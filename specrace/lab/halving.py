@@ -1,9 +1,9 @@
-"""Which of many settings are worth scoring on all requests: successive halving (Jamieson and Talwalkar, 2016).
+"""Finds the best of many settings cheaply, by successive halving (Jamieson and Talwalkar, 2016).
 
-All are scored on a sample of the requests, those that may still be the best on a larger one, and the finalists on all.
-A setting is judged within its pools, one for each engine: it goes on while it is within two standard errors of the
-pool's fastest, by differences on the same requests. The sample has the log's share of each category. Outputs that loop
-are left out, as in `recommend`.
+All settings are scored on a sample of the requests, those that may still be the best on a larger sample, and the
+finalists on all requests. Settings compete within pools, one for each engine: a setting survives while it is within two
+standard errors of the pool's fastest, by differences on the same requests. The sample has the log's share of each
+category. Outputs that loop are left out, as in `recommend`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
-from specrace.core.clock import own_ms
+from specrace.core.clock import thread_ms
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
-from specrace.lab.forecast import Forecast, forecast, is_twin
+from specrace.lab.forecast import Forecast, forecast_sweep, is_twin
 from specrace.lab.forks import in_forks
 from specrace.lab.recommend import CLOSE
 from specrace.lab.score import ScoredLane, count_steps
-from specrace.lab.sweep import SHARD, Cell, Request, RequestScore, Scored, Sweep
+from specrace.lab.sweep import SHARD_SIZE, Cell, Request, RequestScore, ScoredCell, Sweep
 from specrace.lab.transcripts import Transcript
 
-# Shards on which all settings are scored, and then those that are left; the finalists are scored on all.
+# The number of shards in each round but the last, which has all.
 ROUNDS = (1, 4)
-# So many of a pool are left after each of these rounds, and of those as good the one that drafts least.
-LEFT = (6, 1)
+# The number of fastest settings in a pool that survive each of these rounds; the thriftiest of equals survives, too.
+SURVIVORS = (6, 1)
+# Standard errors within which a setting may still be the fastest.
 ERRORS = 2.0
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting, the number of requests that it was scored on, and its figures on these."""
+    """A setting, the number of requests that it was scored on, and its metrics on these."""
 
     lane: ScoredLane
     requests: int
@@ -43,7 +44,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Round:
-    """How far a round is: `done` of `cells`, of so many settings on so many requests."""
+    """The progress of a round: `done` of its `cells`, and the numbers of `settings` and `requests` that it scores."""
 
     settings: int
     requests: int
@@ -52,10 +53,10 @@ class Round:
 
 
 class Halving:
-    """The settings of a sweep without scores, whose first lane is vanilla, judged by a cost curve at a batch size.
+    """Successive halving over a new sweep, whose first lane is vanilla, on its cost curve and at a batch size.
 
-    `pools` are the numbers of the lanes to choose from, by name. `tried`: by lane, each setting that was scored, with
-    the figures of its last round.
+    `pools`: name -> the numbers of the lanes that compete. `left`: the lanes that have survived so far.
+    `tried`: lane -> its metrics in the last round that scored it.
     """
 
     def __init__(
@@ -70,118 +71,140 @@ class Halving:
         order = sample_order(sweep.requests, seed)
         self._transcripts = [transcripts[number] for number in order]
         requests = tuple(sweep.requests[number] for number in order)
-        self.sweep = replace(sweep, requests=requests, cells={}, left_out=len(sweep.requests) - len(order))
-        self.pools, self.batch, self.curve = pools, batch, sweep.curve or ASSUMED_GPU
+        self.sweep = replace(sweep, requests=requests, cells={}, num_left_out=len(sweep.requests) - len(order))
+        self.pools = pools
+        self.batch = batch
+        self.curve = sweep.curve or ASSUMED_GPU
         self.left = sorted({lane for pool in pools.values() for lane in pool})
         self.tried: dict[int, Tried] = {}
-        for shard in range(self._shards):
-            own = self.sweep.requests[shard * SHARD : (shard + 1) * SHARD]
-            self.sweep.cells[0, shard] = tuple(RequestScore(((0, 0, each.output_tokens),), 0.0, 0.0) for each in own)
+        for shard in range(self._num_shards):
+            in_shard = self.sweep.requests[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
+            self.sweep.cells[0, shard] = tuple(
+                RequestScore(((0, 0, request.output_tokens),), 0.0, 0.0) for request in in_shard
+            )
 
     @property
-    def _shards(self) -> int:
-        return -(-len(self.sweep.requests) // SHARD)
+    def _num_shards(self) -> int:
+        return -(-len(self.sweep.requests) // SHARD_SIZE)
 
     def run(self, *, processes: int = 1, until: float = float("inf")) -> Iterator[Round]:
-        """Score, round by round. It stops when monotonic time is `until`; then fewer requests are scored."""
+        """Score round by round, and yield the progress. At the monotonic time `until` it stops, even within a round."""
         done = 0
-        for shards, most in zip((*ROUNDS, self._shards), (*LEFT, 0), strict=True):
-            shards = min(shards, self._shards)
+        for shards, num_fastest in zip((*ROUNDS, self._num_shards), (*SURVIVORS, 0), strict=True):
+            shards = min(shards, self._num_shards)
             yield from self._score(range(done, shards), processes, until)
             done = self._common_shards()
             if done == 0:
                 return
-            self._note(done)
-            if done == self._shards or done < shards:
+            self._record(done)
+            if done == self._num_shards or done < shards:
                 return
-            self.left = self._survivors(done, most)
+            self.left = self._survivors(done, num_fastest)
 
     def finalists(self, pool: str) -> Sweep:
-        """Vanilla and the settings of a pool that are left, on the requests that all that are left were scored on."""
-        return part(self.sweep, [0, *(lane for lane in self.pools[pool] if lane in self.left)], self._common_shards())
+        """Vanilla and a pool's survivors, on the requests on which every survivor was scored."""
+        return part_of_sweep(
+            self.sweep, [0, *(lane for lane in self.pools[pool] if lane in self.left)], self._common_shards()
+        )
 
     def all_finalists(self) -> Sweep:
-        """The same of all pools."""
-        return part(self.sweep, [0, *self.left], self._common_shards())
+        """Vanilla and the survivors of all pools, on the requests on which every survivor was scored."""
+        return part_of_sweep(self.sweep, [0, *self.left], self._common_shards())
 
     def sample(self, pool: str) -> Sweep:
         """Vanilla and all settings of a pool on the first round's requests."""
-        return part(self.sweep, [0, *self.pools[pool]], min(ROUNDS[0], self._shards))
+        return part_of_sweep(self.sweep, [0, *self.pools[pool]], min(ROUNDS[0], self._num_shards))
 
     def _score(self, shards: range, processes: int, until: float) -> Iterator[Round]:
-        # To and fro, so that each of two processes gets a costly lane every other time.
+        # In turns forwards and backwards, so that the costly lanes alternate between two processes.
         cells = [(lane, shard) for shard in shards for lane in (self.left, self.left[::-1])[shard % 2]]
-        about = (len(self.left), min(shards.stop * SHARD, len(self.sweep.requests)))
-        scored = in_forks(cells, partial(self._cell), processes)
-        for done in count(1):
-            found = next(scored, None)
-            if found is None or time.monotonic() > until:
+        num_requests = min(shards.stop * SHARD_SIZE, len(self.sweep.requests))
+        results = in_forks(cells, partial(self._score_cell), processes)
+        for done, (cell, scores) in enumerate(results, 1):
+            if time.monotonic() > until:
                 break
-            self.sweep.cells[found[0]] = found[1]
-            yield Round(*about, done, len(cells))
-        if hasattr(scored, "close"):
-            scored.close()
+            self.sweep.cells[cell] = scores
+            yield Round(len(self.left), num_requests, done, len(cells))
+        if hasattr(results, "close"):
+            results.close()
 
-    def _cell(self, cell: Cell) -> Scored:
+    def _score_cell(self, cell: Cell) -> ScoredCell:
         number, shard = cell
-        lane, own = self.sweep.lanes[number], self._transcripts[shard * SHARD : (shard + 1) * SHARD]
-        return cell, tuple(_request_score(lane, each, self.curve) for each in own)
+        lane = self.sweep.lanes[number]
+        transcripts = self._transcripts[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
+        return cell, tuple(_score_request(lane, transcript, self.curve) for transcript in transcripts)
 
     def _common_shards(self) -> int:
-        """How many shards, from the first, all that are left were scored on."""
+        """The number of shards, counted from the first, on which every survivor was scored."""
         return next(
             shard for shard in count() if any((lane, shard) not in self.sweep.cells for lane in (0, *self.left))
         )
 
     def _forecast(self, lanes: Sequence[int], shards: int) -> Forecast:
-        return forecast(part(self.sweep, lanes, shards), self.curve, (self.batch,))[0]
+        return forecast_sweep(part_of_sweep(self.sweep, lanes, shards), self.curve, (self.batch,))[0]
 
-    def _note(self, shards: int) -> None:
-        found = self._forecast([0, *self.left], shards)
-        for place, lane in enumerate(self.left, 1):
-            figures = float(found.tau[place]), float(found.speedup[place])
-            self.tried[lane] = Tried(self.sweep.lanes[lane], len(found.tokens), *figures)
+    def _record(self, shards: int) -> None:
+        """Keep the survivors' metrics on the first `shards`."""
+        forecast = self._forecast([0, *self.left], shards)
+        for row, lane in enumerate(self.left, 1):
+            metrics = float(forecast.tau[row]), float(forecast.speedup[row])
+            self.tried[lane] = Tried(self.sweep.lanes[lane], len(forecast.tokens), *metrics)
 
-    def _survivors(self, shards: int, most: int) -> list[int]:
-        found, places = self._forecast(self.left, shards), {lane: place for place, lane in enumerate(self.left)}
-        pools = [[places[lane] for lane in pool if lane in places] for pool in self.pools.values()]
-        return sorted({self.left[place] for pool in pools if pool for place in contenders(found, pool, most)})
+    def _survivors(self, shards: int, num_fastest: int) -> list[int]:
+        """The contenders of every pool, by their scores on the first `shards`."""
+        forecast = self._forecast(self.left, shards)
+        rows = {lane: row for row, lane in enumerate(self.left)}
+        pools = [[rows[lane] for lane in pool if lane in rows] for pool in self.pools.values()]
+        return sorted({self.left[row] for pool in pools if pool for row in contenders(forecast, pool, num_fastest)})
 
 
-def contenders(found: Forecast, lanes: Sequence[int], most: int) -> list[int]:
-    """The `most` fastest of those that may still be the fastest, and the one that drafts least of those as good."""
-    ranked = sorted(lanes, key=lambda lane: -found.speedup[lane])
+def contenders(forecast: Forecast, lanes: Sequence[int], num_fastest: int) -> list[int]:
+    """Up to `num_fastest` of the lanes that may still be the best, and the thriftiest of those close to the best."""
+    ranked = sorted(lanes, key=lambda lane: -forecast.speedup[lane])
     best = ranked[0]
-    near = [lane for lane in ranked if lane == best or _behind(found, best, lane) <= ERRORS * found.errors(best, lane)]
-    as_good = [lane for lane in near if _behind(found, best, lane) <= CLOSE * found.speedup[best]]
-    thriftiest = min(as_good, key=lambda lane: found.drafted_per_step[lane])
-    return list(dict.fromkeys([*near[:most], thriftiest]))
+    possible = [
+        lane for lane in ranked if lane == best or _gap(forecast, best, lane) <= ERRORS * forecast.errors(best, lane)
+    ]
+    as_good = [lane for lane in possible if _gap(forecast, best, lane) <= CLOSE * forecast.speedup[best]]
+    thriftiest = min(as_good, key=lambda lane: forecast.drafted_per_step[lane])
+    return list(dict.fromkeys([*possible[:num_fastest], thriftiest]))
 
 
-def _behind(found: Forecast, best: int, lane: int) -> float:
-    return float(found.speedup[best] - found.speedup[lane])
+def _gap(forecast: Forecast, best: int, lane: int) -> float:
+    return float(forecast.speedup[best] - forecast.speedup[lane])
 
 
 def sample_order(requests: Sequence[Request], seed: int) -> list[int]:
-    """The numbers of the requests that do not loop, all if every one does; each head has the categories' shares."""
-    numbers = [number for number, each in enumerate(requests) if not each.looping] or list(range(len(requests)))
+    """The numbers of the requests that do not loop (or of all if every one loops), in random order.
+
+    The first n of them have about the log's shares of the categories, for any n.
+    """
+    not_looping = [number for number, request in enumerate(requests) if not request.looping]
+    numbers = not_looping or list(range(len(requests)))
     random.Random(seed).shuffle(numbers)
     by_category: dict[str, list[int]] = {}
     for number in numbers:
         by_category.setdefault(requests[number].category, []).append(number)
-    places = {number: (rank + 0.5) / len(own) for own in by_category.values() for rank, number in enumerate(own)}
-    return sorted(numbers, key=lambda number: places[number])
+    # Where in the order a request belongs, from 0 to 1.
+    positions = {
+        number: (rank + 0.5) / len(group) for group in by_category.values() for rank, number in enumerate(group)
+    }
+    return sorted(numbers, key=lambda number: positions[number])
 
 
-def part(sweep: Sweep, lanes: Sequence[int], shards: int) -> Sweep:
-    """Some lanes of a sweep on its first shards, whose cells are finished."""
+def part_of_sweep(sweep: Sweep, lanes: Sequence[int], shards: int) -> Sweep:
+    """Some lanes of a sweep on its first `shards`, all of whose cells must be finished."""
     cells = {(number, shard): sweep.cells[lane, shard] for number, lane in enumerate(lanes) for shard in range(shards)}
-    requests = sweep.requests[: shards * SHARD]
+    requests = sweep.requests[: shards * SHARD_SIZE]
     return replace(sweep, lanes=tuple(sweep.lanes[lane] for lane in lanes), requests=requests, cells=cells)
 
 
-def _request_score(lane: ScoredLane, transcript: Transcript, curve: CostCurve) -> RequestScore:
-    # The forecast leaves out the drafting time of another engine's drafter.
-    clock = float if is_twin(lane.name) else own_ms
+def _score_request(lane: ScoredLane, transcript: Transcript, curve: CostCurve) -> RequestScore:
+    # Forecasts ignore a twin's drafting time, so reading the clock would be a waste.
+    clock = _stopped_clock if is_twin(lane.name) else thread_ms
     steps, draft_ms, build_ms = count_steps(lane, transcript, curve, clock)
     return RequestScore(tuple(sorted((*step, times) for step, times in steps.items())), draft_ms, build_ms)
+
+
+def _stopped_clock() -> float:
+    return 0.0

@@ -1,8 +1,8 @@
 """Requests x lanes x a grid of settings, by forced decoding: in parallel, and safe to kill at any moment.
 
-A *cell* is a lane with its settings on a shard of the requests. A folder holds a sweep: `sweep.json` describes it and
-is written whole before anything else; `cells.jsonl` grows by a line for each finished cell, synchronised with the
-disk. A line that a kill cut off is dropped, and its cell scored again.
+A *cell* is a lane with its settings on a shard of the requests. In a sweep's folder `sweep.json` describes the sweep
+and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, synchronised with the disk. If
+a kill cuts a line off, the line is dropped and its cell is scored again.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from typing import Any
 
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError, shorten
-from specrace.core.files import explained, read_text, write_whole
+from specrace.core.files import as_input_error, read_text, write_atomically
 from specrace.core.metrics import LaneMetrics
 from specrace.drafters import find_method
 from specrace.lab.score import ScoredLane, Tally, longest_loop, score_output
 from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
-SHARD = 16
+SHARD_SIZE = 16
 MAX_LANES = 2000
-# Options that decide the draft size of an engine's drafter, and what they count beyond draft tokens.
-SIZES = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
+# Options that set the draft size of another engine's drafter -> how many more than the draft tokens they count.
+DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
 DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
-# Below so many output tokens x lanes starting processes takes longer than scoring.
-WORTH_PROCESSES = 100_000
+# With fewer output tokens x lanes, starting processes takes longer than scoring.
+MIN_PARALLEL_WORK = 100_000
 _MAX_BYTES = 4_000_000_000
 _HINT = "give a folder that sweep --out wrote"
 
-# (lane, shard), by number.
+# The numbers of a lane and of a shard.
 Cell = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the figures need to know of a request."""
+    """What the metrics need to know of a request."""
 
     category: str
     prompt_tokens: int
@@ -58,20 +58,20 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestScore:
-    """One request in one lane. `steps`: (draft tokens, accepted ones, number of such steps)."""
+    """One request in one lane. `steps`: (draft tokens, accepted tokens, number of such steps)."""
 
     steps: tuple[tuple[int, int, int], ...]
     draft_ms: float
     build_ms: float
 
     @classmethod
-    def of(cls, tally: Tally) -> RequestScore:
-        """The score in a tally of one output."""
+    def from_tally(cls, tally: Tally) -> RequestScore:
+        """The score of the one output that was tallied."""
         steps = tuple(sorted((*step, count) for step, count in tally.steps.items()))
         return cls(steps, round(tally.metrics.draft_ms, 3), round(tally.build_ms, 3))
 
-    def tally(self, request: Request) -> Tally:
-        """The reverse."""
+    def to_tally(self, request: Request) -> Tally:
+        """The tally of this one output, of which `request` gives the length and whether it loops."""
         counts = {(drafted, accepted): count for drafted, accepted, count in self.steps}
         metrics = LaneMetrics(
             request.output_tokens,
@@ -89,9 +89,9 @@ class RequestScore:
 
 @dataclass
 class Sweep:
-    """Lanes with their settings, requests, and the scores of the cells that are finished.
+    """Lanes with their settings, requests, and the scores of the finished cells.
 
-    `left_out`: how many more requests there were, whose output loops.
+    `num_left_out`: the number of requests that are not here because their output loops.
     """
 
     lanes: tuple[ScoredLane, ...]
@@ -100,7 +100,7 @@ class Sweep:
     keep_outputs: bool = False
     fingerprint: str = ""
     cells: dict[Cell, tuple[RequestScore, ...]] = field(default_factory=dict)
-    left_out: int = 0
+    num_left_out: int = 0
 
     @classmethod
     def of(
@@ -110,20 +110,25 @@ class Sweep:
         curve: CostCurve | None = None,
         keep_outputs: bool = False,
     ) -> Sweep:
-        """A sweep without scores yet."""
+        """A new sweep, without scores. With `keep_outputs` lanes may draft from outputs of earlier requests."""
         digest = hashlib.sha256()
-        for each in transcripts:
-            digest.update(json.dumps([each.prompt, each.output]).encode())
+        for transcript in transcripts:
+            digest.update(json.dumps([transcript.prompt, transcript.output]).encode())
         requests = tuple(
-            Request(each.category, len(each.prompt), len(each.output), longest_loop(each.output) > 0)
-            for each in transcripts
+            Request(
+                transcript.category,
+                len(transcript.prompt),
+                len(transcript.output),
+                longest_loop(transcript.output) > 0,
+            )
+            for transcript in transcripts
         )
         return cls(tuple(lanes), requests, curve, keep_outputs, digest.hexdigest())
 
     @property
     def all_cells(self) -> list[Cell]:
-        """Every cell, shard by shard, so that all lanes have figures early."""
-        shards = range(-(-len(self.requests) // SHARD))
+        """Every cell, shard by shard, so that all lanes have scores early."""
+        shards = range(-(-len(self.requests) // SHARD_SIZE))
         return [(lane, shard) for shard in shards for lane in range(len(self.lanes))]
 
     @property
@@ -132,45 +137,52 @@ class Sweep:
         return len(self.cells) == len(self.all_cells)
 
     def scores(self, lane: int) -> Iterator[tuple[int, RequestScore]]:
-        """(number of the request, score) of a lane, as far as its cells are finished."""
+        """(number of the request, score) of a lane, from its finished cells."""
         for shard in sorted(shard for number, shard in self.cells if number == lane):
-            yield from enumerate(self.cells[lane, shard], shard * SHARD)
+            yield from enumerate(self.cells[lane, shard], shard * SHARD_SIZE)
 
-    def words(self, lane: int) -> str:
+    def varied_settings(self, number: int) -> str:
         """A lane's options that differ among the lanes of its name, and its draft size."""
-        own = self.lanes[lane]
-        same = [each.options for each in self.lanes if each.name == own.name]
-        varied = [f"{name}={value}" for name, value in own.options.items() if any(each[name] != value for each in same)]
-        return " ".join([*varied, f"num_draft={own.num_draft}"])
+        lane = self.lanes[number]
+        same_name = [other.options for other in self.lanes if other.name == lane.name]
+        varied = [
+            f"{name}={value}"
+            for name, value in lane.options.items()
+            if any(options[name] != value for options in same_name)
+        ]
+        return " ".join([*varied, f"num_draft={lane.num_draft}"])
 
-    def tally(self, lane: int, chosen: Container[int]) -> Tally:
-        """A lane's totals over the `chosen` requests, as far as they are scored."""
+    def tally(self, lane: int, requests: Container[int]) -> Tally:
+        """A lane's totals over those of the `requests`, by number, that are scored."""
         total = Tally()
         for number, score in self.scores(lane):
-            if number in chosen:
-                total.merge(score.tally(self.requests[number]))
+            if number in requests:
+                total.merge(score.to_tally(self.requests[number]))
         return total
 
     def as_json(self) -> dict[str, Any]:
-        """What is swept, without scores."""
+        """The description of the sweep, without scores."""
         return {
-            "shard": SHARD,
+            "shard": SHARD_SIZE,
             "fingerprint": self.fingerprint,
             "keep_outputs": self.keep_outputs,
             "cost_curve": self.curve and self.curve.as_json(),
             "lanes": [lane.describe() for lane in self.lanes],
-            "requests": [asdict(each) for each in self.requests],
+            "requests": [asdict(request) for request in self.requests],
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Sweep:
-        """The reverse. Raises InputError, ValueError, TypeError or KeyError."""
-        if found["shard"] != SHARD:
+    def from_json(cls, description: Mapping[str, Any]) -> Sweep:
+        """The sweep that `as_json` described, without scores.
+
+        Raises InputError, ValueError, TypeError or KeyError for anything else.
+        """
+        if description["shard"] != SHARD_SIZE:
             raise ValueError("shards of another size")
-        curve = found["cost_curve"] and CostCurve.from_json(found["cost_curve"])
-        lanes = tuple(ScoredLane.of(each["lane"], each["options"], each["num_draft"]) for each in found["lanes"])
-        requests = tuple(Request(**each) for each in found["requests"])
-        return cls(lanes, requests, curve, bool(found["keep_outputs"]), str(found["fingerprint"]))
+        curve = description["cost_curve"] and CostCurve.from_json(description["cost_curve"])
+        lanes = tuple(ScoredLane.of(row["lane"], row["options"], row["num_draft"]) for row in description["lanes"])
+        requests = tuple(Request(**row) for row in description["requests"])
+        return cls(lanes, requests, curve, bool(description["keep_outputs"]), str(description["fingerprint"]))
 
 
 def grid_lanes(
@@ -178,27 +190,31 @@ def grid_lanes(
 ) -> list[ScoredLane]:
     """Vanilla and every combination of the settings of each named lane.
 
-    `grid`: lane -> option -> values. `num_drafts` also set the option that decides a twin's draft size; they leave
-    alone lanes that cut their own drafts. Raises InputError for a bad option, a lane that is not named, or too many.
+    `grid`: lane -> option -> values. `num_drafts` also set the option that decides a twin's draft size; lanes that cut
+    their own drafts ignore them. Raises InputError for a bad option, for a lane in the grid that is not named, and for
+    too many combinations.
     """
     names = dict.fromkeys(("vanilla", *names))
     for lane_name in grid:
         if lane_name not in names:
             raise InputError(f"--grid has settings of {lane_name}, which is not swept; add it to --lanes.")
-    found: dict[str, ScoredLane] = {}
+    # By description: two values may mean the same setting.
+    lanes: dict[str, ScoredLane] = {}
     for name in names:
         options = dict(grid.get(name, {}))
         method = find_method(name)
-        size = next((each.name for each in method.options if each.name in SIZES), None)
-        if size is not None and num_drafts and size not in options:
-            options[size] = [number + SIZES[size] for number in num_drafts]
-        own = num_drafts if num_drafts and size is None and method.profile and name != "vanilla" else (None,)
-        if len(found) + math.prod(map(len, (*options.values(), own))) > MAX_LANES:
+        size_option = next((option.name for option in method.options if option.name in DRAFT_SIZE_OPTIONS), None)
+        if size_option is not None and num_drafts and size_option not in options:
+            options[size_option] = [number + DRAFT_SIZE_OPTIONS[size_option] for number in num_drafts]
+        sizes: Sequence[int | None] = (None,)
+        if num_drafts and size_option is None and method.profile and name != "vanilla":
+            sizes = num_drafts
+        if len(lanes) + math.prod(map(len, (*options.values(), sizes))) > MAX_LANES:
             raise InputError(f"The grid has more than {MAX_LANES} combinations; leave some values out.")
-        for *values, number in product(*options.values(), own):
-            lane = ScoredLane.of(name, dict(zip(options, values, strict=True)), number)
-            found[json.dumps(lane.describe())] = lane
-    return list(found.values())
+        for *values, num_draft in product(*options.values(), sizes):
+            lane = ScoredLane.of(name, dict(zip(options, values, strict=True)), num_draft)
+            lanes[json.dumps(lane.describe())] = lane
+    return list(lanes.values())
 
 
 class SweepFolder:
@@ -208,21 +224,21 @@ class SweepFolder:
         self.folder = folder
 
     def exists(self, *, resume: bool) -> bool:
-        """Whether the folder holds a sweep. Raises InputError for one that is not to be resumed."""
-        found = any((self.folder / name).exists() for name in (DESCRIPTION, CELLS))
-        if found and not resume:
+        """Whether the folder holds a sweep. Raises InputError if it does and `resume` is false."""
+        holds_sweep = any((self.folder / name).exists() for name in (DESCRIPTION, CELLS))
+        if holds_sweep and not resume:
             raise InputError(f"{shorten(self.folder)} holds a sweep; add --resume, or give another --out.")
-        return found
+        return holds_sweep
 
     def open(self, sweep: Sweep, *, resume: bool) -> None:
-        """Write the description of `sweep`, or with `resume` read the finished cells of the same one into it.
+        """Write the description of `sweep`, or, if the folder holds it already, read its finished cells into it.
 
-        Raises InputError for a folder that holds another sweep, or one that is not to be resumed.
+        Raises InputError for a folder with another sweep, and for one with this sweep if `resume` is false.
         """
         file = self.folder / DESCRIPTION
         if not self.exists(resume=resume):
-            with explained(file, "--out"):
-                write_whole(file, (json.dumps(sweep.as_json(), ensure_ascii=False) + "\n").encode())
+            with as_input_error(file, "--out"):
+                write_atomically(file, (json.dumps(sweep.as_json(), ensure_ascii=False) + "\n").encode())
             return
         if _read_description(file).as_json() != sweep.as_json():
             raise InputError(
@@ -232,7 +248,7 @@ class SweepFolder:
 
     @classmethod
     def load(cls, folder: Path) -> Sweep:
-        """A finished sweep. Raises InputError for anything else."""
+        """Read a finished sweep. Raises InputError for anything else."""
         sweep = _read_description(folder / DESCRIPTION)
         cls(folder).read_cells(sweep)
         if not sweep.finished:
@@ -241,13 +257,13 @@ class SweepFolder:
         return sweep
 
     def read_cells(self, sweep: Sweep) -> None:
-        """The finished cells into `sweep`, each once; a line that was cut off is dropped. Raises InputError."""
+        """Read the finished cells into `sweep`, and cut off a last line that is incomplete. Raises InputError."""
         file = self.folder / CELLS
         if not file.exists():
             return
         text = read_text(file, _MAX_BYTES, _HINT)
         whole = text[: text.rfind("\n") + 1]
-        known = set(sweep.all_cells)
+        all_cells = set(sweep.all_cells)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 row = json.loads(line)
@@ -255,18 +271,18 @@ class SweepFolder:
                 scores = tuple(RequestScore(tuple(map(tuple, steps)), *times) for steps, *times in row["scores"])
             except (ValueError, TypeError, KeyError) as error:
                 raise InputError(f"{shorten(file)}, line {number}: this is no cell of a sweep; {_HINT}.") from error
-            if cell in known:
+            if cell in all_cells:
                 sweep.cells.setdefault(cell, scores)
         if whole != text:
-            with explained(file, "--out"):
+            with as_input_error(file, "--out"):
                 os.truncate(file, len(whole.encode()))
 
     def append(self, cell: Cell, scores: Sequence[RequestScore]) -> None:
-        """Add a finished cell. When this returns, it outlives a kill."""
-        rows = [[each.steps, each.draft_ms, each.build_ms] for each in scores]
+        """Append a finished cell. Once this returns, a kill cannot lose the cell."""
+        rows = [[score.steps, score.draft_ms, score.build_ms] for score in scores]
         line = json.dumps({"lane": cell[0], "shard": cell[1], "scores": rows}, separators=(",", ":")) + "\n"
         file = self.folder / CELLS
-        with explained(file, "--out"), file.open("ab") as stream:
+        with as_input_error(file, "--out"), file.open("ab") as stream:
             stream.write(line.encode())
             stream.flush()
             os.fsync(stream.fileno())
@@ -286,62 +302,65 @@ def run_sweep(
     folder: SweepFolder | None = None,
     processes: int = 1,
     ray: str = "",
-    on_progress: Callable[[Cell], object] = str,
+    on_progress: Callable[[Cell], object] | None = None,
 ) -> None:
-    """Score the cells that are missing; `on_progress` gets each once it is kept.
+    """Score the missing cells, in `processes` processes or on Ray; `on_progress` gets each cell once it is stored.
 
-    `ray` is the address of a Ray cluster to score them, or "local" for one of so many workers here.
+    `ray`: the address of a Ray cluster, or "local" for one with `processes` workers on this machine.
     """
-    work = len(sweep.lanes) * sum(each.output_tokens for each in sweep.requests)
+    work = len(sweep.lanes) * sum(request.output_tokens for request in sweep.requests)
     jobs = _jobs(sweep, transcripts)
     if ray:
-        found = _in_ray(jobs, ray, processes)
-    elif processes == 1 or work < WORTH_PROCESSES:
-        found = (score_shard(*job) for job in jobs)
+        scored = _in_ray(jobs, ray, processes)
+    elif processes == 1 or work < MIN_PARALLEL_WORK:
+        scored = (score_shard(*job) for job in jobs)
     else:
-        found = _in_processes(jobs, processes)
-    for cell, scores in found:
+        scored = _in_processes(jobs, processes)
+    for cell, scores in scored:
         if folder is not None:
             folder.append(cell, scores)
         sweep.cells[cell] = scores
-        on_progress(cell)
+        if on_progress is not None:
+            on_progress(cell)
 
 
-# The arguments of `score_shard`, and what it returns.
+# What `score_shard` takes and returns.
 Job = tuple[Cell, ScoredLane, Sequence[Transcript], PastOutputs | None, CostCurve]
-Scored = tuple[Cell, tuple[RequestScore, ...]]
+ScoredCell = tuple[Cell, tuple[RequestScore, ...]]
 
 
 def score_shard(
     cell: Cell, lane: ScoredLane, transcripts: Sequence[Transcript], past: PastOutputs | None, curve: CostCurve
-) -> Scored:
-    """The scores of a cell; `past` are the outputs before the first transcript, to which these are added."""
-    found = []
-    for each in transcripts:
-        others = None if past is None else past.of_others(each.prompt)
-        found.append(RequestScore.of(score_output(lane, each, curve=curve, past=others)))
+) -> ScoredCell:
+    """Score a cell. `past`, the outputs of earlier requests, grows by those of these transcripts."""
+    scores = []
+    for transcript in transcripts:
+        others = None if past is None else past.excluding(transcript.prompt)
+        scores.append(RequestScore.from_tally(score_output(lane, transcript, curve=curve, past=others)))
         if past is not None:
-            past.add(each.output, each.prompt)
-    return cell, tuple(found)
+            past.add(transcript.output, transcript.prompt)
+    return cell, tuple(scores)
 
 
 def _jobs(sweep: Sweep, transcripts: Sequence[Transcript]) -> Iterator[Job]:
-    """The missing cells, each with the outputs before it."""
+    """A job for each missing cell, with the outputs of the requests before it."""
     past = PastOutputs() if sweep.keep_outputs else None
-    done, curve = 0, sweep.curve or ASSUMED_GPU
+    curve = sweep.curve or ASSUMED_GPU
+    # Transcripts whose outputs are in `past`.
+    done = 0
     for lane, shard in sweep.all_cells:
-        start = shard * SHARD
+        start = shard * SHARD_SIZE
         if past is not None:
-            for each in transcripts[done:start]:
-                past.add(each.output, each.prompt)
+            for transcript in transcripts[done:start]:
+                past.add(transcript.output, transcript.prompt)
             done = start
         if (lane, shard) not in sweep.cells:
             before = None if past is None else past.copy()
-            yield (lane, shard), sweep.lanes[lane], transcripts[start : start + SHARD], before, curve
+            yield (lane, shard), sweep.lanes[lane], transcripts[start : start + SHARD_SIZE], before, curve
 
 
-def _in_processes(jobs: Iterable[Job], processes: int) -> Iterator[Scored]:
-    """The cells in the order in which so many processes finish them."""
+def _in_processes(jobs: Iterable[Job], processes: int) -> Iterator[ScoredCell]:
+    """Score cells in a pool of processes, in the order in which they finish."""
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_worker)
     try:
         for future in as_completed([pool.submit(score_shard, *job) for job in jobs]):
@@ -350,29 +369,29 @@ def _in_processes(jobs: Iterable[Job], processes: int) -> Iterator[Scored]:
         pool.shutdown(cancel_futures=True)
 
 
-def _in_ray(jobs: Iterable[Job], address: str, processes: int) -> Iterator[Scored]:
-    """The cells in the order in which a cluster finishes them. Raises InputError without Ray, or without a cluster."""
+def _in_ray(jobs: Iterable[Job], address: str, processes: int) -> Iterator[ScoredCell]:
+    """Score cells on a Ray cluster, in the order in which they finish. Raises InputError without Ray or a cluster."""
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise InputError("--ray needs Ray; install specrace[ray], or leave it out.") from error
-    where = {"num_cpus": processes} if address == "local" else {"address": address}
+    cluster = {"num_cpus": processes} if address == "local" else {"address": address}
     try:
-        ray.init(**where, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        ray.init(**cluster, include_dashboard=False, log_to_driver=False, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"There is no Ray cluster at {shorten(address)}; give local, or its address.") from error
     try:
         score = ray.remote(score_shard)
-        waiting = [score.remote(*job) for job in jobs]
-        while waiting:
-            done, waiting = ray.wait(waiting)
+        pending = [score.remote(*job) for job in jobs]
+        while pending:
+            done, pending = ray.wait(pending)
             yield from ray.get(done)
     finally:
         ray.shutdown()
 
 
 def _start_worker() -> None:
-    """Leave interrupts to the parent, and end when it is killed, where a worker would wait for work for ever."""
+    """Leave interrupts to the parent, and exit when the parent is killed; a worker would wait for work forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None

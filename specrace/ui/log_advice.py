@@ -1,7 +1,7 @@
-"""What a visitor's log recommends for each engine: lane, settings, evidence, and what to paste.
+"""Recommends a lane and settings for each engine from a visitor's log, with the evidence and what to paste.
 
-This runs in the process beside the server's (`file_reader`), on all its processors. Settings are tried by successive
-halving (`specrace.lab.halving`).
+This runs in the helper process (`helper_process`), on all processors. Settings are tried by successive halving
+(`specrace.lab.halving`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,17 @@ from specrace.lab.presets import GPUS, describe_curve, find_curve
 from specrace.lab.recommend import BATCHES, Recommender
 from specrace.lab.sweep import Sweep
 from specrace.lab.transcripts import Transcript
-from specrace.ui.log_scores import MAX_REQUESTS, TELL_S, categories, explain_to_visitor, nothing, open_log
+from specrace.ui.log_scores import (
+    MAX_REQUESTS,
+    PROGRESS_PERIOD_S,
+    explain_no_requests,
+    explain_to_visitor,
+    limit_categories,
+    open_log,
+)
 
-# 500 requests take a fifth of it on two processors. A log that takes longer is scored on fewer requests, and says so.
-ADVICE_SECONDS = 120.0
+# 500 requests take a fifth of this on two processors. Of a longer log fewer requests are tried, and the answer says so.
+TIME_LIMIT_S = 120.0
 TITLES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -37,7 +44,7 @@ TITLES = {
     "transformers": "transformers",
     "specrace": "specrace",
 }
-OWN = "specrace"
+OUR_ENGINE = "specrace"
 # Billions of parameters.
 SIZES = (1, 3, 8, 14, 32, 70)
 MEASURED, ASSUMED = "measured", "assumed-gpu"
@@ -46,22 +53,22 @@ _ROOFLINE = re.compile(rf"({'|'.join(GPUS)})-({'|'.join(map(str, SIZES))})b")
 
 
 def describe_advice(measured: CostCurve | None) -> dict[str, Any]:
-    """Engines, GPUs, sizes, batch sizes, and the curves of other machines; this one's if it is `measured`."""
-    own = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
+    """The choices: engines, GPUs, model sizes, batch sizes and cost curves, with this machine's if it is `measured`."""
+    measured_curve = {} if measured is None else {MEASURED: f"this machine, measured: {describe_curve(measured)}"}
     return {
         "engines": list(TITLES.items()),
         "gpus": list(GPUS),
         "sizes": SIZES,
-        "curves": [*own.items(), *CURVES.items()],
+        "curves": [*measured_curve.items(), *CURVES.items()],
         "batches": BATCHES,
     }
 
 
 def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str, Any]:
-    """The cost curve and the batch size that a visitor chose. Raises InputError that names the first that is wrong."""
+    """The cost curve and the batch size that a visitor chose, as JSON values. Raises InputError for a wrong one."""
     name, batch = query.get("curve", "") or ASSUMED, query.get("batch", "1")
-    known = name in CURVES or _ROOFLINE.fullmatch(name) or (name == MEASURED and measured is not None)
-    if not known:
+    is_known = name in CURVES or _ROOFLINE.fullmatch(name) or (name == MEASURED and measured is not None)
+    if not is_known:
         raise InputError(f"There is no cost curve {name[:40]!r} here; choose one of the page's.")
     if batch not in map(str, BATCHES):
         raise InputError(f"The batch size is {batch[:20]!r}; choose from {', '.join(map(str, BATCHES))}.")
@@ -69,76 +76,80 @@ def read_costs(query: Mapping[str, str], measured: CostCurve | None) -> dict[str
     return {"curve": curve.as_json(), "batch": int(batch)}
 
 
-def advise_log(_: str, asked: bytes) -> Generator[bytes, None, bytes]:
-    """Progress, and then the advice, as JSON. Raises InputError, without this machine's paths.
+def advise_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the advice, both as JSON. Raises InputError, without this machine's paths.
 
-    `asked` is as that of `score_log`, and has the "curve" and the "batch".
+    `log_request` is that of `score_log` with a "curve" and a "batch" more.
     """
-    given = json.loads(asked)
-    with explain_to_visitor(given):
-        return (yield from _advise(Path(given["path"]), given))
+    settings = json.loads(log_request)
+    with explain_to_visitor(settings):
+        return (yield from _advise(Path(settings["path"]), settings))
 
 
-def _advise(path: Path, given: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
+def _advise(path: Path, settings: Mapping[str, Any]) -> Generator[bytes, None, bytes]:
     began = time.monotonic()
-    until = began + ADVICE_SECONDS
-    # Reading may take half of it: the other half is for trying.
-    transcripts, left_out = yield from _read(path, given, began + ADVICE_SECONDS / 2)
+    # Half of the time is for reading, the other half for trying settings.
+    transcripts, left_out = yield from _read(path, settings, began + TIME_LIMIT_S / 2)
     lanes = candidates(name for engine in TITLES for name in engine_lanes(engine))
-    sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(given["curve"]))
-    halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=given["batch"])
+    sweep = Sweep.of(lanes, transcripts, CostCurve.from_json(settings["curve"]))
+    halving = Halving(sweep, transcripts, pools(lanes, TITLES), batch=settings["batch"])
     due = 0.0
-    for each in halving.run(processes=processors(), until=until):
+    for status in halving.run(processes=processors(), until=began + TIME_LIMIT_S):
         if time.monotonic() > due:
-            due = time.monotonic() + TELL_S
-            yield json.dumps({"progress": _words(each)}).encode()
+            due = time.monotonic() + PROGRESS_PERIOD_S
+            yield json.dumps({"progress": _progress(status)}).encode()
     if not halving.tried:
         raise InputError(f"{path.name} is too long to try settings on; use python -m specrace recommend.")
-    found = {
+    advice = {
         "engines": [_engine(halving, engine, path.name) for engine in TITLES],
         "requests": len(transcripts),
         "scored": len(halving.all_finalists().requests),
-        "looping": halving.sweep.left_out,
+        "looping": halving.sweep.num_left_out,
         "left_out": left_out,
-        "tried": [_tried(each) for each in halving.tried.values()],
+        "tried": [_tried(tried) for tried in halving.tried.values()],
     }
-    return json.dumps({"advice": found}, separators=(",", ":")).encode()
+    return json.dumps({"advice": advice}, separators=(",", ":")).encode()
 
 
-def _read(path: Path, given: Mapping[str, Any], until: float) -> Generator[bytes, None, tuple[list[Transcript], str]]:
-    """The requests, and why the others are left out."""
-    file, _ = open_log(path, given)
-    category, found, left_out, due = categories(), list[Transcript](), "", 0.0
-    for each in file:
-        if len(found) == MAX_REQUESTS or time.monotonic() > until:
-            left_out = f"the page takes {len(found):,} of them"
+def _read(
+    path: Path, settings: Mapping[str, Any], deadline: float
+) -> Generator[bytes, None, tuple[list[Transcript], str]]:
+    """Yield progress, then return the requests and why others are left out ("" if none are)."""
+    file, _ = open_log(path, settings)
+    limit_category = limit_categories()
+    transcripts: list[Transcript] = []
+    left_out = ""
+    due = 0.0
+    for transcript in file:
+        if len(transcripts) == MAX_REQUESTS or time.monotonic() > deadline:
+            left_out = f"the page takes {len(transcripts):,} of them"
             break
-        found.append(category(each))
+        transcripts.append(limit_category(transcript))
         if time.monotonic() > due:
-            due = time.monotonic() + TELL_S
-            yield json.dumps({"progress": {"requests": len(found)}}).encode()
-    if not found:
-        raise InputError(nothing(path, file, left_out))
-    return found, left_out
+            due = time.monotonic() + PROGRESS_PERIOD_S
+            yield json.dumps({"progress": {"requests": len(transcripts)}}).encode()
+    if not transcripts:
+        raise InputError(explain_no_requests(path, file, left_out))
+    return transcripts, left_out
 
 
-def _words(each: Round) -> dict[str, int]:
-    return {"settings": each.settings, "requests": each.requests, "done": each.done, "cells": each.cells}
+def _progress(status: Round) -> dict[str, int]:
+    return {"settings": status.settings, "requests": status.requests, "done": status.done, "cells": status.cells}
 
 
 def _engine(halving: Halving, engine: str, name: str) -> dict[str, Any]:
-    """The advice for an engine."""
-    names = () if engine == OWN else engine_lanes(engine)
+    """The advice for one engine; `name` is the log's."""
+    names = () if engine == OUR_ENGINE else engine_lanes(engine)
     make = partial(Recommender, curve=halving.curve, names=names, batch=halving.batch)
-    found, sample = make(halving.finalists(engine)), make(halving.sample(engine))
-    made = report(found, list(sentences(found, describe_curve(halving.curve), sample)), engine)
-    kept = ("recommendation", "groups", "text", "not_tested", "batches")
-    export = dict(made["exports"][engine])
-    export["files"] = {**export["files"], PROFILE_FILE: json.dumps(profile_file(found, name), indent=1)}
-    return {"engine": engine, "title": TITLES[engine], "export": export, **{key: made[key] for key in kept}}
+    recommender, sample = make(halving.finalists(engine)), make(halving.sample(engine))
+    advice = report(recommender, list(sentences(recommender, describe_curve(halving.curve), sample)), engine)
+    shown = ("recommendation", "groups", "text", "not_tested", "batches")
+    export = dict(advice["exports"][engine])
+    export["files"] = {**export["files"], PROFILE_FILE: json.dumps(profile_file(recommender, name), indent=1)}
+    return {"engine": engine, "title": TITLES[engine], "export": export, **{key: advice[key] for key in shown}}
 
 
-def _tried(each: Tried) -> Sequence[Any]:
-    """[lane, settings, requests, tokens per step, speedup]."""
-    lane = each.lane
-    return [lane.name, dict(lane.options), lane.num_draft, each.requests, each.tau, each.speedup]
+def _tried(tried: Tried) -> Sequence[Any]:
+    """[lane, options, draft tokens, requests, tokens per step, speedup]."""
+    lane = tried.lane
+    return [lane.name, dict(lane.options), lane.num_draft, tried.requests, tried.tau, tried.speedup]

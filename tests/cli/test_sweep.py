@@ -103,14 +103,14 @@ def test_the_models_answers_are_made_once(
         main_here("sweep", *arguments, "--resume")
 
 
-def test_pictures_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
+def test_plots_lie_beside_the_cells(main_here: Run, log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = (log, "--lanes", "trie", "--out", out, "--pictures")
-    found = json.loads(main_here("sweep", *arguments, "--json").stdout)["pictures"]
+    arguments = (log, "--lanes", "trie", "--out", out, "--plots")
+    found = json.loads(main_here("sweep", *arguments, "--json").stdout)["plots"]
     names = {"lanes", "accepted-lengths", "acceptance", "categories", "sources", "failures"}
     assert {Path(each).name for each in found} == {f"{name}.{kind}" for name in names for kind in ("csv", "svg", "png")}
     assert all(Path(each).stat().st_size > 100 for each in found)
-    assert "trie" in (out / "pictures" / "lanes.csv").read_text()
+    assert "trie" in (out / "plots" / "lanes.csv").read_text()
 
 
 def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None:
@@ -128,12 +128,18 @@ def test_answers_name_the_documents_in_their_prompts(bundled: Workbench) -> None
 def test_without_matplotlib_nothing_is_scored(main_here: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for arguments in (
-        ("sweep", log, "--out", log.parent / "out", "--pictures"),
+        ("sweep", log, "--out", log.parent / "out", "--plots"),
         ("paper", "table3", log, "--out", log.parent),
     ):
         done = main_here(*arguments)
-        assert done.returncode == 2 and "pip install 'specrace[pictures]'" in done.stderr
+        assert done.returncode == 2 and "pip install 'specrace[plots]'" in done.stderr
         assert done.stderr.count("\n") == 1 and not (log.parent / "out").exists()
+
+
+def test_the_old_name_of_plots_is_accepted_with_a_word(main_here: Run, log: Path) -> None:
+    done = main_here("sweep", log, "--pictures")
+    word, refusal = done.stderr.splitlines()
+    assert done.returncode == 2 and "--pictures is now called --plots" in word and "--plots needs --out" in refusal
 
 
 @pytest.mark.parametrize(
@@ -142,8 +148,8 @@ def test_without_matplotlib_nothing_is_scored(main_here: Run, log: Path, monkeyp
         ((), "one of the two"),
         (("log.jsonl", "--questions", "q.jsonl"), "one of the two"),
         (("log.jsonl", "--resume"), "--resume needs the --out"),
-        (("log.jsonl", "--pictures"), "--pictures needs --out"),
-        (("log.jsonl", "--pictures", "--out", "new", "--lanes", "vanilla"), "a lane beside vanilla"),
+        (("log.jsonl", "--plots"), "--plots needs --out"),
+        (("log.jsonl", "--plots", "--out", "new", "--lanes", "vanilla"), "a lane beside vanilla"),
         (("log.jsonl", "--grid", "n=3"), "is not of the form"),
         (("log.jsonl", "--grid", "trie.n="), "is not of the form"),
         (("log.jsonl", "--grid", "num_draft=many"), "Draft tokens: 'many'"),

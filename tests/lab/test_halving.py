@@ -13,10 +13,10 @@ from specrace.core.cost_curve import ASSUMED_GPU
 from specrace.lab.candidates import candidates, engine_lanes, pools
 from specrace.lab.exports import ENGINES
 from specrace.lab.forks import in_forks
-from specrace.lab.halving import ROUNDS, Halving, contenders, part, sample_order
+from specrace.lab.halving import ROUNDS, Halving, contenders, part_of_sweep, sample_order
 from specrace.lab.recommend import Recommender
 from specrace.lab.score import count_steps, score_output
-from specrace.lab.sweep import SHARD, Request, Sweep, grid_lanes, run_sweep
+from specrace.lab.sweep import SHARD_SIZE, Request, Sweep, grid_lanes, run_sweep
 from tests.lab.parts import copying, transcript
 from tests.lab.test_recommend import table
 
@@ -89,7 +89,7 @@ def test_where_the_time_is_over_there_are_fewer_requests_or_none(whole: Sweep, m
     for _ in found.run(until=14):
         pass
     scored = len(found.all_finalists().requests)
-    assert found.tried and 0 < scored < 90 and scored % SHARD == 0
+    assert found.tried and 0 < scored < 90 and scored % SHARD_SIZE == 0
     assert found.all_finalists().finished and Recommender(found.finalists("own"), ASSUMED_GPU).recommendation()
 
 
@@ -127,9 +127,9 @@ def test_every_engine_has_settings_to_choose_from() -> None:
 
 
 def test_a_part_has_its_lanes_and_requests(whole: Sweep) -> None:
-    found = part(whole, [0, 3], ROUNDS[0])
+    found = part_of_sweep(whole, [0, 3], ROUNDS[0])
     assert [lane.name for lane in found.lanes] == ["vanilla", whole.lanes[3].name] and found.finished
-    assert list(found.scores(1)) == list(whole.scores(3))[:SHARD]
+    assert list(found.scores(1)) == list(whole.scores(3))[:SHARD_SIZE]
 
 
 def test_a_fork_that_fails_is_told() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from specrace.core.cost_curve import ASSUMED_GPU
 from specrace.lab import paper
-from specrace.lab.forecast import forecast
+from specrace.lab.forecast import forecast_sweep
 from specrace.lab.paper import NUM_DRAFTS, PREFIX, Table, make_tables, swept_lanes
 from specrace.lab.sweep import Sweep, run_sweep
 from tests.lab.parts import copying, transcript
@@ -31,7 +31,7 @@ def test_table_1_has_the_lanes_and_every_category_without_loops() -> None:
     sweep, (table,) = made("table1")
     assert [row[0] for row in table.rows] == ["all", "copy", "fresh"]
     assert table.columns[-2:] == ("trie 32 speedup", "trie 32 tokens/step")
-    whole = forecast(sweep, ASSUMED_GPU)[0].of_requests(range(4))
+    whole = forecast_sweep(sweep, ASSUMED_GPU)[0].for_requests(range(4))
     assert table.rows[0][-2:] == (pytest.approx(whole.speedup[-1]), pytest.approx(whole.tau[-1]))
     assert sweep.lanes[-1].options == {"n": 13, "prefix": 3, "static": True}
 

@@ -1,4 +1,4 @@
-"""Pictures: their figures are the sweep's, and they can be drawn whatever the names in a log."""
+"""Plots: their figures are the sweep's, and they can be drawn whatever the names in a log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from specrace.core.cost_curve import ASSUMED_CPU
 from specrace.lab.forecast import RESAMPLES, median_interval, ratio_interval, resamples
 from specrace.lab.plots import steps, sweeps
 from specrace.lab.plots.drawing import draw
-from specrace.lab.plots.papers import paper_picture
-from specrace.lab.plots.plot import Kind, Mark, Picture
-from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, Shown, sweep_pictures
+from specrace.lab.plots.papers import paper_plot
+from specrace.lab.plots.plot import Kind, Mark, Plot
+from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, SweepView, sweep_plots
 from specrace.lab.recommend import Recommender
 from specrace.lab.sweep import Sweep, grid_lanes, run_sweep
 from tests.lab.parts import copying, transcript
@@ -29,19 +29,19 @@ HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
 
 
 @pytest.fixture(scope="module")
-def shown() -> Shown:
+def view() -> SweepView:
     sweep = Sweep.of(grid_lanes(tuple(GRID), GRID, (4, 8)), TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS)
-    return Shown(Recommender(sweep, ASSUMED_CPU), "a curve, which was assumed")
+    return SweepView(Recommender(sweep, ASSUMED_CPU), "a curve, which was assumed")
 
 
 @pytest.fixture(scope="module")
-def pictures(shown: Shown) -> dict[str, Picture]:
-    return {each.name: each for each in sweep_pictures(shown)}
+def plots(view: SweepView) -> dict[str, Plot]:
+    return {each.name: each for each in sweep_plots(view)}
 
 
-def test_a_sweep_has_every_picture_that_it_has_figures_for(pictures: dict[str, Picture]) -> None:
-    assert set(pictures) == {
+def test_a_sweep_has_every_plot_that_it_has_figures_for(plots: dict[str, Plot]) -> None:
+    assert set(plots) == {
         *("lanes", "accepted-lengths", "acceptance", "categories", "num-draft", "trie-time"),
         *("settings-trie", "settings-prompt-lookup"),
     }
@@ -50,38 +50,38 @@ def test_a_sweep_has_every_picture_that_it_has_figures_for(pictures: dict[str, P
 def test_one_setting_has_no_curves() -> None:
     alone = Sweep.of(grid_lanes(["trie"], {}, ()), TRANSCRIPTS[:3], ASSUMED_CPU)
     run_sweep(alone, TRANSCRIPTS[:3])
-    found = sweep_pictures(Shown(Recommender(alone, ASSUMED_CPU), ""))
+    found = sweep_plots(SweepView(Recommender(alone, ASSUMED_CPU), ""))
     assert [each.name for each in found] == ["lanes", "accepted-lengths", "acceptance"]
 
 
-def test_lanes_are_those_that_would_be_recommended(shown: Shown, pictures: dict[str, Picture]) -> None:
-    found = shown.found
-    marks = [mark for mark in pictures["lanes"].marks if mark.low is not None]
-    assert len(pictures["lanes"].marks) == 2 * (len(shown.sweep.lanes) - 1) and len(marks) == 4
+def test_lanes_are_those_that_would_be_recommended(view: SweepView, plots: dict[str, Plot]) -> None:
+    found = view.recommender
+    marks = [mark for mark in plots["lanes"].marks if mark.low is not None]
+    assert len(plots["lanes"].marks) == 2 * (len(view.sweep.lanes) - 1) and len(marks) == 4
     for mark in marks:
-        row = found.recommendation(found.best_of([mark.series]))
+        row = found.recommendation(found.best_among([mark.series]))
         name = {TAU: "tau", SPEEDUP: "speedup"}[mark.panel]
         assert (mark.y, mark.low, mark.high) == (row[name], row[f"{name}_low"], row[f"{name}_high"])
         assert f"num_draft={row['num_draft']}" in mark.x
 
 
-def test_curves_vary_one_setting_and_keep_the_others(shown: Shown, pictures: dict[str, Picture]) -> None:
-    speedup = {(lane.name, *lane.options.values(), lane.num_draft): shown.found.forecast.speedup[number]
-               for number, lane in enumerate(shown.sweep.lanes)}  # fmt: skip
-    best = {lane.name: lane for lane in (shown.sweep.lanes[number] for number in shown.best)}
-    for mark in pictures["num-draft"].of(SPEEDUP):
+def test_curves_vary_one_setting_and_keep_the_others(view: SweepView, plots: dict[str, Plot]) -> None:
+    speedup = {(lane.name, *lane.options.values(), lane.num_draft): view.recommender.forecast.speedup[number]
+               for number, lane in enumerate(view.sweep.lanes)}  # fmt: skip
+    best = {lane.name: lane for lane in (view.sweep.lanes[number] for number in view.best_lanes)}
+    for mark in plots["num-draft"].marks_of(SPEEDUP):
         assert mark.y == speedup[mark.series, *best[mark.series].options.values(), mark.x]
-    table = pictures["settings-trie"]
+    table = plots["settings-trie"]
     assert [(mark.series, mark.x) for mark in table.marks] == [("4", 2), ("4", 3), ("13", 2), ("13", 3)]
     for mark in table.marks:
         assert mark.y == speedup["trie", int(mark.series), mark.x, False, best["trie"].num_draft]
-    assert [mark.x for mark in pictures["settings-prompt-lookup"].marks] == [2, 5]
+    assert [mark.x for mark in plots["settings-prompt-lookup"].marks] == [2, 5]
 
 
-def test_shares_of_steps_are_the_recommended_profile(shown: Shown, pictures: dict[str, Picture]) -> None:
-    for number in shown.best:
-        name, profile = shown.sweep.lanes[number].name, shown.found.profile(number)
-        lengths, positions = (pictures[each].of(name) for each in ("accepted-lengths", "acceptance"))
+def test_shares_of_steps_are_the_recommended_profile(view: SweepView, plots: dict[str, Plot]) -> None:
+    for number in view.best_lanes:
+        name, profile = view.sweep.lanes[number].name, view.recommender.profile(number)
+        lengths, positions = (plots[each].marks_of(name) for each in ("accepted-lengths", "acceptance"))
         assert sum(mark.y for mark in lengths) == pytest.approx(1.0)
         assert sum(place * mark.y for place, mark in enumerate(lengths, 1)) == pytest.approx(
             profile["mean_accept_length"]
@@ -91,19 +91,19 @@ def test_shares_of_steps_are_the_recommended_profile(shown: Shown, pictures: dic
         assert all(0 <= mark.low <= mark.high <= 1 for mark in (*lengths, *positions))  # type: ignore[operator]
 
 
-def test_a_category_of_one_request_has_no_interval(shown: Shown) -> None:
-    requests = (replace(shown.sweep.requests[0], category="one"), *shown.sweep.requests[1:])
-    sweep = replace(shown.sweep, requests=requests)
-    marks = sweeps.categories(Shown(Recommender(sweep, ASSUMED_CPU), "")).marks
+def test_a_category_of_one_request_has_no_interval(view: SweepView) -> None:
+    requests = (replace(view.sweep.requests[0], category="one"), *view.sweep.requests[1:])
+    sweep = replace(view.sweep, requests=requests)
+    marks = sweeps.categories(SweepView(Recommender(sweep, ASSUMED_CPU), "")).marks
     assert {mark.series for mark in marks if mark.low is None} == {"one (1)"}
     assert len({mark.series for mark in marks}) == 3
 
 
-def test_accepted_tokens_are_counted_where_they_were_copied_from(shown: Shown) -> None:
-    sources, failures = steps.step_pictures(shown, TRANSCRIPTS)
+def test_accepted_tokens_are_counted_where_they_were_copied_from(view: SweepView) -> None:
+    sources, failures = steps.step_plots(view, TRANSCRIPTS)
     share = {mark.series: mark.y for mark in sources.marks}
     assert sum(share.values()) == pytest.approx(1.0) and min(share["a.md"], share["b.md"], share[steps.REST]) > 0
-    assert shown.sweep.lanes[shown.best[0]].name in sources.subtitle
+    assert view.sweep.lanes[view.best_lanes[0]].name in sources.subtitle
     parts: dict[float, float] = {}
     for mark in failures.marks:
         parts[mark.x] = parts.get(mark.x, 0.0) + mark.y
@@ -114,9 +114,9 @@ def test_accepted_tokens_are_counted_where_they_were_copied_from(shown: Shown) -
     ("position", "words"), [(-1, steps.UNKNOWN), (0, "a.md"), (25, "b.md"), (30, steps.REST), (60, steps.ANSWER)]
 )
 def test_a_position_is_named_by_what_stands_there(position: int, words: str) -> None:
-    assert steps.source(TRANSCRIPTS[0], position) == words
+    assert steps.copied_from(TRANSCRIPTS[0], position) == words
     log = replace(TRANSCRIPTS[0], documents=())
-    assert steps.source(log, 14) == steps.QUARTERS[0] and steps.source(log, 59) == steps.QUARTERS[3]
+    assert steps.copied_from(log, 14) == steps.QUARTERS[0] and steps.copied_from(log, 59) == steps.QUARTERS[3]
 
 
 def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
@@ -134,8 +134,8 @@ def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
     assert widths[0][0] > 3 * widths[1][0] and widths[0][1] > 3 * widths[1][1]
 
 
-def made(kind: Kind) -> Picture:
-    """A picture with hostile names."""
+def made(kind: Kind) -> Plot:
+    """A plot with hostile names."""
     marks = [
         Mark(panel, f"{HOSTILE}{series}", x, 1.0 + 0.1 * x * series, 1.0, 2.0)
         for panel in (HOSTILE, "b")
@@ -143,7 +143,7 @@ def made(kind: Kind) -> Picture:
         for x in range(1, 4)
     ]
     columns = ("panel", "", "x", "value", "low", "high")
-    return Picture("p", kind, HOSTILE, HOSTILE, HOSTILE, HOSTILE, columns, tuple(marks), even=1.0)
+    return Plot("p", kind, HOSTILE, HOSTILE, HOSTILE, HOSTILE, columns, tuple(marks), break_even=1.0)
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -159,18 +159,18 @@ def test_the_same_figures_are_the_same_files() -> None:
 
 
 def test_a_csv_has_no_formulas_and_only_named_columns() -> None:
-    picture = Picture("p", Kind.RANKS, "", "", "", "", ("", "name", "", "value", "", ""), (Mark("x", "=1+1", 0, 0.5),))
-    assert list(csv.reader(io.StringIO(picture.as_csv()))) == [["name", "value"], ["'=1+1", "0.5"]]
+    plot = Plot("p", Kind.RANKS, "", "", "", "", ("", "name", "", "value", "", ""), (Mark("x", "=1+1", 0, 0.5),))
+    assert list(csv.reader(io.StringIO(plot.as_csv()))) == [["name", "value"], ["'=1+1", "0.5"]]
 
 
-def test_long_drafts_count_as_the_last_length(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_drafts_count_as_the_last_length(view: SweepView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "LENGTHS", 2)
-    found = sweeps.accepted_lengths(shown)
-    assert [mark.x for mark in found.of(found.panels[0])] == ["1", "2+"] and LENGTHS > 2
-    assert sum(mark.y for mark in found.of(found.panels[0])) == pytest.approx(1.0)
+    found = sweeps.accepted_lengths(view)
+    assert [mark.x for mark in found.marks_of(found.panels[0])] == ["1", "2+"] and LENGTHS > 2
+    assert sum(mark.y for mark in found.marks_of(found.panels[0])) == pytest.approx(1.0)
 
 
-def test_paper_pictures_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paper_plots_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from specrace.lab import paper
     from specrace.lab.plots import papers
 
@@ -180,9 +180,9 @@ def test_paper_pictures_have_the_tables_figures(monkeypatch: pytest.MonkeyPatch)
         sweep = Sweep.of(paper.swept_lanes(name), TRANSCRIPTS, ASSUMED_CPU)
         run_sweep(sweep, TRANSCRIPTS)
         tables = paper.make_tables(name, sweep, TRANSCRIPTS, ASSUMED_CPU)
-        picture = paper_picture(name, Shown(Recommender(sweep, ASSUMED_CPU), ""), tables)
-        assert picture.name == name
-        drawn = sorted(round(mark.y, 9) for mark in picture.marks)
+        plot = paper_plot(name, SweepView(Recommender(sweep, ASSUMED_CPU), ""), tables)
+        assert plot.name == name
+        drawn = sorted(round(mark.y, 9) for mark in plot.marks)
         cells = sorted(round(cell, 9) for table in tables for row in table.rows for cell in row[1:])
         if name in ("table2", "table3", "table5", "figure4"):
             assert drawn == cells

@@ -8,9 +8,9 @@ import pytest
 from specrace.core.cost_curve import ASSUMED_GPU, ContextCost, CostCurve
 from specrace.core.errors import InputError
 from specrace.lab import advice
-from specrace.lab.forecast import Forecast, forecast, step_costs
+from specrace.lab.forecast import Forecast, forecast_sweep, step_costs
 from specrace.lab.presets import GPUS, describe_curve, find_curve, roofline_curve
-from specrace.lab.recommend import Recommender, acceptance_profile, choose, closest, stops_at
+from specrace.lab.recommend import Recommender, acceptance_profile, choose_lane, losing_batch, thriftiest
 from specrace.lab.score import ScoredLane
 from specrace.lab.sweep import Request, RequestScore, Sweep, grid_lanes, run_sweep
 from tests.lab.parts import copying, transcript
@@ -35,7 +35,7 @@ def test_the_forecast_by_hand() -> None:
     sweep = forced(lanes, [(Request("none", 100, 10, False), [RequestScore(((0, 0, 10),), 0.0, 0.0), score])])
     # Five rows cost 1.5; steps without a draft 1; four milliseconds are two forwards.
     curve = CostCurve((1, 5), (1.0, 1.5), (ContextCost(50, 2.0, (1.0, 1.5)),))
-    (found,) = forecast(sweep, curve)
+    (found,) = forecast_sweep(sweep, curve)
     assert found.steps.tolist() == [[10], [6]] and found.drafted.tolist() == [[0], [8]]
     assert found.cost.tolist() == [[10.0], [4 + 2 * 1.5 + 2.0]]
     assert found.tau.tolist() == [1.0, 10 / 6] and found.speedup[1] == pytest.approx(10 / 9)
@@ -46,7 +46,7 @@ def test_the_forecast_takes_the_curve_near_each_prompt() -> None:
     scores = [RequestScore(((0, 0, 10),), 0.0, 0.0), RequestScore(((4, 1, 5),), 0.0, 0.0)]
     sweep = forced(lanes, [(Request("none", tokens, 10, False), scores) for tokens in (40, 900)])
     curve = CostCurve((1, 5), (1.0, 2.0), (ContextCost(50, 2.0, (1.0, 1.0)), ContextCost(1000, 2.0, (1.0, 3.0))))
-    assert forecast(sweep, curve)[0].cost[1].tolist() == [5.0, 15.0]
+    assert forecast_sweep(sweep, curve)[0].cost[1].tolist() == [5.0, 15.0]
 
 
 def test_a_tree_is_padded_where_more_rows_cost_less_but_not_in_another_engine() -> None:
@@ -63,7 +63,7 @@ def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
     curve, lane = CostCurve((1, 5), (1.0, 2.0)), ScoredLane.of(name, {}, 4)
     lanes, short = [ScoredLane.of("vanilla", {}), lane], RequestScore(((0, 0, 3), (2, 1, 2), (4, 1, 1)), 0.0, 0.0)
     sweep = forced(lanes, [(Request("none", 100, 9, False), [RequestScore(((0, 0, 9),), 0.0, 0.0), short])])
-    (found,) = forecast(sweep, curve)
+    (found,) = forecast_sweep(sweep, curve)
     assert found.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and found.drafted[1].tolist() == [8]
     assert sweep.tally(1, {0}).row(curve, lane)["expected_speedup"] == pytest.approx(9 / 11)
     assert ScoredLane.of("vllm-ngram", {}, 4).filled is None is ScoredLane.of("fusion", {}).filled
@@ -77,7 +77,7 @@ def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
     assert step_costs(curve, lane)[:2] == [2.0, 3.0]
     scores = [RequestScore(((0, 0, 9),), 0.0, 0.0), RequestScore(((0, 0, 3), (1, 1, 3)), 0.0, 0.0)]
     sweep = forced([ScoredLane.of("vanilla", {}), lane], [(Request("none", 9, 9, False), scores)])
-    assert forecast(sweep, curve)[0].cost.tolist() == [[9.0], [15.0]]
+    assert forecast_sweep(sweep, curve)[0].cost.tolist() == [[9.0], [15.0]]
     row = sweep.tally(1, {0}).row(curve, lane)
     assert row["expected_speedup"] == pytest.approx(9 / 15)
 
@@ -122,15 +122,15 @@ def test_of_lanes_that_are_equally_good_the_one_that_drafts_less_is_chosen() -> 
     noise = [4.0, 6.0, 5.0, 5.5]
     found = table([10.0] * 4, noise, [value + 0.01 for value in noise], [9.0] * 4, drafted=[0, 8, 2, 1])
     # The third is 0.01 dearer on every request, which is certain: only its standard error would excuse it.
-    assert closest(found, [1, 2, 3]) == 1
+    assert thriftiest(found, [1, 2, 3]) == 1
     level = table([10.0] * 4, noise, [6.0, 4.0, 5.6, 5.0], [9.0] * 4, drafted=[0, 8, 2, 1])
-    assert closest(level, [1, 2, 3]) == 2 == choose(level, [0, 1, 2, 3])
+    assert thriftiest(level, [1, 2, 3]) == 2 == choose_lane(level, [0, 1, 2, 3])
 
 
 def test_where_the_gain_is_not_certain_nothing_is_drafted() -> None:
-    assert choose(table([10.0] * 4, [4.0, 16.0, 5.0, 14.0], drafted=[0, 4]), [0, 1]) == 0
-    assert choose(table([10.0] * 4, [9.0] * 4, drafted=[0, 4]), [0, 1]) == 1
-    assert choose(table([10.0], [5.0], drafted=[0, 4]), [0, 1]) == 0, "one request is no evidence"
+    assert choose_lane(table([10.0] * 4, [4.0, 16.0, 5.0, 14.0], drafted=[0, 4]), [0, 1]) == 0
+    assert choose_lane(table([10.0] * 4, [9.0] * 4, drafted=[0, 4]), [0, 1]) == 1
+    assert choose_lane(table([10.0], [5.0], drafted=[0, 4]), [0, 1]) == 0, "one request is no evidence"
 
 
 def test_the_bootstrap_is_that_of_its_seed_and_as_wide_as_the_linear_error() -> None:
@@ -162,7 +162,7 @@ def test_the_recommendation_is_the_same_with_another_seed(sweep: Sweep) -> None:
 
 def test_loops_are_left_out(sweep: Sweep) -> None:
     found = Recommender(sweep, ASSUMED_GPU)
-    assert len(found.counted) == 60 == sum(group["requests"] for group in found.groups)
+    assert len(found.included) == 60 == sum(group["requests"] for group in found.groups)
     assert any("1 requests whose output loops" in each for each in found.not_tested)
 
 
@@ -215,7 +215,7 @@ def test_a_lane_may_pay_in_batches_only(sweep: Sweep) -> None:
     found = Recommender(sweep, CostCurve((1, 2, 64), (1.0, 1.5, 1.7)), batch=16)
     text = " ".join(advice.sentences(found, "a test's curve"))
     assert found.chosen and "At other batch sizes" in text
-    stop = stops_at(found)
+    stop = losing_batch(found)
     assert stop is None or stop > 16
     alone = Recommender(sweep, found.curve)
     assert alone.chosen == 0 or "In batches it pays less" not in " ".join(advice.sentences(alone, "a test's curve"))

@@ -15,12 +15,22 @@ from specrace.core.cost_curve import ASSUMED_CPU
 from specrace.core.errors import InputError
 from specrace.lab import sweep as module
 from specrace.lab.score import Scoreboard, score_output
-from specrace.lab.sweep import CELLS, DESCRIPTION, SHARD, Cell, RequestScore, Sweep, SweepFolder, grid_lanes, run_sweep
+from specrace.lab.sweep import (
+    CELLS,
+    DESCRIPTION,
+    SHARD_SIZE,
+    Cell,
+    RequestScore,
+    Sweep,
+    SweepFolder,
+    grid_lanes,
+    run_sweep,
+)
 from tests.lab.parts import copying
 
 LANES = ("prompt-lookup", "suffix")
 GRID = {"prompt-lookup": {"longest": ("2", "3")}}
-TRANSCRIPTS = copying(2 * SHARD + 5)
+TRANSCRIPTS = copying(2 * SHARD_SIZE + 5)
 
 
 def counts(sweep: Sweep) -> list[tuple[object, ...]]:
@@ -77,12 +87,12 @@ def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
     assert [[row[name] for name in names] for row in rows] == [
         [row[name] for name in names] for row in board.groups() if row["category"] == "all"
     ]
-    alone = RequestScore.of(score_output(lanes[2], transcripts[-1]))
+    alone = RequestScore.from_tally(score_output(lanes[2], transcripts[-1]))
     assert (alone.steps != dict(sweep.scores(2))[len(transcripts) - 1].steps) is keep_outputs
 
 
 def test_processes_find_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(module, "MIN_PARALLEL_WORK", 0)
     sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS, processes=2)
     assert counts(sweep) == counts(whole)

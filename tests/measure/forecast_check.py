@@ -21,7 +21,7 @@ from specrace.core.cost_curve import CostCurve
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, PromptResult
 from specrace.lab.calibrate import measure
-from specrace.lab.forecast import Forecast, forecast
+from specrace.lab.forecast import Forecast, forecast_sweep
 from specrace.lab.score import ScoredLane
 from specrace.lab.summary import summarise
 from specrace.lab.sweep import Sweep, run_sweep
@@ -55,7 +55,7 @@ def forecast_of(results: Sequence[PromptResult], lanes: Sequence[ScoredLane], cu
     ]
     sweep = Sweep.of((ScoredLane.of("vanilla", {}), *lanes), transcripts, curve)
     run_sweep(sweep, transcripts)
-    return forecast(sweep, curve)[0]
+    return forecast_sweep(sweep, curve)[0]
 
 
 def main(arguments: list[str]) -> int:

@@ -1,1 +1,1 @@
-"""Pictures of a sweep and of the paper's tables: figures with intervals, drawn as SVG and PNG, and as CSV."""
+"""Plots of a sweep and of the paper's tables: numbers with their intervals, as SVG, PNG and CSV."""

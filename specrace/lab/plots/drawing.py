@@ -1,6 +1,6 @@
-"""Pictures drawn with Matplotlib, as SVG and PNG: on white, to be read from the last row of a room.
+"""Draws plots with Matplotlib, as SVG and PNG: on white, in type that can be read from the back of a room.
 
-Matplotlib, of the extra `pictures`, is loaded when something is drawn. No display and no network is needed.
+Matplotlib comes with the extra `plots` and is imported when something is drawn. It needs no display and no network.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from specrace.core.errors import InputError
-from specrace.core.files import explained, write_whole
+from specrace.core.files import as_input_error, write_atomically
 from specrace.lab.plots.dots import draw_dots, draw_ranks
 from specrace.lab.plots.heat import draw_heat
 from specrace.lab.plots.lines import draw_lines
 from specrace.lab.plots.panels import draw_bars, draw_multiples
-from specrace.lab.plots.plot import Kind, Picture
+from specrace.lab.plots.plot import Kind, Plot
 from specrace.lab.plots.style import GREY, INK, MAX_ROWS, clean
 
-# Inches, and points an inch of the PNG: 1920 pixels wide.
+# Inches, and dots per inch: the PNG is 1920 pixels wide.
 WIDTH, HEIGHT, DPI = 12.8, 7.2, 150
+# Inches.
 ROW_HEIGHT = {Kind.DOTS: 0.42, Kind.HEAT: 0.42, Kind.RANKS: 0.33}
 STYLE = {
     "font.family": ["DejaVu Sans"],
@@ -37,87 +38,91 @@ STYLE = {
     "axes.titlesize": 16,
     "xtick.color": INK,
     "ytick.color": INK,
-    # A category may hold dollar signs.
+    # A category may contain dollar signs.
     "text.parse_math": False,
     "axes.unicode_minus": False,
-    # Text that can be searched and edited, and files that are the same in every run.
+    # Text that can be searched and edited, and the same bytes in every run.
     "svg.fonttype": "none",
     "svg.hashsalt": "specrace",
 }
 
 
-def write_pictures(folder: Path, pictures: Sequence[Picture], hues: Mapping[str, str]) -> list[Path]:
-    """NAME.csv, NAME.svg and NAME.png of each picture; `hues`: lane -> colour. Raises InputError."""
+def write_plots(folder: Path, plots: Sequence[Plot], hues: Mapping[str, str]) -> list[Path]:
+    """Write NAME.csv, NAME.svg and NAME.png of each plot, and return their paths.
+
+    `hues`: lane -> colour. Raises InputError where a file cannot be written.
+    """
     written = []
-    for picture in pictures:
-        files = {"csv": picture.as_csv().encode(), **draw(picture, hues)}
+    for plot in plots:
+        files = {"csv": plot.as_csv().encode(), **draw(plot, hues)}
         for kind, content in files.items():
-            written.append(folder / f"{picture.name}.{kind}")
-            with explained(written[-1], "folder"):
-                write_whole(written[-1], content)
+            file = folder / f"{plot.name}.{kind}"
+            with as_input_error(file, "folder"):
+                write_atomically(file, content)
+            written.append(file)
     return written
 
 
 def require_matplotlib() -> None:
-    """Raises InputError where it is not installed."""
+    """Raises InputError where Matplotlib is not installed."""
     try:
         importlib.import_module("matplotlib")
     except ImportError as error:
-        raise InputError("Pictures need Matplotlib: run pip install 'specrace[pictures]'.") from error
+        raise InputError("Plots need Matplotlib: run pip install 'specrace[plots]'.") from error
 
 
-def draw(picture: Picture, hues: Mapping[str, str]) -> dict[str, bytes]:
-    """The picture as "svg" and "png"."""
+def draw(plot: Plot, hues: Mapping[str, str]) -> dict[str, bytes]:
+    """The plot's files by kind, "svg" and "png"; `hues`: lane -> colour."""
     require_matplotlib()
     matplotlib = importlib.import_module("matplotlib")
     figures: Any = importlib.import_module("matplotlib.figure")
     with ExitStack() as stack:
         stack.enter_context(matplotlib.rc_context(STYLE))
         stack.enter_context(warnings.catch_warnings())
-        # Scripts that its font lacks are boxes in the PNG; the SVG has the text.
+        # Characters that the font lacks become boxes in the PNG; the SVG has the text.
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        figure = figures.Figure(figsize=(WIDTH, _height(picture)), layout="constrained", facecolor="white")
-        _DRAW[picture.kind](figure, replace(picture, colours={**hues, **picture.colours}))
-        _head(figure, picture)
-        # Once for both files: most of the time goes into it.
+        figure = figures.Figure(figsize=(WIDTH, _height(plot)), layout="constrained", facecolor="white")
+        _DRAW[plot.kind](figure, replace(plot, colours={**hues, **plot.colours}))
+        _write_title(figure, plot)
+        # The layout takes most of the time, so it is computed once for both files.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        return {"svg": _saved(figure, "svg", metadata={"Date": None}), "png": _saved(figure, "png", dpi=DPI)}
+        return {"svg": _render(figure, "svg", metadata={"Date": None}), "png": _render(figure, "png", dpi=DPI)}
 
 
-def _saved(figure: Any, kind: str, **how: Any) -> bytes:
+def _render(figure: Any, kind: str, **options: Any) -> bytes:
     stream = io.BytesIO()
-    figure.savefig(stream, format=kind, **how)
+    figure.savefig(stream, format=kind, **options)
     return stream.getvalue()
 
 
-def _height(picture: Picture) -> float:
-    """Taller than a slide only where rows would be too narrow to read."""
-    rows = min(len(picture.series), MAX_ROWS) if len(picture.panels) < 3 else 0
-    return max(HEIGHT, 2.6 + ROW_HEIGHT.get(picture.kind, 0.0) * rows)
+def _height(plot: Plot) -> float:
+    """The height in inches: more than a slide's only where rows would be too narrow to read."""
+    rows = min(len(plot.series), MAX_ROWS) if len(plot.panels) < 3 else 0
+    return max(HEIGHT, 2.6 + ROW_HEIGHT.get(plot.kind, 0.0) * rows)
 
 
-def _head(figure: Any, picture: Picture) -> None:
-    """Title and subtitle, above the panels."""
+def _write_title(figure: Any, plot: Plot) -> None:
+    """Write title and subtitle above the panels."""
     height = figure.get_figheight()
-    lines = [line for text in picture.subtitle.split("\n") for line in _wrapped(text, 116)]
+    lines = [line for text in plot.subtitle.split("\n") for line in _wrap(text, 116)]
     top = 0.72 + 0.28 * len(lines)
     figure.get_layout_engine().set(rect=(0.015, 0.02, 0.97, 1 - top / height - 0.03), w_pad=0.12, h_pad=0.1)
-    figure.text(0.02, 1 - 0.2 / height, clean(picture.title, 80), size=24, weight="bold", va="top")
+    figure.text(0.02, 1 - 0.2 / height, clean(plot.title, 80), size=24, weight="bold", va="top")
     text = "\n".join(lines)
     figure.text(0.02, 1 - 0.68 / height, text, size=14, color=GREY, va="top", linespacing=1.35)
 
 
-def _wrapped(text: str, most: int) -> list[str]:
+def _wrap(text: str, max_characters: int) -> list[str]:
     lines = [""]
     for word in clean(text, 600).split(" "):
-        if len(lines[-1]) + len(word) > most:
+        if len(lines[-1]) + len(word) > max_characters:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return lines
 
 
-_DRAW: dict[Kind, Callable[[Any, Picture], None]] = {
+_DRAW: dict[Kind, Callable[[Any, Plot], None]] = {
     Kind.DOTS: draw_dots,
     Kind.HEAT: draw_heat,
     Kind.LINES: draw_lines,

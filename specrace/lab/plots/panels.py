@@ -1,4 +1,4 @@
-"""A panel for each series: bars, or a line with the others in grey behind it."""
+"""Plots with a panel for each series: bars, or a line in front of the others in grey."""
 
 from __future__ import annotations
 
@@ -7,59 +7,61 @@ from collections.abc import Sequence
 from typing import Any
 
 from specrace.lab.plots.lines import draw_line
-from specrace.lab.plots.plot import Picture
-from specrace.lab.plots.style import FAINT, GREY, INK, MAX_PANELS, clean, line_styles, percent, subplots
+from specrace.lab.plots.plot import Plot
+from specrace.lab.plots.style import FAINT, GREY, INK, MAX_PANELS, clean, line_styles, show_percentages, subplots
 
-# Smaller shares have no figure above their bar.
+# Smaller shares have no number above their bar.
 MIN_NAMED = 0.005
 
 
-def draw_bars(figure: Any, picture: Picture) -> None:
-    """A panel of bars for each series, with the intervals as lines on them."""
-    panels = picture.panels[:MAX_PANELS]
-    grid, styles = subplots(figure, len(panels)), line_styles(panels, picture)
+def draw_bars(figure: Any, plot: Plot) -> None:
+    """Draw a panel of bars for each series, with the intervals as lines on them."""
+    panels = plot.panels[:MAX_PANELS]
+    grid, styles = subplots(figure, len(panels)), line_styles(panels, plot)
     for axes, panel in zip(grid, panels, strict=True):
-        marks = picture.of(panel)
+        marks = plot.marks_of(panel)
         axes.bar([mark.x for mark in marks], [mark.y for mark in marks], color=styles[panel][0], width=0.8)
-        for place, mark in enumerate(marks):
-            axes.plot([place, place], [mark.low, mark.high], color=INK, linewidth=1.4)
-            words = f"{100 * mark.y:.0f}" if mark.y >= MIN_NAMED else ""
-            how = {"textcoords": "offset points", "ha": "center", "size": 13 if len(panels) <= 4 else 10}
-            axes.annotate(words, (place, mark.high or mark.y), xytext=(0, 3), **how)
-        _panel_title(axes, picture, panel, len(panels))
-    # Room for the figure above the highest bar.
-    grid[0].set_ylim(0, 1.15 * max(mark.high or mark.y for mark in picture.marks))
-    _outer(figure, picture, grid)
+        for index, mark in enumerate(marks):
+            axes.plot([index, index], [mark.low, mark.high], color=INK, linewidth=1.4)
+            percentage = f"{100 * mark.y:.0f}" if mark.y >= MIN_NAMED else ""
+            style = {"textcoords": "offset points", "ha": "center", "size": 13 if len(panels) <= 4 else 10}
+            axes.annotate(percentage, (index, mark.high or mark.y), xytext=(0, 3), **style)
+        _panel_title(axes, plot, panel, len(panels))
+    # Room for the number above the highest bar.
+    grid[0].set_ylim(0, 1.15 * max(mark.high or mark.y for mark in plot.marks))
+    _title_axes(figure, plot, grid)
 
 
-def draw_multiples(figure: Any, picture: Picture) -> None:
-    """A panel for each line, the others in grey behind it."""
-    panels = picture.panels[:MAX_PANELS]
-    grid, styles = subplots(figure, len(panels)), line_styles(panels, picture)
+def draw_multiples(figure: Any, plot: Plot) -> None:
+    """Draw a panel for each line, with the others in grey behind it."""
+    panels = plot.panels[:MAX_PANELS]
+    grid, styles = subplots(figure, len(panels)), line_styles(panels, plot)
     for axes, panel in zip(grid, panels, strict=True):
         for other in panels:
-            marks = picture.of(other)
+            marks = plot.marks_of(other)
             axes.plot([mark.x for mark in marks], [mark.y for mark in marks], color=FAINT, linewidth=1.6, zorder=0)
-        draw_line(axes, picture.of(panel), styles[panel][0], "-")
-        _panel_title(axes, picture, panel, len(panels))
+        draw_line(axes, plot.marks_of(panel), styles[panel][0], "-")
+        _panel_title(axes, plot, panel, len(panels))
         axes.set_ylim(bottom=0)
-    _outer(figure, picture, grid)
+    _title_axes(figure, plot, grid)
 
 
-def _panel_title(axes: Any, picture: Picture, panel: str, count: int) -> None:
-    """Name and note; ticks small enough for so many panels."""
-    size = 17 if count <= 4 else 14
+def _panel_title(axes: Any, plot: Plot, panel: str, num_panels: int) -> None:
+    """Write a panel's name and note, and ticks small enough for the number of panels."""
+    size = 17 if num_panels <= 4 else 14
     axes.set_title(clean(panel, 24), size=size, weight="bold", loc="left")
-    axes.set_title(clean(picture.notes.get(panel, ""), 24), size=size - 3, color=GREY, loc="right")
-    marks = picture.of(panel)
+    axes.set_title(clean(plot.notes.get(panel, ""), 24), size=size - 3, color=GREY, loc="right")
+    marks = plot.marks_of(panel)
     axes.set_xticks([mark.x for mark in marks])
-    axes.tick_params(labelsize=13 if count <= 4 else 10)
+    axes.tick_params(labelsize=13 if num_panels <= 4 else 10)
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
 
 
-def _outer(figure: Any, picture: Picture, grid: Sequence[Any]) -> None:
-    percent(grid[0].yaxis)
-    figure.supxlabel(clean(picture.x, 70), size=16)
+def _title_axes(figure: Any, plot: Plot, grid: Sequence[Any]) -> None:
+    """Title the shared axes; the vertical one beside the middle row of panels."""
+    show_percentages(grid[0].yaxis)
+    figure.supxlabel(clean(plot.x, 70), size=16)
     columns = math.ceil(math.sqrt(len(grid)))
-    grid[columns * ((math.ceil(len(grid) / columns) - 1) // 2)].set_ylabel(clean(picture.y, 70), size=16)
+    rows = math.ceil(len(grid) / columns)
+    grid[columns * ((rows - 1) // 2)].set_ylabel(clean(plot.y, 70), size=16)

@@ -1,4 +1,4 @@
-"""A picture as figures: what is drawn, and what its CSV holds."""
+"""The numbers of a plot: what is drawn, and what its CSV holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-# A cell that begins so is a formula to a spreadsheet, and categories come from logs.
+# A spreadsheet takes a cell that begins with one of these for a formula, and categories come from untrusted logs.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Kind(Enum):
-    """How a picture is drawn."""
+    """How a plot is drawn."""
 
     DOTS = "a row for each series, with a dot and its interval in every panel"
     HEAT = "rows of series, columns of x"
@@ -26,7 +26,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Mark:
-    """A figure `y` of a `series` at `x` in a `panel`, and its interval where there is one."""
+    """One value: `y` of a `series` at `x` in a `panel`, with its interval if it has one."""
 
     panel: str
     series: str
@@ -37,11 +37,12 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """`name`: of its files. `columns`: the CSV's names of panel, series, x, y, low and high; "" leaves one out.
+class Plot:
+    """Everything that is needed to draw one plot and to write its CSV.
 
-    `x` and `y`: titles of the axes, with units. `even`: where nothing is gained, such as a speedup of 1. `notes`: words
-    beside the name of a panel or series. `colours`: those of series that have their own; lanes have theirs.
+    `name`: the stem of its files. `columns`: the CSV's names of panel, series, x, y, low and high; "" leaves one out.
+    `x` and `y`: titles of the axes, with units. `break_even`: the value at which nothing is gained, such as a speedup
+    of 1. `notes`: words beside the name of a panel or series. `colours`: of series that are not lanes.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Picture:
     y: str
     columns: tuple[str, str, str, str, str, str]
     marks: tuple[Mark, ...]
-    even: float | None = None
+    break_even: float | None = None
     logarithmic: bool = False
     percent: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -60,20 +61,20 @@ class Picture:
 
     @property
     def panels(self) -> list[str]:
-        """The panels in order."""
+        """The names of the panels, in order."""
         return list(dict.fromkeys(mark.panel for mark in self.marks))
 
     @property
     def series(self) -> list[str]:
-        """The series in order."""
+        """The names of the series, in order."""
         return list(dict.fromkeys(mark.series for mark in self.marks))
 
-    def of(self, panel: str, series: str | None = None) -> list[Mark]:
-        """The marks of a panel, and of one series in it."""
+    def marks_of(self, panel: str, series: str | None = None) -> list[Mark]:
+        """The marks of a panel, or of one series in it."""
         return [mark for mark in self.marks if mark.panel == panel and series in (None, mark.series)]
 
     def as_csv(self) -> str:
-        """A header and a row for each mark."""
+        """The CSV: a header, and a row for each mark."""
         stream = io.StringIO()
         writer = csv.writer(stream)
         writer.writerow(filter(None, self.columns))
@@ -84,7 +85,7 @@ class Picture:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a spreadsheet may read it."""
+    """A value that a spreadsheet does not take for a formula."""
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return "" if value is None else value

@@ -1,4 +1,4 @@
-"""The pictures that need every step of a lane: what its accepted tokens were copied from, and where drafts fail."""
+"""The plots that need every step of a lane: what accepted tokens were copied from, and where drafts fail."""
 
 from __future__ import annotations
 
@@ -10,53 +10,62 @@ import numpy as np
 from specrace.core.cost_curve import ASSUMED_GPU
 from specrace.core.events import Step
 from specrace.lab.forecast import ratio_interval
-from specrace.lab.plots.plot import Kind, Mark, Picture
-from specrace.lab.plots.sweeps import INTERVALS, Shown
+from specrace.lab.plots.plot import Kind, Mark, Plot
+from specrace.lab.plots.sweeps import INTERVALS, SweepView
 from specrace.lab.score import score_output
 from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
-# Documents beyond these are summed up.
+# The documents that feed the most tokens have a bar each, all others one bar.
 MAX_DOCUMENTS = 10
-# An answer's parts: as many as have enough steps each.
+# An answer is cut into the largest of these numbers of parts with at least MIN_STEPS steps in each.
 PARTS = {10: "tenths", 5: "fifths", 2: "halves"}
-FINEST, ENOUGH_STEPS = 10, 30
+MAX_PARTS, MIN_STEPS = 10, 30
+# What became of a step's draft.
 NO_DRAFT, REJECTED, SOME, FULL = "no draft", "rejected at once", "accepted in part", "accepted to its end"
-# With the colours that the page has for accepted and for rejected tokens.
+# In the page's colours for accepted and rejected tokens.
 OUTCOMES = {FULL: "#0072b2", SOME: "#56b4e9", REJECTED: "#b34700", NO_DRAFT: "#767676"}
+# What a token was copied from, where it is not a document.
 ANSWER, REST, UNKNOWN = "the answer so far", "the prompt outside the documents", "no known place"
 QUARTERS = ("the prompt's first quarter", "its second quarter", "its third quarter", "its last quarter")
 
 
 class _Counts:
-    """Of one lane, by request: accepted draft tokens by source, and steps by tenth of the output and outcome."""
+    """Counts over one lane's steps, by request: accepted draft tokens by source, and steps by tenth of the output and
+    outcome.
+    """
 
-    def __init__(self, requests: int) -> None:
-        self.sources: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(requests))
-        self.outcomes = np.zeros((requests, FINEST, len(OUTCOMES)))
+    def __init__(self, num_requests: int) -> None:
+        self.sources: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(num_requests))
+        self.outcomes = np.zeros((num_requests, MAX_PARTS, len(OUTCOMES)))
 
-    def add(self, place: int, transcript: Transcript, step: Step, at: int) -> None:
-        """Count a step whose first token is number `at` of the output."""
-        part = FINEST * at // len(transcript.output)
-        self.outcomes[place, part, list(OUTCOMES).index(outcome(step))] += 1
+    def add(self, request: int, transcript: Transcript, step: Step, at: int) -> None:
+        """Count a step of a request; `at` is the position in the output of the step's first token."""
+        part = MAX_PARTS * at // len(transcript.output)
+        self.outcomes[request, part, list(OUTCOMES).index(outcome(step))] += 1
         for node in step.accepted_nodes:
             position = -1 if step.tree.positions is None else step.tree.positions[node]
-            self.sources[source(transcript, position)][place] += 1
+            self.sources[copied_from(transcript, position)][request] += 1
 
-    def parts(self, count: int) -> np.ndarray:
-        """The outcomes by so many parts of the output [requests, count, outcomes]."""
-        return np.asarray(self.outcomes.reshape(len(self.outcomes), count, -1, len(OUTCOMES)).sum(axis=2))
+    def by_part(self, num_parts: int) -> np.ndarray:
+        """The outcomes by part of the output [requests, num_parts, outcomes]."""
+        return np.asarray(self.outcomes.reshape(len(self.outcomes), num_parts, -1, len(OUTCOMES)).sum(axis=2))
 
 
 def outcome(step: Step) -> str:
     """What became of a step's draft."""
     if not step.tree.num_draft:
         return NO_DRAFT
-    return REJECTED if not step.accepted else SOME if step.rejected_branch else FULL
+    if not step.accepted:
+        return REJECTED
+    return SOME if step.rejected_branch else FULL
 
 
-def source(transcript: Transcript, position: int) -> str:
-    """What stands at a position of prompt and output, -1 for none: a document of the prompt where these are known."""
+def copied_from(transcript: Transcript, position: int) -> str:
+    """The text at a position of prompt and output, -1 for no position, by name.
+
+    In the prompt that is the document or, where documents are not known, the quarter of the prompt.
+    """
     if position < 0:
         return UNKNOWN
     if position >= len(transcript.prompt):
@@ -66,62 +75,68 @@ def source(transcript: Transcript, position: int) -> str:
     return next((name for start, end, name in transcript.documents if start <= position < end), REST)
 
 
-def step_pictures(shown: Shown, transcripts: Sequence[Transcript]) -> list[Picture]:
-    """Of the fastest lane that tells where its drafts come from (else the fastest): sources, and where drafts fail."""
-    for number in shown.best:
-        counts = _count(shown, number, transcripts)
+def step_plots(view: SweepView, transcripts: Sequence[Transcript]) -> list[Plot]:
+    """Where drafts come from and where they fail, in the fastest lane that reports positions, else in the fastest."""
+    for number in view.best_lanes:
+        counts = _count(view, number, transcripts)
         if set(counts.sources) - {UNKNOWN}:
             break
     else:
-        number = shown.best[0]
-        counts = _count(shown, number, transcripts)
-    return [*([_sources(shown, number, counts)] if counts.sources else []), _failures(shown, number, counts)]
+        number = view.best_lanes[0]
+        counts = _count(view, number, transcripts)
+    failures = _failures(view, number, counts)
+    return [_sources(view, number, counts), failures] if counts.sources else [failures]
 
 
-def _count(shown: Shown, number: int, transcripts: Sequence[Transcript]) -> _Counts:
-    """Score a lane's best settings again, step by step."""
-    places = {request: place for place, request in enumerate(shown.found.counted)}
-    lane, sweep, counts = shown.sweep.lanes[number], shown.sweep, _Counts(len(places))
-    past = PastOutputs() if sweep.keep_outputs else None
-    for request, each in enumerate(transcripts):
-        if request in places:
+def _count(view: SweepView, number: int, transcripts: Sequence[Transcript]) -> _Counts:
+    """Score a lane again, step by step."""
+    indices = {request: index for index, request in enumerate(view.recommender.included)}
+    lane = view.sweep.lanes[number]
+    counts = _Counts(len(indices))
+    past = PastOutputs() if view.sweep.keep_outputs else None
+    for request, transcript in enumerate(transcripts):
+        if request in indices:
             at = 0
 
-            def watch(step: Step, place: int = places[request], transcript: Transcript = each) -> None:
+            def watch(step: Step, index: int = indices[request], transcript: Transcript = transcript) -> None:
                 nonlocal at
-                counts.add(place, transcript, step, at)
+                counts.add(index, transcript, step, at)
                 at += len(step.emitted)
 
-            others = None if past is None else past.of_others(each.prompt)
-            score_output(lane, each, curve=sweep.curve or ASSUMED_GPU, past=others, watch=watch)
+            others = None if past is None else past.excluding(transcript.prompt)
+            score_output(lane, transcript, curve=view.sweep.curve or ASSUMED_GPU, past=others, watch=watch)
         if past is not None:
-            past.add(each.output, each.prompt)
+            past.add(transcript.output, transcript.prompt)
     return counts
 
 
-def _words(shown: Shown, number: int) -> str:
-    return f"the lane {shown.sweep.lanes[number].name}, {shown.words(number)}"
+def _describe_lane(view: SweepView, number: int) -> str:
+    return f"the lane {view.sweep.lanes[number].name}, {view.varied_settings(number)}"
 
 
-def _sources(shown: Shown, number: int, counts: _Counts) -> Picture:
+def _sources(view: SweepView, number: int, counts: _Counts) -> Plot:
     """The share of accepted draft tokens by what they were copied from."""
-    found, total = dict(counts.sources), sum(counts.sources.values())
-    ends = [name for name in (REST, *QUARTERS, ANSWER, UNKNOWN) if name in found]
-    documents = sorted(set(found) - set(ends), key=lambda name: -found[name].sum())
+    sources = dict(counts.sources)
+    total = sum(sources.values())
+    others = [name for name in (REST, *QUARTERS, ANSWER, UNKNOWN) if name in sources]
+    documents = sorted(set(sources) - set(others), key=lambda name: -sources[name].sum())
     rest = documents[MAX_DOCUMENTS:]
     if rest:
-        found[f"{len(rest)} other documents"] = np.sum([found[name] for name in rest], axis=0)
+        sources[f"{len(rest)} other documents"] = np.sum([sources[name] for name in rest], axis=0)
         documents = [*documents[:MAX_DOCUMENTS], f"{len(rest)} other documents"]
     marks = []
-    for name in (*documents, *ends):
-        share = float(found[name].sum() / np.sum(total))
-        marks.append(Mark("", name, "", share, *ratio_interval(shown.draws, found[name], np.asarray(total))))
-    return Picture(
+    for name in (*documents, *others):
+        share = float(sources[name].sum() / np.sum(total))
+        marks.append(Mark("", name, "", share, *ratio_interval(view.draws, sources[name], np.asarray(total))))
+    return Plot(
         "sources",
         Kind.RANKS,
         "Which documents feed drafts" if documents else "What feeds drafts",
-        shown.subtitle(
-            _words(shown, number), f"{np.sum(total):,.0f} accepted draft tokens", f"with {INTERVALS}", costs=False
+        view.subtitle(
+            _describe_lane(view, number),
+            f"{np.sum(total):,.0f} accepted draft tokens",
+            f"with {INTERVALS}",
+            costs=False,
         ),
         "Share of accepted draft tokens",
         "",
@@ -131,29 +146,30 @@ def _sources(shown: Shown, number: int, counts: _Counts) -> Picture:
     )
 
 
-def _failures(shown: Shown, number: int, counts: _Counts) -> Picture:
-    """The share of steps by what became of their draft, over the answer."""
-    enough = (each for each in PARTS if counts.parts(each).sum(axis=(0, 2)).min() >= ENOUGH_STEPS)
-    outcomes = counts.parts(next(enough, min(PARTS)))
-    steps, parts = outcomes.sum(axis=2), outcomes.shape[1]
+def _failures(view: SweepView, number: int, counts: _Counts) -> Plot:
+    """The share of steps by what became of their draft, along the answer."""
+    fine_enough = (number for number in PARTS if counts.by_part(number).sum(axis=(0, 2)).min() >= MIN_STEPS)
+    outcomes = counts.by_part(next(fine_enough, min(PARTS)))
+    steps = outcomes.sum(axis=2)
+    num_parts = outcomes.shape[1]
     marks = [
         Mark(
             "",
             name,
-            100 * (part + 1) // parts,
-            float(outcomes[:, part, place].sum() / steps[:, part].sum()),
-            *ratio_interval(shown.draws, outcomes[:, part, place], steps[:, part]),
+            100 * (part + 1) // num_parts,
+            float(outcomes[:, part, column].sum() / steps[:, part].sum()),
+            *ratio_interval(view.draws, outcomes[:, part, column], steps[:, part]),
         )
-        for place, name in enumerate(OUTCOMES)
-        for part in range(parts)
+        for column, name in enumerate(OUTCOMES)
+        for part in range(num_parts)
         if steps[:, part].any()
     ]
-    return Picture(
+    return Plot(
         "failures",
         Kind.LINES,
         "Where drafts fail",
-        shown.subtitle(_words(shown, number), f"with {INTERVALS}", costs=False),
-        f"How far into the answer, %, by {PARTS[parts]}",
+        view.subtitle(_describe_lane(view, number), f"with {INTERVALS}", costs=False),
+        f"How far into the answer, %, by {PARTS[num_parts]}",
         "Share of steps",
         ("", "draft", "up to percent", "share", "low", "high"),
         tuple(marks),

@@ -1,6 +1,6 @@
-"""The pictures of a finished sweep: lanes, categories, settings, and what their steps accepted.
+"""The plots of a finished sweep: lanes, categories, settings, and what their steps accepted.
 
-Of each lane the settings are shown that `recommend` would choose for it. Requests whose output loops are left out.
+Each lane is shown with the settings that `recommend` would choose for it. Requests whose output loops are left out.
 """
 
 from __future__ import annotations
@@ -13,254 +13,274 @@ from typing import Any
 import numpy as np
 
 from specrace.lab.forecast import LEVEL, median_interval, ratio_interval, resamples
-from specrace.lab.plots.plot import Kind, Mark, Picture
+from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.style import MAX_COLUMNS, MAX_PANELS
 from specrace.lab.recommend import Recommender
 from specrace.lab.score import ScoredLane, group_name
-from specrace.lab.sweep import SIZES, Sweep
+from specrace.lab.sweep import DRAFT_SIZE_OPTIONS, Sweep
 
-# Accepted lengths and positions; what is longer counts as the last length.
+# Accepted lengths and positions that are told apart; a longer one counts as the last.
 LENGTHS = 12
 SPEEDUP, TAU = "Speedup over vanilla", "Tokens per step"
 INTERVALS = f"{LEVEL:.0%} intervals over requests"
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A sweep as pictures show it; `costs` says where the cost curve comes from."""
+class SweepView:
+    """What the plots need to know of a sweep; `costs` says where the cost curve comes from."""
 
-    found: Recommender
+    recommender: Recommender
     costs: str
 
     @property
     def sweep(self) -> Sweep:
-        """The sweep."""
-        return self.found.sweep
+        """The sweep that is plotted."""
+        return self.recommender.sweep
 
     @cached_property
-    def best(self) -> list[int]:
+    def best_lanes(self) -> list[int]:
         """The number of each lane's best settings, the fastest first."""
         names = dict.fromkeys(lane.name for lane in self.sweep.lanes[1:])
-        numbers = [number for number in map(self.found.best_of, ([name] for name in names)) if number is not None]
-        return sorted(numbers, key=lambda number: -self.found.forecast.speedup[number])
+        best = [self.recommender.best_among([name]) for name in names]
+        speedup = self.recommender.forecast.speedup
+        return sorted((number for number in best if number is not None), key=lambda number: -speedup[number])
 
     @cached_property
     def categories(self) -> dict[str, list[int]]:
-        """The places in `found.counted` of each category's requests, the largest category first."""
-        found: dict[str, list[int]] = {}
-        for place, number in enumerate(self.found.counted):
-            found.setdefault(group_name(self.sweep.requests[number].category), []).append(place)
-        return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+        """Each category's requests, as indices into `recommender.included`, the largest category first."""
+        by_category: dict[str, list[int]] = {}
+        for index, number in enumerate(self.recommender.included):
+            by_category.setdefault(group_name(self.sweep.requests[number].category), []).append(index)
+        return dict(sorted(by_category.items(), key=lambda item: -len(item[1])))
 
     @cached_property
     def draws(self) -> np.ndarray:
-        """The bootstrap's draws of the requests that count."""
-        return resamples(len(self.found.counted), self.found.seed)
+        """Bootstrap draws of the included requests, as in `resamples`."""
+        return resamples(len(self.recommender.included), self.recommender.seed)
 
     def subtitle(self, *words: str, costs: bool = True) -> str:
-        """`words`, the number of requests and, where a speedup is shown, the cost curve."""
-        parts = [*words, f"{len(self.found.counted)} requests"]
+        """`words`, the number of requests and, with `costs`, the name of the cost curve."""
+        parts = [*words, f"{len(self.recommender.included)} requests"]
         text = "; ".join(filter(None, parts))
         return f"{text[:1].upper()}{text[1:]}" + (f"\nCosts: {self.costs.partition(':')[0]}" if costs else "")
 
-    def drawn(self, most: int) -> str:
-        """Which lanes a picture with room for `most` draws, where there are more."""
-        return f"the {most} fastest of {len(self.best)} lanes" if len(self.best) > most else ""
+    def which_lanes(self, max_lanes: int) -> str:
+        """Which lanes a plot with room for `max_lanes` draws; "" if it draws all."""
+        num_lanes = len(self.best_lanes)
+        return f"the {max_lanes} fastest of {num_lanes} lanes" if num_lanes > max_lanes else ""
 
-    def words(self, lane: int) -> str:
-        """A lane's settings that differ among its own, the draft size once."""
-        own, words = self.sweep.lanes[lane], self.sweep.words(lane).split()
-        return " ".join(words[:-1] if any(name in SIZES for name in own.options) and len(words) > 1 else words)
+    def varied_settings(self, number: int) -> str:
+        """The settings of a lane that its sweep varied. A draft size that is also an option is named only once."""
+        words = self.sweep.varied_settings(number).split()
+        twice = any(name in DRAFT_SIZE_OPTIONS for name in self.sweep.lanes[number].options) and len(words) > 1
+        return " ".join(words[:-1] if twice else words)
 
-    def counts(self, lane: int, column: Callable[[int, int], Iterable[int]], size: int) -> np.ndarray:
-        """Steps of a lane by request and column [requests that count, size].
+    def count_steps(self, lane: int, columns_of: Callable[[int, int], Iterable[int]], num_columns: int) -> np.ndarray:
+        """A lane's steps by included request and column [requests, num_columns].
 
-        `column` gives the columns of a step from its numbers of draft and of accepted tokens.
+        `columns_of` gives the columns in which a step counts, from its numbers of draft tokens and accepted tokens.
         """
-        places = {number: place for place, number in enumerate(self.found.counted)}
-        counts = np.zeros((len(places), size))
+        indices = {number: index for index, number in enumerate(self.recommender.included)}
+        counts = np.zeros((len(indices), num_columns))
         for number, score in self.sweep.scores(lane):
-            if number in places:
+            if number in indices:
                 for drafted, accepted, count in score.steps:
-                    for each in column(drafted, accepted):
-                        counts[places[number], each] += count
+                    for column in columns_of(drafted, accepted):
+                        counts[indices[number], column] += count
         return counts
 
 
-def sweep_pictures(shown: Shown) -> list[Picture]:
-    """All that a sweep has figures for."""
-    found = [lanes(shown), accepted_lengths(shown), acceptance(shown)]
-    if len(shown.categories) > 1:
-        found.append(categories(shown))
-    curves = num_draft(shown)
-    times = trie_times(shown)
-    return [*found, *filter(None, (curves, times)), *settings(shown)]
+def sweep_plots(view: SweepView) -> list[Plot]:
+    """All plots for which the sweep has data."""
+    plots = [lanes(view), accepted_lengths(view), acceptance(view)]
+    if len(view.categories) > 1:
+        plots.append(categories(view))
+    curves = num_draft(view)
+    times = trie_times(view)
+    return [*plots, *filter(None, (curves, times)), *settings(view)]
 
 
-def lanes(shown: Shown) -> Picture:
+def lanes(view: SweepView) -> Plot:
     """Tokens per step and speedup of every lane: its best settings with intervals, the others as small dots."""
-    best, whole = shown.best, shown.found.forecast
-    rank = {shown.sweep.lanes[number].name: place for place, number in enumerate(best)}
-    order = sorted(range(1, len(shown.sweep.lanes)), key=lambda number: rank[shown.sweep.lanes[number].name])
+    best = view.best_lanes
+    forecast = view.recommender.forecast
+    rank = {view.sweep.lanes[number].name: index for index, number in enumerate(best)}
+    order = sorted(range(1, len(view.sweep.lanes)), key=lambda number: rank[view.sweep.lanes[number].name])
     marks, notes = [], {}
-    for panel, values, name in ((TAU, whole.tau, "tau"), (SPEEDUP, whole.speedup, "speedup")):
+    for panel, values, name in ((TAU, forecast.tau, "tau"), (SPEEDUP, forecast.speedup, "speedup")):
         for number in order:
-            lane, words = shown.sweep.lanes[number], shown.words(number)
-            interval = whole.intervals(number, shown.found.seed)[name] if number in best else (None, None)
-            marks.append(Mark(panel, lane.name, words, float(values[number]), *interval))
+            lane = view.sweep.lanes[number]
+            varied = view.varied_settings(number)
+            interval = forecast.intervals(number, view.recommender.seed)[name] if number in best else (None, None)
+            marks.append(Mark(panel, lane.name, varied, float(values[number]), *interval))
             if number in best:
-                notes[lane.name] = words
+                notes[lane.name] = varied
     others = "small dots: its other settings" if len(order) > len(best) else ""
-    return Picture(
+    return Plot(
         "lanes",
         Kind.DOTS,
         "What drafting yields, by lane",
-        shown.subtitle(f"Each lane's best settings with {INTERVALS}", others),
+        view.subtitle(f"Each lane's best settings with {INTERVALS}", others),
         "",
         "",
         ("figure", "lane", "settings", "value", "low", "high"),
         tuple(marks),
-        even=1.0,
+        break_even=1.0,
         notes=notes,
     )
 
 
 def categories(
-    shown: Shown, name: str = "categories", title: str = "Where drafting pays: speedup by category"
-) -> Picture:
+    view: SweepView, name: str = "categories", title: str = "Where drafting pays: speedup by category"
+) -> Plot:
     """The speedup of each lane's best settings in every category."""
     marks = []
-    for category, places in list(shown.categories.items()):
-        own = shown.found.forecast.of_requests(places)
-        row = f"{category} ({len(places)})"
-        for number in shown.best:
-            interval = own.intervals(number, shown.found.seed)["speedup"] if len(places) > 1 else (None, None)
-            marks.append(Mark("", row, shown.sweep.lanes[number].name, float(own.speedup[number]), *interval))
-    return Picture(
+    for category, indices in view.categories.items():
+        forecast = view.recommender.forecast.for_requests(indices)
+        row = f"{category} ({len(indices)})"
+        for number in view.best_lanes:
+            interval = (
+                forecast.intervals(number, view.recommender.seed)["speedup"] if len(indices) > 1 else (None, None)
+            )
+            marks.append(Mark("", row, view.sweep.lanes[number].name, float(forecast.speedup[number]), *interval))
+    return Plot(
         name,
         Kind.HEAT,
         title,
-        shown.subtitle(shown.drawn(MAX_COLUMNS), "in brackets: requests", f"with {INTERVALS}"),
+        view.subtitle(view.which_lanes(MAX_COLUMNS), "in brackets: requests", f"with {INTERVALS}"),
         "",
         "",
         ("", "category", "lane", "speedup", "low", "high"),
         tuple(marks),
-        even=1.0,
+        break_even=1.0,
     )
 
 
-def num_draft(shown: Shown) -> Picture | None:
-    """Tokens per step and speedup against the draft size; None where none was varied."""
-    whole, marks = shown.found.forecast, list[Mark]()
-    for panel, values, name in ((TAU, whole.tau, "tau"), (SPEEDUP, whole.speedup, "speedup")):
-        for best in shown.best:
-            same = [number for number in others_of(shown.sweep, best) if _fixed(shown.sweep, number, best)]
-            sizes = sorted({shown.sweep.lanes[number].num_draft: number for number in same}.items())
+def num_draft(view: SweepView) -> Plot | None:
+    """Tokens per step and speedup against the draft size; None if no lane's draft size was varied."""
+    forecast = view.recommender.forecast
+    marks = list[Mark]()
+    for panel, values, name in ((TAU, forecast.tau, "tau"), (SPEEDUP, forecast.speedup, "speedup")):
+        for best in view.best_lanes:
+            same = [number for number in same_lane(view.sweep, best) if _same_options(view.sweep, number, best)]
+            sizes = sorted({view.sweep.lanes[number].num_draft: number for number in same}.items())
             for size, number in sizes if len(sizes) > 1 else ():
-                interval = whole.intervals(number, shown.found.seed)[name]
-                marks.append(Mark(panel, shown.sweep.lanes[best].name, size, float(values[number]), *interval))
+                interval = forecast.intervals(number, view.recommender.seed)[name]
+                marks.append(Mark(panel, view.sweep.lanes[best].name, size, float(values[number]), *interval))
     if not marks:
         return None
-    return Picture(
+    return Plot(
         "num-draft",
         Kind.LINES,
         "How many draft tokens pay",
-        shown.subtitle(f"With {INTERVALS}"),
+        view.subtitle(f"With {INTERVALS}"),
         "Draft tokens a step, at most",
         "",
         ("figure", "lane", "num_draft", "value", "low", "high"),
         tuple(marks),
-        even=1.0,
+        break_even=1.0,
         logarithmic=True,
     )
 
 
-def others_of(sweep: Sweep, number: int) -> list[int]:
-    """The lanes of the same name."""
-    return [place for place, lane in enumerate(sweep.lanes) if lane.name == sweep.lanes[number].name]
+def same_lane(sweep: Sweep, number: int) -> list[int]:
+    """The numbers of all lanes that have the name of lane `number`."""
+    return [index for index, lane in enumerate(sweep.lanes) if lane.name == sweep.lanes[number].name]
 
 
-def _fixed(sweep: Sweep, one: int, other: int, *free: str) -> bool:
-    """Whether two lanes of one name have the same options, those named `free` and those of the draft size aside."""
+def _same_options(sweep: Sweep, one: int, other: int, *ignored: str) -> bool:
+    """Whether two lanes of one name have the same options, except for the draft size and the `ignored` ones."""
     return all(
         value == sweep.lanes[other].options[name]
         for name, value in sweep.lanes[one].options.items()
-        if name not in SIZES and name not in free
+        if name not in DRAFT_SIZE_OPTIONS and name not in ignored
     )
 
 
-def settings(shown: Shown) -> list[Picture]:
-    """For each lane whose options were varied: its speedup over one of them as a line, or over two as a table."""
-    found = []
-    for best in shown.best:
-        lane, same = shown.sweep.lanes[best], others_of(shown.sweep, best)
-        values = {name: {shown.sweep.lanes[number].options[name] for number in same} for name in lane.options}
-        varied = [name for name, each in values.items() if name not in SIZES and len(each) > 1 and _numbers(each)][:2]
+def settings(view: SweepView) -> list[Plot]:
+    """For each lane whose options were varied: its speedup over one option as a line, or over two as a heat map."""
+    plots = []
+    for best in view.best_lanes:
+        lane = view.sweep.lanes[best]
+        same = same_lane(view.sweep, best)
+        values = {name: {view.sweep.lanes[number].options[name] for number in same} for name in lane.options}
+        varied = [
+            name
+            for name, tried in values.items()
+            if name not in DRAFT_SIZE_OPTIONS and len(tried) > 1 and _all_numbers(tried)
+        ]
         if varied:
+            axes = varied[:2]
             numbers = [
                 number
                 for number in same
-                if shown.sweep.lanes[number].num_draft == lane.num_draft and _fixed(shown.sweep, number, best, *varied)
+                if view.sweep.lanes[number].num_draft == lane.num_draft
+                and _same_options(view.sweep, number, best, *axes)
             ]
-            found.append(_grid(shown, lane, numbers, varied))
-    return found
+            plots.append(_settings_plot(view, lane, numbers, axes))
+    return plots
 
 
-def _numbers(values: Iterable[Any]) -> bool:
-    return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+def _all_numbers(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _grid(shown: Shown, lane: ScoredLane, numbers: Sequence[int], varied: Sequence[str]) -> Picture:
-    """A lane's speedup over its options `varied`, one or two."""
-    whole, marks = shown.found.forecast, []
-    numbers = sorted(numbers, key=lambda number: [shown.sweep.lanes[number].options[name] for name in varied])
-    for number in numbers:
-        options, interval = shown.sweep.lanes[number].options, whole.intervals(number, shown.found.seed)["speedup"]
-        first, last = options[varied[0]], options[varied[-1]]
-        series, x = (str(first), last) if len(varied) > 1 else (lane.name, last)
-        marks.append(Mark("", series, x, float(whole.speedup[number]), *interval))
+def _settings_plot(view: SweepView, lane: ScoredLane, numbers: Sequence[int], varied: Sequence[str]) -> Plot:
+    """A lane's speedup over its one or two options `varied`; `numbers` are the lanes that vary only in these."""
+    forecast = view.recommender.forecast
     heat = len(varied) > 1
-    kept = [f"{name} = {value}" for name, value in lane.options.items() if name not in (*varied, *SIZES) and value]
-    return Picture(
+    marks = []
+    for number in sorted(numbers, key=lambda number: [view.sweep.lanes[number].options[name] for name in varied]):
+        options = view.sweep.lanes[number].options
+        interval = forecast.intervals(number, view.recommender.seed)["speedup"]
+        series = str(options[varied[0]]) if heat else lane.name
+        marks.append(Mark("", series, options[varied[-1]], float(forecast.speedup[number]), *interval))
+    fixed = [
+        f"{name} = {value}"
+        for name, value in lane.options.items()
+        if name not in (*varied, *DRAFT_SIZE_OPTIONS) and value
+    ]
+    return Plot(
         f"settings-{lane.name}",
         Kind.HEAT if heat else Kind.LINES,
         f"{lane.name}: speedup over {' and '.join(map(symbol, varied))}",
-        shown.subtitle(f"with {INTERVALS}", ", ".join([*kept, f"{lane.num_draft} draft tokens"])),
+        view.subtitle(f"with {INTERVALS}", ", ".join([*fixed, f"{lane.num_draft} draft tokens"])),
         symbol(varied[-1]),
         symbol(varied[0]) if heat else SPEEDUP,
         ("", varied[0] if heat else "lane", varied[-1], "speedup", "low", "high"),
         tuple(marks),
-        even=None if heat else 1.0,
+        break_even=None if heat else 1.0,
     )
 
 
 def symbol(option: str) -> str:
-    """An option as the paper writes it."""
+    """An option's name as the paper writes it."""
     return {"prefix": "L_p"}.get(option, option)
 
 
-def trie_times(shown: Shown, name: str = "trie-time", title: str = "Time to build a trie") -> Picture | None:
-    """The time to build a trie against n, for each L_p; None where these were not varied."""
-    best = next((number for number in shown.best if shown.sweep.lanes[number].name == "trie"), None)
+def trie_times(view: SweepView, name: str = "trie-time", title: str = "Time to build a trie") -> Plot | None:
+    """The time to build a trie against n, a line for each L_p; None if the sweep varied neither."""
+    best = next((number for number in view.best_lanes if view.sweep.lanes[number].name == "trie"), None)
     if best is None:
         return None
-    lanes = {number: shown.sweep.lanes[number] for number in others_of(shown.sweep, best)}
+    lanes = {number: view.sweep.lanes[number] for number in same_lane(view.sweep, best)}
     chosen = {
         (lane.options["prefix"], lane.options["n"]): number
         for number, lane in lanes.items()
-        if lane.num_draft == lanes[best].num_draft and _fixed(shown.sweep, number, best, "n", "prefix")
+        if lane.num_draft == lanes[best].num_draft and _same_options(view.sweep, number, best, "n", "prefix")
     }
     if len({n for _, n in chosen}) < 2:
         return None
-    places, marks = set(shown.found.counted), []
+    included = set(view.recommender.included)
+    marks = []
     for (prefix, n), number in sorted(chosen.items()):
-        build = np.array([score.build_ms for place, score in shown.sweep.scores(number) if place in places])
-        marks.append(Mark("", f"L_p = {prefix}", n, float(np.median(build)), *median_interval(shown.draws, build)))
-    return Picture(
+        build = np.array([score.build_ms for request, score in view.sweep.scores(number) if request in included])
+        marks.append(Mark("", f"L_p = {prefix}", n, float(np.median(build)), *median_interval(view.draws, build)))
+    return Plot(
         name,
         Kind.LINES,
         title,
-        shown.subtitle(f"Of a prompt, median with {INTERVALS}", costs=False),
+        view.subtitle(f"Of a prompt, median with {INTERVALS}", costs=False),
         "n, tokens",
         "ms a request",
         ("", "L_p", "n", "build_ms", "low", "high"),
@@ -268,41 +288,47 @@ def trie_times(shown: Shown, name: str = "trie-time", title: str = "Time to buil
     )
 
 
-def accepted_lengths(shown: Shown) -> Picture:
-    """The share of steps by tokens emitted, of each lane's best settings."""
-    groups = {shown.sweep.lanes[number].name: (number, None) for number in shown.best}
-    tau = {shown.sweep.lanes[number].name: f"{shown.found.forecast.tau[number]:.2f} a step" for number in shown.best}
+def accepted_lengths(view: SweepView) -> Plot:
+    """The share of steps by tokens emitted, for each lane's best settings."""
+    groups = {view.sweep.lanes[number].name: (number, None) for number in view.best_lanes}
+    tau = {
+        view.sweep.lanes[number].name: f"{view.recommender.forecast.tau[number]:.2f} a step"
+        for number in view.best_lanes
+    }
     return length_shares(
-        shown, "accepted-lengths", "Accepted length of the steps", groups, tau, "lane", shown.drawn(MAX_PANELS)
+        view, "accepted-lengths", "Accepted length of the steps", groups, tau, "lane", view.which_lanes(MAX_PANELS)
     )
 
 
 def length_shares(
-    shown: Shown,
+    view: SweepView,
     name: str,
     title: str,
     groups: Mapping[str, tuple[int, Sequence[int] | None]],
     notes: Mapping[str, str],
     column: str,
     drawn: str,
-) -> Picture:
-    """The share of steps by tokens emitted: panel -> (lane, places of its requests, None for all).
+) -> Plot:
+    """The share of steps by tokens emitted, a panel for each group.
 
-    `drawn`: which panels there is room for, in words.
+    `groups`: panel -> (lane, its requests as indices into `included`, None for all). `notes`: panel -> its note.
+    `column`: the CSV's name of the panels. `drawn`: which panels there is room for, in words.
     """
-    labels, marks = [*map(str, range(1, LENGTHS)), f"{LENGTHS}+"], list[Mark]()
-    for panel, (number, places) in groups.items():
-        counts = shown.counts(number, lambda _, accepted: [min(accepted, LENGTHS - 1)], LENGTHS)
-        counts = counts if places is None else counts[places]
-        draws, steps = resamples(len(counts), shown.found.seed), counts.sum(axis=1)
-        for place, label in enumerate(labels):
-            share = float(counts[:, place].sum() / steps.sum())
-            marks.append(Mark(panel, panel, label, share, *ratio_interval(draws, counts[:, place], steps)))
-    return Picture(
+    labels = [*map(str, range(1, LENGTHS)), f"{LENGTHS}+"]
+    marks = list[Mark]()
+    for panel, (number, indices) in groups.items():
+        counts = view.count_steps(number, lambda _, accepted: [min(accepted, LENGTHS - 1)], LENGTHS)
+        counts = counts if indices is None else counts[indices]
+        draws = resamples(len(counts), view.recommender.seed)
+        steps = counts.sum(axis=1)
+        for index, label in enumerate(labels):
+            share = float(counts[:, index].sum() / steps.sum())
+            marks.append(Mark(panel, panel, label, share, *ratio_interval(draws, counts[:, index], steps)))
+    return Plot(
         name,
         Kind.BARS,
         title,
-        shown.subtitle(drawn, f"with {INTERVALS}", costs=False),
+        view.subtitle(drawn, f"with {INTERVALS}", costs=False),
         "Accepted draft tokens and the bonus token",
         "Share of steps",
         (column, "", "tokens", "share", "low", "high"),
@@ -312,23 +338,23 @@ def length_shares(
     )
 
 
-def acceptance(shown: Shown) -> Picture:
-    """The share of steps that accept so many draft tokens or more, of each lane's best settings."""
+def acceptance(view: SweepView) -> Plot:
+    """The share of steps that accept at least 1, 2, ... draft tokens, for each lane's best settings."""
     marks, notes = list[Mark](), {}
-    for number in shown.best:
-        name = shown.sweep.lanes[number].name
-        counts = shown.counts(number, lambda _, accepted: range(1 + min(accepted, LENGTHS)), LENGTHS + 1)
+    for number in view.best_lanes:
+        name = view.sweep.lanes[number].name
+        counts = view.count_steps(number, lambda _, accepted: range(1 + min(accepted, LENGTHS)), LENGTHS + 1)
         for position in range(1, LENGTHS + 1):
             share = float(counts[:, position].sum() / counts[:, 0].sum())
-            interval = ratio_interval(shown.draws, counts[:, position], counts[:, 0])
+            interval = ratio_interval(view.draws, counts[:, position], counts[:, 0])
             marks.append(Mark(name, name, position, share, *interval))
         notes[name] = f"first token {counts[:, 1].sum() / counts[:, 0].sum():.0%}"
-    return Picture(
+    return Plot(
         "acceptance",
         Kind.MULTIPLES,
         "Acceptance by draft position",
-        shown.subtitle(
-            shown.drawn(MAX_PANELS), "of all steps, also those without a draft", f"with {INTERVALS}", costs=False
+        view.subtitle(
+            view.which_lanes(MAX_PANELS), "of all steps, also those without a draft", f"with {INTERVALS}", costs=False
         ),
         "Position in the draft",
         "Accepted up to here",
