@@ -1,0 +1,179 @@
+"""New Python processes that need not import the libraries again, which takes seconds of a processor each time.
+
+The first call starts a process that imports them, and every call has it fork. A fork has its own arguments, folder,
+environment, signals and exit code, and imports `specrace` itself. Only what libraries read from the environment while
+they are imported is the parent's; a test of that, of imports or of the interpreter's flags starts `sys.executable`.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARIES = ("numpy", "torch", "transformers", "transformers.models.llama", "gradio", "numba", "faiss", "gguf")
+MAX_REQUEST = 1 << 20
+
+
+class Process:
+    """A process that was started: like `subprocess.Popen`, as far as tests need it."""
+
+    def __init__(self, status: int, stdout: IO[str]) -> None:
+        self._status, self.stdout = os.fdopen(status), stdout
+        self.pid = int(self._status.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended; negative after a signal."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            self.returncode = int(self._status.readline())
+            self._status.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+
+def start(
+    arguments: Sequence[object],
+    *,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    output: int | None = None,
+    errors: int | None = None,
+) -> Process:
+    """`python ARGUMENTS`: `-m MODULE`, `-c CODE` or a script, with what follows it. Output goes to the process's
+    `stdout`, or to an open file `output`; errors go where output goes, or to an open file `errors`.
+    """
+    read, write = os.pipe()
+    status, status_write = os.pipe()
+    request = {"argv": [*map(str, arguments)], "cwd": str(cwd), "env": dict(os.environ if env is None else env)}
+    message = json.dumps(request).encode()
+    assert len(message) < MAX_REQUEST
+    output = write if output is None else output
+    socket.send_fds(_parent(), [message], [output, output if errors is None else errors, status_write])
+    os.close(write)
+    os.close(status_write)
+    return Process(status, os.fdopen(read))
+
+
+def run(
+    arguments: Sequence[object], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Start one and wait for its end."""
+    with os.fdopen(os.memfd_create("stderr"), "r+") as errors:
+        process = start(arguments, cwd=cwd, env=env, errors=errors.fileno())
+        output = process.stdout.read()
+        code = process.wait()
+        errors.seek(0)
+        return subprocess.CompletedProcess([*map(str, arguments)], code, output, errors.read())
+
+
+@functools.cache
+def _parent() -> socket.socket:
+    """The connection to the process that has imported the libraries; it ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", "tests.processes", str(theirs.fileno())]
+    subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
+    theirs.close()
+    return ours
+
+
+def _serve(connection: socket.socket) -> dict[str, Any]:
+    """Fork for every request; in the forked process, the request."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    gc.freeze()
+    assert threading.active_count() == 1, "a fork has one thread only"
+    # Nobody waits for those that watch.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, files, *_ = socket.recv_fds(connection, MAX_REQUEST, 3)
+        if not message:
+            os._exit(0)
+        if not os.fork():
+            connection.close()
+            _watch(files.pop())
+            for number, file in enumerate(files, 1):
+                os.dup2(file, number)
+                os.close(file)
+            request: dict[str, Any] = json.loads(message)
+            return request
+        for file in files:
+            os.close(file)
+
+
+def _watch(status: int) -> None:
+    """Fork once more; tell who waits at `status` the number of that process and its exit code, and return in it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if not pid:
+        os.close(status)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return
+    os.write(status, f"{pid}\n".encode())
+    # Whoever reads the process's output waits until nobody can write it.
+    os.closerange(0, status)
+    os.closerange(status + 1, status + 64)
+    _, ended = os.waitpid(pid, 0)
+    os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+    os._exit(0)
+
+
+def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
+    """Go on as `python ARGV`."""
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    tempfile.tempdir = None
+    kind, *rest = argv
+    paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [cwd, *paths, *(path for path in sys.path if path not in (str(ROOT), ""))]
+    if kind == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    elif kind == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = argv
+        runpy.run_path(kind, run_name="__main__")
+
+
+if __name__ == "__main__":
+    _become(**_serve(socket.socket(fileno=int(sys.argv[1]))))
