@@ -1,19 +1,43 @@
-"""A pytest plugin for the whole run, `-p tests.schedule`: files that take long start first.
+"""A pytest plugin for the whole run, `-p tests.schedule`: which process runs which files, and which come first.
 
-xdist's `loadfile` hands out files in the order of collection. Where a long one came last, all but one process would
-wait for it.
+All tests in a browser go to one process, which needs one page under test, one browser and one set of recorded races for
+them; it gets no others, as what they patch stays patched to its end. The other processes share the other files, those
+that last longest first: where a long one came last, all but one process would wait for it.
 """
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+BROWSER = "tests/browser"
 # By the durations that `tests/run` prints, the longest first.
 LONG: tuple[str, ...] = ()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the files. `tests/conftest.py` then puts the browser's last, which keeps the rest of this order."""
-    ranks = {name: rank for rank, name in enumerate(LONG)}
-    items.sort(key=lambda item: ranks.get(str(item.path.relative_to(config.rootpath)), len(LONG)))
+class Scheduling(LoadFileScheduling):
+    """By files, but for the browser's."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return BROWSER if file.startswith(f"{BROWSER}/") else file
+
+    def _assign_work_unit(self, node: Any) -> None:
+        for scope in reversed((BROWSER, *LONG)):
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        if BROWSER not in self.assigned_work[node]:
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            # It runs what it has, and ends.
+            node.shutdown()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """xdist's hook."""
+    return Scheduling(config, log)

@@ -24,7 +24,7 @@ LINTERS = {
     "the container file": "hadolint Dockerfile",
     "mypy": "python -m mypy",
 }
-TESTS = "python -m pytest -p tests.schedule -n 3 --dist loadfile --no-loadscope-reorder --durations=50 tests"
+TESTS = "python -m pytest -p tests.schedule -n 3 --no-loadscope-reorder --durations=50 tests"
 PROGRAMS = ("python", "pip", "oxlint", "oxfmt", "hadolint")
 
 
