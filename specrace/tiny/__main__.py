@@ -24,8 +24,8 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="python -m specrace.tiny", description=__doc__)
     commands = root.add_subparsers(required=True)
 
-    def add(name: str, run: Callable[[argparse.Namespace], object], words: str) -> Callable[..., argparse.Action]:
-        command = commands.add_parser(name, help=words)
+    def add(name: str, run: Callable[[argparse.Namespace], object], summary: str) -> Callable[..., argparse.Action]:
+        command = commands.add_parser(name, help=summary)
         command.set_defaults(run=run)
         if name not in ("characters", "adapter"):
             command.add_argument("--work", type=Path, default=Path("build/tiny"), help="working folder")
@@ -42,9 +42,11 @@ def parser() -> argparse.ArgumentParser:
     argument = add("evaluate", evaluate.main, "measure on held-out text")
     argument("--model", type=Path, help="a model folder; default: the checkpoint in --work")
     argument("--samples", type=int, default=60)
-    argument("--seed", type=int, default=0, help="of the random passages and questions")
+    argument("--seed", type=int, default=0, help="for the random passages and questions")
     argument("--json", action="store_true")
-    argument = add("export", lambda o: export(o.work, o.out), "write an ordinary Hugging Face model folder")
+    argument = add(
+        "export", lambda options: export(options.work, options.out), "write an ordinary Hugging Face model folder"
+    )
     argument("--out", type=Path, required=True)
     argument = add("characters", characters.main, "train the character-level example into a model folder")
     argument("--text", type=Path, required=True, help="a folder of .md and .txt files")
@@ -53,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     argument("--seed", type=int, default=0)
     argument = add("adapter", _adapter, "train a LoRA adapter that answers from passages, or resume")
     argument("--base", type=Path, required=True, help="the folder of the chat model to adapt")
-    argument("--out", type=Path, default=Path("build/adapter"), help="gets the adapter and a checkpoint")
+    argument("--out", type=Path, default=Path("build/adapter"), help="where to write the adapter and its checkpoint")
     argument("--minutes", type=float, default=AdapterRecipe.minutes)
     argument("--seed", type=int, default=0)
     argument("--threads", type=int, default=torch.get_num_threads())
@@ -61,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 0 fine, 2 bad input."""
+    """Run one command; returns the exit code: 0 fine, 2 bad input."""
     options = parser().parse_args(arguments)
     try:
         options.run(options)
@@ -72,8 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    learned, _ = split_titles(read_sources(options.text))
-    train_tokenizer(tokenizer_text(learned)).save_pretrained(options.work)
+    training, _ = split_titles(read_sources(options.text))
+    train_tokenizer(tokenizer_text(training)).save_pretrained(options.work)
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -82,15 +84,15 @@ def _train(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
     recipe = replace(PRESETS[options.preset], seed=options.seed)
     recipe = replace(recipe, minutes=options.minutes or recipe.minutes)
-    learned, _ = split_titles(read_sources(options.text))
-    train(learned, options.work, recipe, "cuda" if torch.cuda.is_available() else "cpu")
+    training, _ = split_titles(read_sources(options.text))
+    train(training, options.work, recipe, "cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _adapter(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
-    learned, held_out = split_titles(read_passages(options.text))
+    training, held_out = split_titles(read_passages(options.text))
     recipe = AdapterRecipe(options.minutes, seed=options.seed)
-    AdapterRun(options.base, options.out, recipe).train(learned, held_out)
+    AdapterRun(options.base, options.out, recipe).train(training, held_out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Samples that teach a chat model to answer from passages: quote the sentences that answer, cite them, and stop.
 
-A sample is a few passages and several questions about them, so that what differs between the answers is the question.
+A sample has a few passages and several questions about them, so its answers differ only because the questions do.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from specrace.retrieval.retriever import Hit, Sentence, content_words
 from specrace.tiny.adapter_questions import questions, reword
 from specrace.tiny.quoting import Source, read_sources
 
-# The share of samples with a question that their passages do not answer.
+# The share of samples that include a question which the passages do not answer.
 UNANSWERABLE = 0.75
 MAX_PASSAGE_WORDS = 110
 MIN_ANSWER_WORDS, MAX_ANSWER_WORDS = 6, 40
-# Links, code, references to figures, and sentences of an author or a reader rather than on a subject.
+# Links, code, references to figures, and sentences in which an author addresses the reader.
 _UNFIT = re.compile(
     r"https?:|www\.|>>>|::|--|[][{}<>=|]|\b(Listing|Figure|Table|Chapter|Section)s? \d|"
     r"\b(we|we’ve|we’ll|let’s|I|I’m|you’ll)\b",
     re.IGNORECASE,
 )
-_BACK = re.compile(
+_REFERS_BACK = re.compile(
     r"(It|They|This|These|Those|That|Its|Their|He|She|His|Her|Such|There|Here|Another|Both|The latter|Similarly|Also|"
     r"Then|Thus|Therefore|Hence|Instead|Other|Others|Some|One)\b"
 )
@@ -41,13 +41,13 @@ _CONNECTIVE = re.compile(
 )
 _CITED_WORK = re.compile(r"\s*\((?:see |e\.g\., )?[^()]*\b(?:1[5-9]|20)\d\d[a-z]?(?:, \d+|: \d+)?\)|\s*\(see [^()]*\)")
 
-# A passage's index and a sentence's in it.
+# The index of a passage, and the index of a sentence in it.
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question about a sample's passages, the sentences that are marked as evidence, best first, and the answer."""
+class GroundedQuestion:
+    """A question about a sample's passages, the sentences marked as evidence, best first, and the answer."""
 
     question: str
     evidence: tuple[Place, ...]
@@ -56,15 +56,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Grounded:
-    """Passages, with their texts as a prompt has them, and questions about them."""
+    """A sample: passages, their texts in the prompt, and questions about them."""
 
     passages: tuple[Source, ...]
     texts: tuple[str, ...]
-    asked: tuple[Asked, ...]
+    questions: tuple[GroundedQuestion, ...]
 
-    def hits(self, asked: Asked) -> list[Hit]:
-        """What retrieval would return for the question."""
-        ranks = {place: rank for rank, place in enumerate(asked.evidence, 1)}
+    def hits(self, question: GroundedQuestion) -> list[Hit]:
+        """What retrieval would return for a question."""
+        ranks = {place: rank for rank, place in enumerate(question.evidence, 1)}
         return [
             Hit(
                 Passage("", source.title, 0, len(text), text),
@@ -79,7 +79,7 @@ class Grounded:
 
 
 def read_passages(path: Path) -> list[Source]:
-    """The training text's passages; neighbours of one title are joined up to the length of a retrieved passage."""
+    """The passages of the training text; neighbours of one title are joined up to a retrieved passage's length."""
     joined: list[Source] = []
     for source in read_sources(path):
         last = joined[-1] if joined else None
@@ -109,25 +109,25 @@ class GroundedTask:
         self.weights = list(accumulate(map(_plainness, self.prose)))
 
     def sample(self, count: int) -> Grounded:
-        """A sample with at most `count` questions, of which at least three are answered and at most one is not."""
-        found: list[Asked] = []
-        while len(found) < 3:
+        """A sample with at most `count` questions: at least three have an answer, and at most one has none."""
+        chosen: list[GroundedQuestion] = []
+        while len(chosen) < 3:
             passages = self._passages()
-            tries = [number for number in range(len(passages)) for _ in range(3 * count)]
-            made = (self._about(passages, number) for number in tries)
-            # One question for a sentence.
-            found = list({each.answer[:40]: each for each in made if each}.values())
-        self.random.shuffle(found)
-        found = found[: count - 1]
+            attempts = [number for number in range(len(passages)) for _ in range(3 * count)]
+            candidates = (self._question_about(passages, number) for number in attempts)
+            # Keep one question per sentence.
+            chosen = list({question.answer[:40]: question for question in candidates if question}.values())
+        self.random.shuffle(chosen)
+        chosen = chosen[: count - 1]
         if self.random.random() < UNANSWERABLE:
-            found.insert(self.random.randrange(len(found)), self._unanswerable(passages))
-        return Grounded(tuple(passages), tuple(map(self._text, passages)), tuple(found))
+            chosen.insert(self.random.randrange(len(chosen)), self._unanswerable(passages))
+        return Grounded(tuple(passages), tuple(map(self._text, passages)), tuple(chosen))
 
     def _passages(self) -> list[Source]:
-        """Mostly two: of one title, of two, or prose beside a fact."""
+        """Random passages, mostly two: from one title, from two titles, or prose and a fact."""
         passages = [self._prose()]
-        wanted = self.random.choices((1, 2, 3), (5, 85, 10))[0]
-        while len(passages) < wanted:
+        num_passages = self.random.choices((1, 2, 3), (5, 85, 10))[0]
+        while len(passages) < num_passages:
             kind = self.random.choices(("family", "fact", "any"), (40, 15, 45))[0]
             if kind == "family":
                 passages.append(self.random.choice(self.by_title[passages[0].title]))
@@ -141,48 +141,48 @@ class GroundedTask:
         return self.random.choices(self.prose, cum_weights=self.weights)[0]
 
     def _cut(self, source: Source) -> Source:
-        """Whole sentences of up to 110 words, sometimes fewer, from a random one on."""
-        most = self.random.choice((60, 85, MAX_PASSAGE_WORDS, MAX_PASSAGE_WORDS))
-        spare = sum(map(count_words, source.sentences)) > most and len(source.sentences) > 4
-        start = self.random.randrange(len(source.sentences) - 3) if spare and self.random.random() < 0.5 else 0
-        kept: list[str] = []
+        """Whole sentences of at most 110 words in total, sometimes fewer; they may start within the source."""
+        max_words = self.random.choice((60, 85, MAX_PASSAGE_WORDS, MAX_PASSAGE_WORDS))
+        is_long = sum(map(count_words, source.sentences)) > max_words and len(source.sentences) > 4
+        start = self.random.randrange(len(source.sentences) - 3) if is_long and self.random.random() < 0.5 else 0
+        sentences: list[str] = []
         for sentence in source.sentences[start:]:
-            if kept and sum(map(count_words, (*kept, sentence))) > most:
+            if sentences and sum(map(count_words, (*sentences, sentence))) > max_words:
                 break
-            kept.append(" ".join(sentence.split()[:MAX_PASSAGE_WORDS]))
-        return Source(source.title, tuple(kept))
+            sentences.append(" ".join(sentence.split()[:MAX_PASSAGE_WORDS]))
+        return Source(source.title, tuple(sentences))
 
     def _text(self, source: Source) -> str:
-        """The passage's text, sometimes under its heading, as the first passage of a Markdown document is."""
+        """The passage's text, sometimes under a heading, like the first passage of a Markdown document."""
         heading = f"# {source.title}  " if self.random.random() < 0.35 else ""
         return heading + " ".join(source.sentences)
 
-    def _about(self, passages: Sequence[Source], number: int) -> Asked | None:
-        """A question that a sentence of passage `number` answers better than any other sentence."""
+    def _question_about(self, passages: Sequence[Source], number: int) -> GroundedQuestion | None:
+        """A question that a random sentence of passage `number` answers best; None if no such question is found."""
         source = passages[number]
         if _is_fact(source):
-            return self._fact(passages, number)
-        place = self.random.randrange(len(source.sentences))
-        sentence = _polish(source.sentences[place])
-        if not _fits(source.sentences[place]) or _BACK.match(sentence):
+            return self._question_about_fact(passages, number)
+        index = self.random.randrange(len(source.sentences))
+        sentence = _polish(source.sentences[index])
+        if not _fits(source.sentences[index]) or _REFERS_BACK.match(sentence):
             return None
-        made = questions(sentence, self.random)
-        wanted = content_words(made[0]) if made else set()
-        best = len(wanted & content_words(sentence))
-        others = [text for each in passages for text in each.sentences if text != source.sentences[place]]
-        if not best or any(len(wanted & content_words(text)) >= best for text in others):
+        candidates = questions(sentence, self.random)
+        query = content_words(candidates[0]) if candidates else set()
+        num_shared = len(query & content_words(sentence))
+        others = [text for passage in passages for text in passage.sentences if text != source.sentences[index]]
+        if not num_shared or any(len(query & content_words(text)) >= num_shared for text in others):
             return None
-        evidence = self._evidence(passages, (number, place), wanted)
-        quotes = self._quotes(passages, evidence, (number, place), wanted)
-        return Asked(self._rough(reword(made[0], self.random)), evidence, _join(passages, quotes))
+        evidence = self._evidence(passages, (number, index), query)
+        quotes = self._quotes(passages, evidence, (number, index), query)
+        return GroundedQuestion(self._roughen(reword(candidates[0], self.random)), evidence, _join(passages, quotes))
 
-    def _evidence(self, passages: Sequence[Source], answer: Place | None, wanted: set[str]) -> tuple[Place, ...]:
-        """Up to three sentences as retrieval would mark them: those that share most words with the question.
+    def _evidence(self, passages: Sequence[Source], answer: Place | None, query: set[str]) -> tuple[Place, ...]:
+        """Up to three sentences that retrieval might mark: those that share the most words with the question.
 
-        `answer` is mostly the first.
+        `answer`, if any, is mostly the first one.
         """
         shared = {
-            (number, index): len(wanted & content_words(text)) + self.random.random()
+            (number, index): len(query & content_words(text)) + self.random.random()
             for number, source in enumerate(passages)
             for index, text in enumerate(source.sentences)
             if (number, index) != answer and 4 <= len(text.split()) <= 60
@@ -193,69 +193,76 @@ class GroundedTask:
         return tuple(others)
 
     def _quotes(
-        self, passages: Sequence[Source], evidence: Sequence[Place], answer: Place, wanted: set[str]
+        self, passages: Sequence[Source], evidence: Sequence[Place], answer: Place, query: set[str]
     ) -> list[Place]:
-        """`answer`, and often the sentences that continue it, or another piece of evidence."""
-        more = self.random.choices((0, 1, 2), (28, 50, 22))[0]
+        """`answer`, often with the sentences that continue it, or with another piece of evidence."""
+        max_more = self.random.choices((0, 1, 2), (28, 50, 22))[0]
         quotes = [answer]
         sentences = passages[answer[0]].sentences
         subject = content_words(sentences[answer[1]])
-        for index in range(answer[1] + 1, min(answer[1] + 1 + more, len(sentences))):
+        for index in range(answer[1] + 1, min(answer[1] + 1 + max_more, len(sentences))):
             text = sentences[index]
-            linked = _BACK.match(text) or _CONNECTIVE.match(text) or len(content_words(text) & subject) >= 2
+            linked = _REFERS_BACK.match(text) or _CONNECTIVE.match(text) or len(content_words(text) & subject) >= 2
             if not (_fits(text) and linked):
                 break
             quotes.append((answer[0], index))
         for number, index in evidence:
             text = passages[number].sentences[index]
-            about = len(wanted & content_words(text)) >= 2 and _fits(text) and not _BACK.match(_polish(text))
-            if about and len(quotes) <= more and (number, index) not in quotes:
+            is_related = len(query & content_words(text)) >= 2 and _fits(text) and not _REFERS_BACK.match(_polish(text))
+            if is_related and len(quotes) <= max_more and (number, index) not in quotes:
                 quotes.append((number, index))
         return quotes
 
-    def _fact(self, passages: Sequence[Source], number: int) -> Asked:
+    def _question_about_fact(self, passages: Sequence[Source], number: int) -> GroundedQuestion:
+        """A question about passage `number`, a fact titled "subject: field"."""
         source = passages[number]
-        place, field = source.title.split(": ", 1)
+        subject, field = source.title.split(": ", 1)
         value = source.sentences[0].rstrip(". ")
         field = field if field[:2].isupper() else field[0].lower() + field[1:]
         question = self.random.choice(
             ("What is the {f} of {p}?", "What do the documents say about the {f} of {p}?", "{p}: what is its {f}?",
              "What is known about the {f} in {p}?", "Can you give me the {f} of {p}?", "What is {p}'s {f}?")
-        ).format(f=field, p=place)  # fmt: skip
+        ).format(f=field, p=subject)  # fmt: skip
         opening = self.random.choice(("The {f} of {p} is ", "For {p}, the {f} is ", "{p}'s {f} is "))
-        statement = f"{opening.format(f=field, p=place)}{value}."
+        statement = f"{opening.format(f=field, p=subject)}{value}."
         evidence = self._evidence(passages, (number, 0), content_words(question))
-        return Asked(question[0].upper() + question[1:], evidence, cite(statement, number + 1))
+        return GroundedQuestion(question[0].upper() + question[1:], evidence, cite(statement, number + 1))
 
-    def _unanswerable(self, passages: Sequence[Source]) -> Asked:
-        """A question about another title, of which the passages hold no sentence."""
-        held = content_words(" ".join(text for source in passages for text in source.sentences))
+    def _unanswerable(self, passages: Sequence[Source]) -> GroundedQuestion:
+        """A question about another title, which the passages do not answer."""
+        passage_words = content_words(" ".join(text for source in passages for text in source.sentences))
         while True:
             other = self._prose()
-            asked = self._about([other], 0) if other.title not in {source.title for source in passages} else None
+            is_new = other.title not in {source.title for source in passages}
+            candidate = self._question_about([other], 0) if is_new else None
             if self.random.random() < 0.15 and self.facts:
-                asked = self._fact([self.random.choice(self.facts)], 0)
-            if asked and (wanted := content_words(asked.question)) and len(wanted & held) <= len(wanted) / 3:
-                marked = self._evidence(passages, None, wanted) if self.random.random() < 0.3 else ()
-                return Asked(asked.question, marked, NO_EVIDENCE)
+                candidate = self._question_about_fact([self.random.choice(self.facts)], 0)
+            if candidate is None:
+                continue
+            query = content_words(candidate.question)
+            if query and len(query & passage_words) <= len(query) / 3:
+                marked = self._evidence(passages, None, query) if self.random.random() < 0.3 else ()
+                return GroundedQuestion(candidate.question, marked, NO_EVIDENCE)
 
-    def _rough(self, question: str) -> str:
-        """Now and then as people type it."""
+    def _roughen(self, question: str) -> str:
+        """The question, now and then in lower case or without its final mark, as people type it."""
         draw = self.random.random()
-        return question.lower() if draw < 0.04 else question.rstrip("?.") if draw < 0.07 else question
+        if draw < 0.04:
+            return question.lower()
+        return question.rstrip("?.") if draw < 0.07 else question
 
 
 def _join(passages: Sequence[Source], quotes: Sequence[Place]) -> str:
-    """The sentences with their citations; one that does not follow its neighbour stands without its connective."""
+    """The sentences with their citations; one that does not directly follow the last loses its connective."""
     texts = []
-    for before, (number, index) in zip((None, *quotes), quotes, strict=False):
+    for last, (number, index) in zip((None, *quotes), quotes, strict=False):
         text = passages[number].sentences[index]
-        texts.append(cite(_plain(text) if before == (number, index - 1) else _polish(text), number + 1))
+        texts.append(cite(_plain(text) if last == (number, index - 1) else _polish(text), number + 1))
     return " ".join(texts)
 
 
 def cite(sentence: str, number: int) -> str:
-    """The sentence with the passage's number before its last mark.
+    """The sentence with the passage's number before its final mark.
 
     >>> cite("Bread rises.", 2)
     'Bread rises [2].'
@@ -265,28 +272,31 @@ def cite(sentence: str, number: int) -> str:
 
 
 def _is_fact(source: Source) -> bool:
+    """Whether a source is one short statement with a title "subject: field"."""
     text = source.sentences[0]
     return len(source.sentences) == 1 and ": " in source.title and len(text) < 90 and not re.search(r"[:;]", text)
 
 
 def _plainness(source: Source) -> float:
-    """How much a passage is preferred: plain prose to what is full of code, names and numbers."""
+    """The weight of a passage: plain prose is preferred to text full of code, names and numbers."""
     words = " ".join(source.sentences).split()
-    odd = sum(re.fullmatch(r"[\"'“(]*[A-Za-z]?[a-z’'-]+[.,;:?!)\"'”]*", word) is None for word in words)
-    return 0.02 + max(0.0, 1 - 10 * odd / len(words)) * len(source.sentences)
+    num_odd = sum(re.fullmatch(r"[\"'“(]*[A-Za-z]?[a-z’'-]+[.,;:?!)\"'”]*", word) is None for word in words)
+    return 0.02 + max(0.0, 1 - 10 * num_odd / len(words)) * len(source.sentences)
 
 
 def _fits(sentence: str) -> bool:
-    words = len(sentence.split())
-    whole = sentence[:1].isupper() and sentence[-1] == "." and sentence.count("(") == sentence.count(")")
-    return whole and MIN_ANSWER_WORDS <= words <= MAX_ANSWER_WORDS and not _UNFIT.search(sentence)
+    """Whether a sentence is complete, of suitable length, and about a subject."""
+    num_words = len(sentence.split())
+    is_whole = sentence[:1].isupper() and sentence[-1] == "." and sentence.count("(") == sentence.count(")")
+    return is_whole and MIN_ANSWER_WORDS <= num_words <= MAX_ANSWER_WORDS and not _UNFIT.search(sentence)
 
 
 def _polish(sentence: str) -> str:
-    """Without an opening that leans on the sentence before, and without the works it cites."""
+    """The sentence without an opening that refers to the sentence before, and without the works it cites."""
     text = _CONNECTIVE.sub("", sentence, count=1) if _CONNECTIVE.match(sentence) else sentence
     return _plain(text[0].upper() + text[1:])
 
 
 def _plain(sentence: str) -> str:
+    """The sentence without the works it cites."""
     return _CITED_WORK.sub("", sentence)

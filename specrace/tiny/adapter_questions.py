@@ -1,6 +1,6 @@
-"""Questions made from a sentence by rules: find subject and verb, then ask for one of the other parts.
+"""Questions made from a sentence by rules: they find subject and verb, and ask for one of the other parts.
 
-The rules need no tagger. They give up on most sentences rather than ask nonsense.
+The rules need no part-of-speech tagger. They give up on most sentences rather than ask nonsense.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAD_WORDS = word_set(
     "unlike like according"
 )
 _DETERMINERS = word_set("a an the one any some all both each every no many most several two three four")
-# Base forms; an irregular one with its past, and with its participle where that differs.
+# Base forms of verbs; irregular ones with their past, and with their participle if it differs.
 _VERBS = (
     "accept act add affect allow appear apply argue assume attach avoid base begin:began:begun behave believe belong "
     "borrow break:broke:broken bring:brought build:built call carry cause challenge change check choose:chose:chosen "
@@ -52,7 +52,7 @@ _DOUBLED = word_set("permit stop occur refer prefer commit")
 
 
 def _forms() -> tuple[dict[str, tuple[str, str]], frozenset[str]]:
-    """(form -> (base, "s" | "ed" | ""), past participles)."""
+    """A map from each verb form to its base and its ending ("s", "ed" or ""), and the past participles."""
     forms: dict[str, tuple[str, str]] = {}
     participles = set()
     for entry in _VERBS.split():
@@ -72,13 +72,13 @@ _FORMS, _PARTICIPLES = _forms()
 
 @dataclass(frozen=True)
 class Clause:
-    """A sentence's parts. `auxiliary` is a form of "be", a modal, or do/does/did; `verb` a base form or empty."""
+    """The parts of a sentence. `auxiliary` is a form of "be", a modal, or do/does/did; `verb` a base form, or empty."""
 
     lead: str
     subject: str
     auxiliary: str
     verb: str
-    spelled: str  # the verb as the sentence has it
+    spelled: str  # the verb as the sentence spells it
     rest: str
 
     @property
@@ -88,34 +88,36 @@ class Clause:
 
 
 def parse(sentence: str) -> Clause | None:
-    """The main clause, where a short subject and its verb can be told."""
+    """The main clause; None unless a short subject and its verb can be recognised."""
     text = re.sub(r"\s*\([^()]*\)", "", sentence).rstrip(".!? ")
     lead = ""
-    opened = re.match(r"([A-Z][a-z]+)( [^,]{2,60}), (?=\S)", text)
-    if opened and opened[1].lower() in _LEAD_WORDS:
-        lead, text = opened[0][:-2], text[opened.end() :]
+    match = re.match(r"([A-Z][a-z]+)( [^,]{2,60}), (?=\S)", text)
+    if match and match[1].lower() in _LEAD_WORDS:
+        lead, text = match[0][:-2], text[match.end() :]
     words = text.split()
     if not words or words[0].lower() in _CLAUSE or not re.match(r"[A-Za-z]", words[0]) or ":" in " ".join(words[:8]):
         return None
-    for place in range(1, min(10, len(words) - 1)):
-        word = words[place]
-        before, after = words[place - 1].lower(), words[place + 1].lower()
+    for index in range(1, min(10, len(words) - 1)):
+        word = words[index]
+        before, after = words[index - 1].lower(), words[index + 1].lower()
         if word.endswith(",") or word.lower() in _CLAUSE:
             return None
-        found = _verb_at(word, before, after)
-        if found is None:
+        verb_parts = _main_verb(word, before, after)
+        if verb_parts is None:
             continue
-        if before in _DETERMINERS | _PREPOSITIONS or any(w.lower() in _NO_SUBJECT for w in words[:place]):
+        if before in _DETERMINERS | _PREPOSITIONS or any(
+            subject_word.lower() in _NO_SUBJECT for subject_word in words[:index]
+        ):
             return None
-        subject = " ".join(words[:place])
+        subject = " ".join(words[:index])
         subject = subject if lead else _lower_first(subject)
-        auxiliary, verb = found
-        return Clause(lead, subject, auxiliary, verb, word, " ".join(words[place + 1 :]))
+        auxiliary, verb = verb_parts
+        return Clause(lead, subject, auxiliary, verb, word, " ".join(words[index + 1 :]))
     return None
 
 
-def _verb_at(word: str, before: str, after: str) -> tuple[str, str] | None:
-    """(auxiliary, base form) if the word seems to be the main verb."""
+def _main_verb(word: str, before: str, after: str) -> tuple[str, str] | None:
+    """Auxiliary and base form of a word that seems to be the main verb; None for any other word."""
     if word in _BE or word in _MODAL:
         return word, ""
     base, ending = _FORMS.get(word, ("", ""))
@@ -134,10 +136,12 @@ def _verb_at(word: str, before: str, after: str) -> tuple[str, str] | None:
 
 
 def _lower_first(text: str) -> str:
-    """Without the capital of a sentence's first word, unless that seems to be a name."""
+    """The text with its first letter in lower case, unless its first word seems to be a name."""
     first = text.split()[0]
-    common = first.lower() in _DETERMINERS | _LEAD_WORDS or (first.istitle() and first.lower().endswith(("s", "ing")))
-    if common or (first.istitle() and len(text.split()) > 1 and text.split()[1].islower()):
+    is_common = first.lower() in _DETERMINERS | _LEAD_WORDS or (
+        first.istitle() and first.lower().endswith(("s", "ing"))
+    )
+    if is_common or (first.istitle() and len(text.split()) > 1 and text.split()[1].islower()):
         return text[0].lower() + text[1:]
     return text
 
@@ -145,21 +149,21 @@ def _lower_first(text: str) -> str:
 def questions(sentence: str, chance: random.Random) -> list[str]:
     """Questions that the sentence answers, in random order; empty if no rule fits."""
     clause, phrases = parse(sentence), _phrases(sentence)
-    found = [chance.choice(PHRASE_FORMS).format(chance.choice(phrases)) for _ in range(2) if phrases]
+    drafts = [chance.choice(PHRASE_FORMS).format(chance.choice(phrases)) for _ in range(2) if phrases]
     if clause is None:
-        # Most sentences are not parsed, and questions that are only a phrase shall not outnumber the rest.
-        return [_tidy(each) for each in found] if chance.random() < 0.4 else []
-    found += _reasons(clause) + _times(clause) + _numbers(clause)
+        # Most sentences cannot be parsed, and questions about a mere phrase should not outnumber the rest.
+        return [_clean(draft) for draft in drafts] if chance.random() < 0.4 else []
+    drafts += _reasons(clause) + _times(clause) + _numbers(clause)
     if clause.auxiliary in _BE:
-        found += _about_being(clause)
+        drafts += _about_being(clause)
     elif clause.verb:
-        found += _about_doing(clause)
+        drafts += _about_doing(clause)
     else:
-        found += _about_modal(clause)
-    plural = clause.subject.endswith("s")
-    found += [chance.choice(OPEN_FORMS[: 8 if plural else None]).format(clause.subject)]
-    chance.shuffle(found)
-    return [_tidy(each) for each in found if 3 <= len(each.split()) <= 18 and "," not in each[:-1]]
+        drafts += _about_modal(clause)
+    is_plural = clause.subject.endswith("s")
+    drafts += [chance.choice(OPEN_FORMS[: 8 if is_plural else None]).format(clause.subject)]
+    chance.shuffle(drafts)
+    return [_clean(draft) for draft in drafts if 3 <= len(draft.split()) <= 18 and "," not in draft[:-1]]
 
 
 OPEN_FORMS = (
@@ -177,66 +181,74 @@ PHRASE_FORMS = (
 
 
 def _phrases(sentence: str) -> list[str]:
-    """Noun phrases from the sentence's later part: what follows an article, up to a word that begins another phrase."""
+    """Noun phrases from the sentence's later part: from an article up to a word that begins another phrase."""
     words = re.sub(r"\s*\([^()]*\)", "", sentence).rstrip(".!? ").split()
-    found = []
-    for place, word in enumerate(words[3:], 3):
+    phrases = []
+    for index, word in enumerate(words[3:], 3):
         if word not in ("the", "a", "an"):
             continue
         phrase = [word]
-        for follower in words[place + 1 : place + 5]:
+        for follower in words[index + 1 : index + 5]:
             if follower.lower() in _PREPOSITIONS | _CLAUSE | _BE | _MODAL or follower in _FORMS:
                 break
             phrase.append(follower.rstrip(",;:"))
             if follower[-1] in ",;:":
                 break
         if len(phrase) > 2 or len(phrase[-1]) > 7:
-            found.append(" ".join(phrase))
-    return found
+            phrases.append(" ".join(phrase))
+    return phrases
 
 
-def _tidy(question: str) -> str:
+def _clean(question: str) -> str:
+    """The question with single spaces, an affirmative "can", no underscores, and a capital at the start."""
     question = re.sub(r"\s+", " ", question).replace("cannot ", "can ").replace("_", "")
     return question[0].upper() + question[1:]
 
 
-def _head(words: list[str], most: int) -> str:
-    """The first words, up to a comma, a clause or about `most`; not ending inside a phrase where that can be told."""
-    if len(words) > most:
-        phrases = [place for place in range(2, most + 1) if words[place].lower() in _PREPOSITIONS]
-        most = phrases[-1] if phrases else most
-    kept: list[str] = []
-    for word in words[:most]:
-        if word.lower() in _CLAUSE - {"as"} and kept:
+def _head(words: list[str], max_words: int) -> str:
+    """The first words up to a comma, a clause or about `max_words`, if possible not ending inside a phrase."""
+    if len(words) > max_words:
+        phrase_starts = [index for index in range(2, max_words + 1) if words[index].lower() in _PREPOSITIONS]
+        max_words = phrase_starts[-1] if phrase_starts else max_words
+    head: list[str] = []
+    for word in words[:max_words]:
+        if word.lower() in _CLAUSE - {"as"} and head:
             break
-        kept.append(word.rstrip(",;:"))
+        head.append(word.rstrip(",;:"))
         if word[-1] in ",;:":
             break
-    while kept and kept[-1].lower() in _PREPOSITIONS | _DETERMINERS | _CLAUSE:
-        kept.pop()
-    return " ".join(kept)
+    while head and head[-1].lower() in _PREPOSITIONS | _DETERMINERS | _CLAUSE:
+        head.pop()
+    return " ".join(head)
 
 
-def _predicate(clause: Clause, most: int) -> str:
-    return f"{clause.verb} {_head(clause.words, most)}".strip()
+def _predicate(clause: Clause, max_words: int) -> str:
+    """The verb, and at most about `max_words` words after it."""
+    return f"{clause.verb} {_head(clause.words, max_words)}".strip()
 
 
 def _reasons(clause: Clause) -> list[str]:
-    cut = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.rest)
-    if cut is None:
+    """Questions for the reason that the clause gives, if any."""
+    reason = re.search(r"\b(because|so that|due to|in order to|as a result of)\b", clause.rest)
+    if reason is None:
         return []
-    said = f"{clause.verb} {_head(clause.rest[: cut.start()].split(), 8)}".strip()
-    why = f"{clause.auxiliary} {clause.subject} {said}?"
-    return [f"Why {why}", f"Why {why}", f"For what reason {why}", f"Explain why {clause.subject} {clause.spelled} "
-            f"{_head(clause.rest[: cut.start()].split(), 8)}."]  # fmt: skip
+    head = _head(clause.rest[: reason.start()].split(), 8)
+    question = f"{clause.auxiliary} {clause.subject} {f'{clause.verb} {head}'.strip()}?"
+    return [
+        f"Why {question}",
+        f"Why {question}",
+        f"For what reason {question}",
+        f"Explain why {clause.subject} {clause.spelled} {head}.",
+    ]
 
 
 def _times(clause: Clause) -> list[str]:
+    """Questions for the year that the clause gives, if any."""
     if not re.search(r"\b(1[0-9]|20)\d\d\b", f"{clause.lead} {clause.rest}") or clause.auxiliary in _MODAL:
         return []
     words = re.sub(r"\b(in|since|by|around|from|until) (1[0-9]|20)\d\d.*", "", clause.rest).split()
-    said = f"{clause.auxiliary} {clause.subject} {clause.verb} {_head(words, 6)}".strip()
-    return [f"When {said}?", f"When {said}?", f"In which year {said}?"]
+    event = f"{clause.auxiliary} {clause.subject} {clause.verb} {_head(words, 6)}".strip()
+    return [f"When {event}?", f"When {event}?", f"In which year {event}?"]
 
 
 _NUMBER = re.compile(
@@ -252,13 +264,16 @@ _MEASURES = {
 
 
 def _numbers(clause: Clause) -> list[str]:
-    found = _NUMBER.match(clause.rest)
-    if found is None:
+    """Questions for the number that the clause gives, if any."""
+    number = _NUMBER.match(clause.rest)
+    if number is None:
         return []
-    noun, after = found[1], _head(clause.rest[found.end() :].split(), 5)
+    noun, after = number[1], _head(clause.rest[number.end() :].split(), 5)
     tail = f"{clause.auxiliary} {clause.subject} {clause.verb} {after}".strip()
-    how = next((how for how, units in _MEASURES.items() if noun in units), "")
-    return [f"How {how} {tail}?"] * 3 if how else [f"How many {noun} {tail}?"] * 3 if noun != "percent" else []
+    measure = next((measure for measure, units in _MEASURES.items() if noun in units), "")
+    if measure:
+        return [f"How {measure} {tail}?"] * 3
+    return [] if noun == "percent" else [f"How many {noun} {tail}?"] * 3
 
 
 _SYNONYM_PAIRS = (
@@ -276,55 +291,59 @@ _SYNONYMS = dict(pair.split(":") for pair in _SYNONYM_PAIRS.split())
 
 
 def reword(question: str, chance: random.Random) -> str:
-    """The question with some words replaced by synonyms, so that words alone do not find the answer."""
+    """The question with some words replaced by synonyms, so that matching words is not enough to find the answer."""
     words = (_SYNONYMS.get(word, word) if chance.random() < 0.6 else word for word in question.split(" "))
     return " ".join(words)
 
 
 def _about_being(clause: Clause) -> list[str]:
+    """Questions about a clause with a form of "be"."""
     be, subject, words = clause.auxiliary, clause.subject, clause.words
     first = words[0].lower() if words else ""
-    found = [f"{be} {subject} {_head(words, 6)}?"]
+    results = [f"{be} {subject} {_head(words, 6)}?"]
     if first in _DETERMINERS:
-        found += [f"What {be} {subject}?"] * 3 + [f"What exactly {be} {subject}?", f"Explain what {subject} {be}."]
+        results += [f"What {be} {subject}?"] * 3 + [f"What exactly {be} {subject}?", f"Explain what {subject} {be}."]
         if first in ("the", "one"):
-            found += [f"What {be} {_head(words, 9)}?", f"Which {be} {_head(words, 9)}?"] * 2
+            results += [f"What {be} {_head(words, 9)}?", f"Which {be} {_head(words, 9)}?"] * 2
     elif first in _PARTICIPLES or first.endswith("ed"):
-        found += [f"How {be} {subject} {first}?"]
+        results += [f"How {be} {subject} {first}?"]
         if len(words) > 2 and words[1] in _PREPOSITIONS:
-            found += [f"What {be} {subject} {first} {words[1]}?"] * 2
-            found += [f"Where {be} {subject} {first}?"] if words[1] in ("in", "on", "at", "inside", "within") else []
-            found += [f"Who or what {first} {subject}?"] if words[1] == "by" else []
+            results += [f"What {be} {subject} {first} {words[1]}?"] * 2
+            results += [f"Where {be} {subject} {first}?"] if words[1] in ("in", "on", "at", "inside", "within") else []
+            results += [f"Who or what {first} {subject}?"] if words[1] == "by" else []
     else:
-        found += [f"Why {be} {subject} {_head(words, 4)}?"]
-    return found
+        results += [f"Why {be} {subject} {_head(words, 4)}?"]
+    return results
 
 
 def _about_modal(clause: Clause) -> list[str]:
+    """Questions about a clause with a modal verb."""
     words = clause.words
     modal, subject = clause.auxiliary, clause.subject
     if not words or words[0] in ("not", "be", "have", "also", "only"):
-        return [f"{modal} {subject} {_head([w for w in words if w != 'not'], 6)}?"]
-    found = [
+        return [f"{modal} {subject} {_head([word for word in words if word != 'not'], 6)}?"]
+    results = [
         f"What {modal} {subject} {words[0]}?",
         f"What {modal} {subject} do?",
         f"{modal} {subject} {_head(words, 7)}?",
     ]
     if " by " in clause.rest or " through " in clause.rest or " with " in clause.rest or " using " in clause.rest:
-        found += [f"How {modal} {subject} {_head(words, 5)}?"] * 2
-    return found
+        results += [f"How {modal} {subject} {_head(words, 5)}?"] * 2
+    return results
 
 
 def _about_doing(clause: Clause) -> list[str]:
-    do, subject, verb, words = clause.auxiliary, clause.subject, clause.verb, clause.words
-    found = [f"{do} {subject} {_predicate(clause, 6)}?", f"How {do} {subject} {_predicate(clause, 4)}?"]
-    found += [f"Explain how {subject} {clause.spelled} {_head(words, 5)}."] if words else []
+    """Questions about a clause with any other verb."""
+    do, subject = clause.auxiliary, clause.subject
+    verb, words = clause.verb, clause.words
+    results = [f"{do} {subject} {_predicate(clause, 6)}?", f"How {do} {subject} {_predicate(clause, 4)}?"]
+    results += [f"Explain how {subject} {clause.spelled} {_head(words, 5)}."] if words else []
     first = words[0].lower() if words else ""
     if first in _PREPOSITIONS:
-        found += [f"What {do} {subject} {verb} {first}?"] * 2
-        found += [f"Where {do} {subject} {verb}?"] if first in ("in", "on", "at") else []
+        results += [f"What {do} {subject} {verb} {first}?"] * 2
+        results += [f"Where {do} {subject} {verb}?"] if first in ("in", "on", "at") else []
     else:
-        found += [f"What {do} {subject} {verb}?"] * 2
-    found += [f"{'Who' if do == 'did' else 'What'} {clause.spelled} {_head(words, 7)}?"] * 4
-    found += [f"Which {subject.split()[-1]} {clause.spelled} {_head(words, 6)}?"] if len(subject.split()) > 2 else []
-    return found
+        results += [f"What {do} {subject} {verb}?"] * 2
+    results += [f"{'Who' if do == 'did' else 'What'} {clause.spelled} {_head(words, 7)}?"] * 4
+    results += [f"Which {subject.split()[-1]} {clause.spelled} {_head(words, 6)}?"] if len(subject.split()) > 2 else []
+    return results

@@ -1,8 +1,8 @@
-"""Training of a low-rank adapter (LoRA, Hu et al. 2021) for a chat model, on grounded samples; on one CPU in an hour.
+"""Training of a low-rank adapter (LoRA, Hu et al. 2021) for a chat model on grounded samples, in an hour on one CPU.
 
 Three things save most of the work. The questions of a sample share the forward over its passages: each is a branch of
-one tree, told apart by mask and positions. Logits are computed for answer tokens only. The lowest layers have no
-adapter, so gradients stop above them.
+one tree, which mask and positions keep apart. Logits are computed for answer tokens only. The lowest layers have no
+adapter, so no gradients are computed below the others.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ CHECKPOINT = "checkpoint.pt"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 HELD_OUT_SAMPLES = 6
 SAVE_SECONDS = 480
-# The checkpoints whose mean is exported.
+# How many of the last checkpoints are averaged for the export.
 AVERAGED = 3
 
 
 @dataclass(frozen=True)
 class AdapterRecipe:
-    """A training run of updates over `samples` samples of at most `questions` questions each."""
+    """The settings of a training run; each update is over `samples` samples of at most `questions` questions."""
 
     minutes: float = 37.0
     samples: int = 2
@@ -66,23 +66,23 @@ class LowRank(nn.Module):
 
 
 def _first_layer(config: Any) -> int:
-    """The lowest layer with an adapter: about a quarter of them have none."""
+    """The lowest layer with an adapter: about a quarter of the layers have none."""
     return int(config.num_hidden_layers + 2) // 4
 
 
 def attach(model: Any, recipe: AdapterRecipe) -> dict[str, nn.Parameter]:
-    """Freeze the model and give its layers adapters; returns their matrices under the names that PEFT gives them."""
+    """Freeze the model and add adapters to its layers; returns their matrices by the names that PEFT gives them."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-    found = {}
+    matrices = {}
     for name, module in list(model.named_modules()):
         parent, _, leaf = name.rpartition(".")
         if leaf in TARGETS and int(name.split("layers.")[1].split(".")[0]) >= _first_layer(model.config):
             adapted = LowRank(module, recipe.rank, recipe.alpha)
             setattr(model.get_submodule(parent), leaf, adapted)
-            found[f"base_model.model.{name}.lora_A.weight"] = adapted.lora_A
-            found[f"base_model.model.{name}.lora_B.weight"] = adapted.lora_B
-    return found
+            matrices[f"base_model.model.{name}.lora_A.weight"] = adapted.lora_A
+            matrices[f"base_model.model.{name}.lora_B.weight"] = adapted.lora_B
+    return matrices
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,18 @@ class Tree:
 
 
 def encode(sample: Grounded, tokenizer: Any) -> Tree:
-    """The sample as one tree, tokenised as the app tokenises each prompt."""
-    prompts = [build_prompt(tokenizer, each.question, sample.hits(each), GROUNDED).tokens for each in sample.asked]
-    shared = min(_common(prompts[0], prompt) for prompt in prompts)
-    ids, positions, answers = list(prompts[0][:shared]), list(range(shared)), [False] * shared
+    """The sample as one tree; its prompts are tokenised like those of the app."""
+    prompts = [
+        build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).tokens
+        for question in sample.questions
+    ]
+    shared = min(_num_shared(prompts[0], prompt) for prompt in prompts)
+    ids = list(prompts[0][:shared])
+    positions = list(range(shared))
+    answers = [False] * shared
     spans = []
-    for prompt, asked in zip(prompts, sample.asked, strict=True):
-        reply = [*tokenizer(asked.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    for prompt, question in zip(prompts, sample.questions, strict=True):
+        reply = [*tokenizer(question.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         spans.append((len(ids), len(ids) + len(prompt) - shared + len(reply)))
         positions += range(shared, len(prompt) + len(reply))
         answers += [False] * (len(prompt) - shared) + [True] * len(reply)
@@ -113,10 +118,10 @@ def encode(sample: Grounded, tokenizer: Any) -> Tree:
     return Tree(torch.tensor(ids), torch.tensor(positions), mask, torch.tensor(answers))
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two prompts share, less than all of either."""
-    most = min(len(one), len(other)) - 1
-    return next((place for place in range(most) if one[place] != other[place]), most)
+def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """The length of the common prefix of two prompts; always shorter than both."""
+    longest = min(len(first), len(second)) - 1
+    return next((index for index in range(longest) if first[index] != second[index]), longest)
 
 
 def losses(model: Any, tree: Tree) -> Tensor:
@@ -125,7 +130,7 @@ def losses(model: Any, tree: Tree) -> Tensor:
     hidden = model.model(
         input_ids=tree.ids[None], position_ids=tree.positions[None], attention_mask=mask[None, None], use_cache=False
     ).last_hidden_state[0]
-    # An answer's first token follows its own prompt's last, which stands just before it in the tree too.
+    # An answer's first token is predicted by its prompt's last token, which is right before it in the tree as well.
     predicted = model.lm_head(hidden[:-1][tree.answers[1:]])
     return functional.cross_entropy(predicted, tree.ids[1:][tree.answers[1:]], reduction="none")
 
@@ -137,7 +142,7 @@ def rate_at(step: int, done: float, recipe: AdapterRecipe) -> float:
 
 
 class AdapterRun:
-    """A base model with the adapter in training; continues from the checkpoint in `out`, if there is one."""
+    """A base model and the adapter that is trained; training resumes from the checkpoint in `out`, if there is one."""
 
     def __init__(self, base: Path, out: Path, recipe: AdapterRecipe) -> None:
         torch.manual_seed(recipe.seed)
@@ -149,43 +154,46 @@ class AdapterRun:
         self.recent: list[dict[str, Tensor]] = []
         self.progress = self._resume()
 
-    def train(self, learned: list[Source], held_out: list[Source]) -> None:
-        """Train to the end of the recipe, and save."""
-        task, check = GroundedTask(learned, self.recipe.seed + self.progress.step), GroundedTask(held_out, 1)
-        checked = [encode(check.sample(self.recipe.questions), self.tokenizer) for _ in range(HELD_OUT_SAMPLES)]
-        progress, limit, recent = self.progress, self.recipe.minutes * 60, list[float]()
-        saved = progress.seconds
-        while progress.seconds < limit:
+    def train(self, training: list[Source], held_out: list[Source]) -> None:
+        """Train for the recipe's time, and export the adapter."""
+        task, held_out_task = GroundedTask(training, self.recipe.seed + self.progress.step), GroundedTask(held_out, 1)
+        held_out_trees = [
+            encode(held_out_task.sample(self.recipe.questions), self.tokenizer) for _ in range(HELD_OUT_SAMPLES)
+        ]
+        progress, limit_s, recent = self.progress, self.recipe.minutes * 60, list[float]()
+        saved_s = progress.seconds
+        while progress.seconds < limit_s:
             began = time.perf_counter()
             trees = [encode(task.sample(self.recipe.questions), self.tokenizer) for _ in range(self.recipe.samples)]
-            rate = rate_at(progress.step, progress.seconds / limit, self.recipe)
+            rate = rate_at(progress.step, progress.seconds / limit_s, self.recipe)
             recent = [*recent[-9:], update(self.model, self.matrices, self.optimizer, trees, rate)]
             progress.step += 1
             progress.tokens += sum(len(tree.ids) for tree in trees)
             progress.seconds += time.perf_counter() - began
-            if progress.seconds >= limit or progress.seconds - saved > SAVE_SECONDS:
-                saved = progress.seconds
-                self._report(loss=sum(recent) / len(recent), held_out=evaluate(self.model, checked))
+            if progress.seconds >= limit_s or progress.seconds - saved_s > SAVE_SECONDS:
+                saved_s = progress.seconds
+                self._report(loss=sum(recent) / len(recent), held_out=evaluate(self.model, held_out_trees))
                 self.save_checkpoint()
             elif progress.step % 5 == 0:
                 self._report(loss=sum(recent) / len(recent))
         self.export()
 
-    def _report(self, **figures: float) -> None:
+    def _report(self, **mean_losses: float) -> None:
+        """Print the progress and append it to losses.jsonl."""
         row = {**asdict(self.progress), "seconds": round(self.progress.seconds)}
-        row |= {name: round(figure, 4) for name, figure in figures.items()}
+        row |= {name: round(loss, 4) for name, loss in mean_losses.items()}
         with (self.out / "losses.jsonl").open("a") as log:
             log.write(json.dumps(row) + "\n")
         print(row, flush=True)
 
     def save_checkpoint(self) -> None:
-        """Write the checkpoint atomically, with the matrices of the ones before it that `export` averages."""
-        now = {name: each.data.clone() for name, each in self.matrices.items()}
-        self.recent = [*self.recent[1 - AVERAGED :], now]
+        """Write the checkpoint atomically, with the matrices of the last checkpoints, which `export` averages."""
+        current = {name: matrix.data.clone() for name, matrix in self.matrices.items()}
+        self.recent = [*self.recent[1 - AVERAGED :], current]
         state = {
             "recent": self.recent,
             "progress": asdict(self.progress),
-            "matrices": {name: each.data for name, each in self.matrices.items()},
+            "matrices": {name: matrix.data for name, matrix in self.matrices.items()},
             "optimizer": self.optimizer.state_dict(),
         }
         torch.save(state, self.out / "checkpoint.new")
@@ -204,11 +212,12 @@ class AdapterRun:
         return Progress(**state["progress"])
 
     def export(self) -> None:
-        """Write the mean of the last checkpoints in PEFT's format, bfloat16; its config's last four keys are ours."""
-        halves = {
-            name: torch.stack([each[name] for each in self.recent]).mean(0).to(torch.bfloat16) for name in self.matrices
+        """Write the last checkpoints' mean in PEFT's format and bfloat16; the config's last four keys are ours."""
+        means = {
+            name: torch.stack([matrices[name] for matrices in self.recent]).mean(0).to(torch.bfloat16)
+            for name in self.matrices
         }
-        save_file(halves, self.out / WEIGHTS)
+        save_file(means, self.out / WEIGHTS)
         config = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
@@ -230,7 +239,7 @@ class AdapterRun:
 def update(
     model: Any, matrices: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, trees: Sequence[Tree], rate: float
 ) -> float:
-    """One optimiser step over the trees' answer tokens; returns their mean loss."""
+    """Do one optimiser step over the answer tokens of the trees; returns their mean loss."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     count, total = sum(int(tree.answers.sum()) for tree in trees), 0.0
@@ -246,5 +255,5 @@ def update(
 
 @torch.inference_mode()
 def evaluate(model: Any, trees: Iterable[Tree]) -> float:
-    """The mean loss of answer tokens."""
+    """The mean loss of the answer tokens, in nats."""
     return float(torch.cat([losses(model, tree) for tree in trees]).mean())

@@ -1,7 +1,7 @@
 """The character-level example: a character tokenizer and a small Llama trained on a folder of documents.
 
-It stands in for the character model of "Adding Trigram to Speculative Decoding": over 65 characters the trigram table
-is dense and smoothing keeps its rows informative, so bigram and trigram drafts can be sampled and compared as there.
+It stands in for the character model of "Adding Trigram to Speculative Decoding": with 65 characters the trigram table
+is dense, and smoothing keeps its rows informative, so bigram and trigram drafts can be sampled and compared as there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HELD_OUT_EVERY = 12
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run. Stages are (share of the run at which it starts, rows, characters a row)."""
+    """The settings of a training run. A stage is (share of the run at which it starts, rows, characters per row)."""
 
     minutes: float = 3.0
     stages: tuple[tuple[float, int, int], ...] = ((0.0, 12, 128), (0.6, 6, 256), (0.88, 2, 1024))
@@ -56,8 +56,10 @@ def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
     """
     counts = Counter("".join(texts))
     capitals = sorted(string.ascii_uppercase, key=lambda letter: -counts[letter])
-    kept = sorted(capitals[:NUM_CAPITALS])
-    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate([*PLAIN, *kept])}, unk_token=" "))
+    frequent = sorted(capitals[:NUM_CAPITALS])
+    tokenizer = Tokenizer(
+        models.WordLevel({letter: number for number, letter in enumerate([*PLAIN, *frequent])}, unk_token=" ")
+    )
     folds: list[Any] = [normalizers.Replace(letter, letter.lower()) for letter in sorted(capitals[NUM_CAPITALS:])]
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -66,7 +68,7 @@ def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
             normalizers.Replace(Regex('[‘’“”"`]'), "'"),
             normalizers.Replace(Regex("[‐-―]"), "-"),
             *folds,
-            normalizers.Replace(Regex(f"[^{''.join(kept)}a-z0-9\\n .,'\\-:?]"), " "),
+            normalizers.Replace(Regex(f"[^{''.join(frequent)}a-z0-9\\n .,'\\-:?]"), " "),
         ]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -76,7 +78,7 @@ def character_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
 
 
 def character_model(vocab_size: int, end: int, recipe: Recipe) -> LlamaForCausalLM:
-    """A Llama of about 0.6 million parameters with tied embeddings."""
+    """A Llama with about 0.6 million parameters and tied embeddings."""
     torch.manual_seed(recipe.seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -96,7 +98,7 @@ def character_model(vocab_size: int, end: int, recipe: Recipe) -> LlamaForCausal
 
 
 def windows(documents: Sequence[Tensor], rows: int, length: int, random: torch.Generator) -> Tensor:
-    """Ids [rows, length + 1] from random places of the documents in random order."""
+    """Ids [rows, length + 1] from random positions in the documents, which are joined in random order."""
     order = torch.randperm(len(documents), generator=random).tolist()
     text = torch.cat([documents[number] for number in order])
     starts = torch.randint(len(text) - length, (rows,), generator=random).tolist()
@@ -104,19 +106,19 @@ def windows(documents: Sequence[Tensor], rows: int, length: int, random: torch.G
 
 
 def batches(documents: Sequence[Tensor], recipe: Recipe) -> Iterator[tuple[Tensor, float]]:
-    """Windows and the share of the learning rate, until the time is over."""
+    """Windows of text, each with the share of the learning rate, until the time is over."""
     random = torch.Generator().manual_seed(recipe.seed)
-    longest = sum(map(len, documents)) - 1
+    max_length = sum(map(len, documents)) - 1
     began, step = time.perf_counter(), 0
     while (done := (time.perf_counter() - began) / (60 * recipe.minutes)) < 1:
         rows, length = [stage[1:] for stage in recipe.stages if stage[0] <= done][-1]
         share = min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * done))
-        yield windows(documents, rows, min(length, longest), random), share
+        yield windows(documents, rows, min(length, max_length), random), share
         step += 1
 
 
 def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) -> dict[str, float]:
-    """Train `model` on documents of ids; returns steps, characters and the smoothed loss."""
+    """Train `model` on documents of ids; returns the steps, the characters and the smoothed loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
     model.train()
     steps = characters = 0
@@ -134,7 +136,7 @@ def train(documents: Sequence[Tensor], model: LlamaForCausalLM, recipe: Recipe) 
 
 @torch.inference_mode()
 def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
-    """Mean cross-entropy, in nats a character."""
+    """The mean cross-entropy, in nats per character."""
     total = count = 0.0
     for ids in documents:
         ids = ids[: CONTEXT + 1]
@@ -145,19 +147,21 @@ def loss_on(model: LlamaForCausalLM, documents: Sequence[Tensor]) -> float:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Write tokenizer and trained bfloat16 model to `out`; every twelfth document is held out for the loss."""
+    """Write the tokenizer and the trained bfloat16 model to `out`; every twelfth document is held out for the loss."""
     texts = [document.text for document in read_documents([options.text])]
-    learned = [each for number, each in enumerate(texts) if number % HELD_OUT_EVERY]
+    training = [text for number, text in enumerate(texts) if number % HELD_OUT_EVERY]
     held_out = texts[::HELD_OUT_EVERY]
-    if sum(map(len, learned)) < 1000:
+    if sum(map(len, training)) < 1000:
         raise InputError(f"{options.text} holds too little text to train on; give a folder of two documents or more.")
     tokenizer = character_tokenizer(texts)
-    ids = [[torch.tensor(tokenizer(f"{each}{END}")["input_ids"]) for each in part] for part in (learned, held_out)]
+    training_ids, held_out_ids = (
+        [torch.tensor(tokenizer(f"{text}{END}")["input_ids"]) for text in part] for part in (training, held_out)
+    )
     recipe = Recipe(minutes=options.minutes, seed=options.seed)
     model = character_model(len(tokenizer), tokenizer.eos_token_id, recipe)
-    figures: dict[str, Any] = train(ids[0], model, recipe)
+    summary: dict[str, Any] = train(training_ids, model, recipe)
     model.to(torch.bfloat16).save_pretrained(options.out)
     tokenizer.save_pretrained(options.out)
-    held_out_loss = round(loss_on(model.float(), ids[1]), 4)
-    figures |= {"parameters": model.num_parameters(), "symbols": len(tokenizer), "held_out_loss": held_out_loss}
-    print(json.dumps(figures))
+    held_out_loss = round(loss_on(model.float(), held_out_ids), 4)
+    summary |= {"parameters": model.num_parameters(), "symbols": len(tokenizer), "held_out_loss": held_out_loss}
+    print(json.dumps(summary))

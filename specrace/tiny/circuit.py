@@ -1,10 +1,10 @@
 """Initial weights that already copy: an induction circuit written into an ordinary Llama with attention biases.
 
 In layer 0, heads 1..K attend exactly 1..K tokens back, one head to a stretch of tokens before those, and one to the
-latest segment marker. Each writes a code of what it attends to (48 dimensions) into its own subspace of the residual.
-Layer 1 compares the codes of the last K tokens, the stretch and the segment with those before every earlier position,
-and copies the token at that position. Training then has to learn when to copy, not how. (Induction heads: Olsson et
-al., 2022. The stretch distinguishes two places with the same few words.)
+latest segment marker. Each writes a code of what it attends to (48 dimensions) into its own subspace of the residual
+stream. Layer 1 compares the codes of the last K tokens, the stretch and the segment with the codes before every earlier
+position, and copies the token at that position. So training has to learn when to copy, not how. (Induction heads:
+Olsson et al., 2022. The stretch distinguishes two passages that share a few words.)
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PAIRS = HEAD_DIM // 2
 ROPE_THETA = 1e14
 # RoPE pairs that rotate fast enough to encode position; the others hardly rotate within 1,000 tokens and hold content.
 NUM_POSITION_PAIRS = 7
-# The most heads with a fixed distance back; three more heads are needed, so a narrow model has fewer.
+# The largest number of heads with a fixed distance back; three more heads are needed, so a narrow model has fewer.
 MAX_BACK = 5
 # Dimensions of a code: layer 1 compares about 43 of them, and more would leave fewer for the tokens.
 CODE, NARROW_CODE = 48, 32
 WIDE = 512
-# Score of an exact match, in nats a code.
+# The score of an exact match, in nats per code.
 CODE_NATS = 13.0
 BACK_WEIGHTS = (1.0, 1.2, 1.2, 1.2, 1.2)
 # One head in four compares three tokens and less of the stretch: at the start of a quote, where the tokens before it
@@ -47,7 +47,7 @@ ANSWER_NORM = 0.4  # short, because RMSNorm divides the rest of the residual by 
 COPY_WEIGHT = 4.0
 READER_GAIN = 0.1
 # Amplitudes over the position pairs: the latest marker wins by 4 nats if it is at most 160 tokens back and the one
-# before is at least 8 further (up to 1,300). They solve a linear programme with the least sum of amplitudes.
+# before it is at least 8 further back (up to 1,300). They solve a linear programme for the smallest sum of amplitudes.
 RECENCY_COSINES = (0.09, 0.03, 0.0, 2.74, 18.64, 7.59, 18.37)
 RECENCY_SINES = (0.0, 0.0, 0.17, 1.74, 0.0, 19.28, 85.4)
 MARKER_NATS = 400.0
@@ -106,7 +106,7 @@ def orthonormal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Residual:
-    """Orthogonal subspaces of the residual.
+    """Orthogonal subspaces of the residual stream.
 
     `code` [C, H] reads a token's code from its embedding, of norm 1 for a unit embedding. `writers` are the subspaces
     [H, C] of the heads of layer 0; `answered` [H] is set inside the answer; `tokens` [H, rest] holds the embeddings.
@@ -147,9 +147,9 @@ class Markers:
 
 @torch.no_grad()
 def build_model(config: LlamaConfig, markers: Markers, seed: int = 0) -> LlamaForCausalLM:
-    """A Llama whose first two layers copy and whose third attends to the question's first words; else small noise.
+    """A Llama whose first two layers copy and whose third attends to the question's first words; the rest is noise.
 
-    With two layers, a head of the second attends to the question's first word.
+    If there are only two layers, a head of the second one attends to the question's first word.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -226,7 +226,7 @@ def _look_at(attention: Any, head: int, readout: Tensor) -> None:
 
 def _look_back(attention: Any, head: int, distance: float, nats: Sequence[float]) -> None:
     """Make `head` attend `distance` tokens back; more `nats` over the position pairs make it sharper."""
-    waves = [(each, distance * ROPE_THETA ** (-pair / PAIRS)) for pair, each in enumerate(nats)]
+    waves = [(amplitude, distance * ROPE_THETA ** (-pair / PAIRS)) for pair, amplitude in enumerate(nats)]
     _score_distance(attention, head, waves)
 
 
@@ -270,7 +270,7 @@ def _write_matchers(
 ) -> None:
     """Layer 1, every head: match (current, 1 back, ...) with (1 back, 2 back, ...), stretches and segments; copy.
 
-    `readouts` are those of `_evidence_readouts`, [E, H] and [E, C].
+    `readouts` are what `_evidence_readouts` returns, [E, H] and [E, C].
     """
     hidden, size = parts.tokens.shape
     slow = [*range(NUM_POSITION_PAIRS, PAIRS), *range(PAIRS + NUM_POSITION_PAIRS, HEAD_DIM)]
@@ -285,7 +285,7 @@ def _write_matchers(
         queries[marked], keys[marked] = segment, segment
         queries[starts], keys[starts] = start @ parts.code, start @ parts.writers[0].T
         attention.q_proj.weight[rows], attention.k_proj.weight[rows] = queries, keys
-        # Every head copies the token through its own projection: a few that attend elsewhere are outvoted.
+        # Every head copies the token through its own projection, so a few heads that attend elsewhere are outvoted.
         values = orthonormal(HEAD_DIM, size, generator) @ parts.tokens.T
         attention.v_proj.weight[rows] = values
         attention.o_proj.weight[:, rows] = values.T * COPY_WEIGHT * size / (hidden * unit)
@@ -298,7 +298,7 @@ def _write_matchers(
 
 
 def _unit(parts: Residual) -> float:
-    """Norm, after RMSNorm, of the token and of each head's code, which all have about norm 1 before."""
+    """The norm, after RMSNorm, of the token and of each head's code; before, each of them has a norm of about 1."""
     return math.sqrt(parts.tokens.shape[0]) / math.sqrt(parts.heads.latest + 2)
 
 
@@ -308,26 +308,26 @@ def _word_matchers(
     """One head's queries and keys [64, H], which compare the last tokens and the stretch on the dimensions `slow`."""
     width = parts.heads.code
     gain = math.sqrt(CODE_NATS * math.sqrt(HEAD_DIM) * max(1.0, width / len(slow))) / _unit(parts)
-    seen = [parts.code, *(writer.T for writer in parts.writers)]
+    readers = [parts.code, *(writer.T for writer in parts.writers)]
     queries, keys = torch.zeros(2, HEAD_DIM, parts.tokens.shape[0])
     num_back = min(SHORT_BACK, parts.heads.num_back) if short else parts.heads.num_back
     for back, weight in enumerate(BACK_WEIGHTS[:num_back]):
         mixer = orthonormal(len(slow), width, generator)
-        queries[slow] += gain * weight * mixer @ seen[back]
-        keys[slow] += gain * mixer @ seen[back + 1]
+        queries[slow] += gain * weight * mixer @ readers[back]
+        keys[slow] += gain * mixer @ readers[back + 1]
     # The same stretch on both sides: it is wide, so an offset of one token hardly matters.
     mixer = (SHORT_STRETCH if short else STRETCH_WEIGHT) ** 0.5 * orthonormal(len(slow), width, generator)
-    queries[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
-    keys[slow] += gain * mixer @ seen[parts.heads.stretch + 1]
+    queries[slow] += gain * mixer @ readers[parts.heads.stretch + 1]
+    keys[slow] += gain * mixer @ readers[parts.heads.stretch + 1]
     return queries, keys
 
 
 def _evidence_readouts(parts: Residual, marked: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Read-outs of the evidence marker's number, from a segment's [count, H] and from a token's code [count, C]."""
+    """Read-outs of an evidence marker's number: from the segment [count, H], and from a token's code [count, C]."""
     size, width = parts.tokens.shape[1], parts.heads.code
     codes = marked @ parts.code.T / math.sqrt(size / width)
-    which = torch.linalg.pinv(codes).T[:count] / _unit(parts)
-    segment = _strength(SEGMENT_NATS) * which @ parts.writers[parts.heads.latest].T
+    number = torch.linalg.pinv(codes).T[:count] / _unit(parts)
+    segment = _strength(SEGMENT_NATS) * number @ parts.writers[parts.heads.latest].T
     # After a marker, copy what followed the same marker before. The long code is scaled to norm 1.
-    start = _strength(START_NATS) * which * math.sqrt(width / size)
+    start = _strength(START_NATS) * number * math.sqrt(width / size)
     return segment, start

@@ -1,6 +1,6 @@
-"""The quality of the answers, on held-out titles.
+"""The quality of the answers on held-out titles.
 
-"marked": the evidence is given, as in training, which measures the copying. "asked" and "paraphrased": questions made
+"marked": the evidence is given, as in training; this measures the copying. "asked" and "paraphrased": questions made
 from a sentence go through the retriever, which marks the evidence.
 """
 
@@ -25,7 +25,8 @@ from specrace.retrieval.passages import split_passages
 from specrace.retrieval.prompt import build_prompt
 from specrace.retrieval.retriever import Hit, Retriever
 from specrace.tiny.questions import Case, make_cases
-from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, answer, read_sources, split_titles
+from specrace.tiny.quoting import NO_ANSWER, QuotingTask, Source, read_sources, split_titles
+from specrace.tiny.quoting import answer as ideal_answer
 from specrace.tiny.train import load_checkpoint
 from specrace.tiny.vocabulary import prompt_ids
 
@@ -39,7 +40,7 @@ Quote = tuple[str, int]
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer with its markers, the ideal one, the sentences it may quote, and the one that it should."""
+    """An answer with its markers, the ideal one, the sentences it may quote, and the one it should quote (`wanted`)."""
 
     question: str
     text: str
@@ -57,7 +58,7 @@ class Answer:
 
 
 def decode(target: Target, prompt: Sequence[int], lane: str = "trie") -> tuple[tuple[int, ...], bool, float]:
-    """(tokens, whether they end with end-of-text, tokens per step) of a greedy answer."""
+    """A greedy answer: its tokens, whether they end with end-of-text, and the tokens per step."""
     steps = list(generate(target, lane, prompt, max_new_tokens=MAX_NEW_TOKENS))
     tokens = tuple(token for step in steps for token in step.emitted)
     return tokens, steps[-1].end == "eos", len(tokens) / len(steps)
@@ -66,7 +67,7 @@ def decode(target: Target, prompt: Sequence[int], lane: str = "trie") -> tuple[t
 def make_answer(
     target: Target, prompt: Sequence[int], question: str, ideal: str, sentences: Iterable[Quote], wanted: str = ""
 ) -> Answer:
-    """The answer of the model, without end-of-text."""
+    """The model's answer, without end-of-text."""
     tokens, stopped, tau = decode(target, prompt)
     text = target.decode([token for token in tokens if token not in target.eos_ids])
     return Answer(question, text, ideal, frozenset(sentences), wanted, tokens, stopped, tau)
@@ -77,7 +78,11 @@ def marked_answers(target: Target, sources: Sequence[Source], count: int, seed: 
     task = QuotingTask(sources, seed)
     for _ in range(count):
         sample = task.sample(PASSAGE_WORDS)
-        sentences = {(s["text"], n) for n, d in enumerate(sample.documents, 1) for s in d["sentences"]}
+        sentences = {
+            (sentence["text"], number)
+            for number, document in enumerate(sample.documents, 1)
+            for sentence in document["sentences"]
+        }
         prompt = prompt_ids(target.tokenizer, sample.documents, sample.question)
         yield make_answer(target, prompt, sample.question, sample.answer, sentences)
 
@@ -90,34 +95,41 @@ def asked_answers(target: Target, cases: Sequence[Case], *, paraphrased: bool) -
         index = PassageIndex(passages, embedder.embed([embedded_text(piece) for piece in passages]))
         question = case.paraphrase if paraphrased else case.question
         hits = Retriever(index, embedder).retrieve(question, top=len(passages))
-        sentences = {(s.text, n) for n, hit in enumerate(hits, 1) for s in hit.sentences}
+        sentences = {(sentence.text, number) for number, hit in enumerate(hits, 1) for sentence in hit.sentences}
         prompt = build_prompt(target.tokenizer, question, hits).tokens
-        yield make_answer(target, prompt, question, answer(question, marked_quotes(hits)), sentences, case.sentence)
+        yield make_answer(
+            target, prompt, question, ideal_answer(question, marked_quotes(hits)), sentences, case.sentence
+        )
 
 
 def marked_quotes(hits: Sequence[Hit]) -> list[Quote]:
     """The (sentence, passage number) of the evidence in `hits`, the best first."""
-    ranked = [(s.evidence, s.text, n) for n, hit in enumerate(hits, 1) for s in hit.sentences if s.evidence]
+    ranked = [
+        (sentence.evidence, sentence.text, number)
+        for number, hit in enumerate(hits, 1)
+        for sentence in hit.sentences
+        if sentence.evidence
+    ]
     return [(text, number) for _, text, number in sorted(ranked)]
 
 
-def figures(found: Sequence[Answer]) -> dict[str, float]:
-    """Shares (0 to 1) over quotes and answers, and means over answers."""
-    quotes = [(quote, each.sentences) for each in found for quote in each.quotes]
-    known = [any(text == sentence for sentence, _ in sentences) for (text, _), sentences in quotes]
-    cited = [quote in sentences for quote, sentences in quotes if any(quote[0] == each for each, _ in sentences)]
-    wanted = [any(text == each.wanted for text, _ in each.quotes) for each in found if each.wanted]
+def summarise(answers: Sequence[Answer]) -> dict[str, float]:
+    """Shares (0 to 1) of quotes and of answers, and means over answers."""
+    quotes = [(quote, answer.sentences) for answer in answers for quote in answer.quotes]
+    verbatim = [any(text == sentence for sentence, _ in sentences) for (text, _), sentences in quotes]
+    cited = [quote in sentences for (quote, sentences), exists in zip(quotes, verbatim, strict=True) if exists]
+    wanted = [any(text == answer.wanted for text, _ in answer.quotes) for answer in answers if answer.wanted]
     values = {
-        "answers": float(len(found)),
+        "answers": float(len(answers)),
         "quotes": float(len(quotes)),
-        "quotes_verbatim": _mean(known),
+        "quotes_verbatim": _mean(verbatim),
         "citations_right": _mean(cited),
-        "answers_exact": _mean([each.text == each.ideal for each in found]),
-        "stopped": _mean([each.stopped for each in found]),
-        "looping": _mean([bool(loop_tokens(each.tokens)) for each in found]),
-        "says_no_answer": _mean([each.text == NO_ANSWER for each in found]),
-        "tokens": _mean([len(each.tokens) for each in found]),
-        "trie_tau": _mean([each.tau for each in found]),
+        "answers_exact": _mean([answer.text == answer.ideal for answer in answers]),
+        "stopped": _mean([answer.stopped for answer in answers]),
+        "looping": _mean([bool(loop_tokens(answer.tokens)) for answer in answers]),
+        "says_no_answer": _mean([answer.text == NO_ANSWER for answer in answers]),
+        "tokens": _mean([len(answer.tokens) for answer in answers]),
+        "trie_tau": _mean([answer.tau for answer in answers]),
     }
     return values | ({"wanted_sentence_quoted": _mean(wanted)} if wanted else {})
 
@@ -127,15 +139,15 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def lane_taus(target: Target, sources: Sequence[Source], seed: int) -> dict[str, float]:
-    """Mean tokens per step of each lane on a few marked samples."""
+    """The mean tokens per step of each lane on a few marked samples."""
     task = QuotingTask(sources, seed)
     samples = [task.sample(PASSAGE_WORDS) for _ in range(LANE_ANSWERS)]
-    prompts = [prompt_ids(target.tokenizer, each.documents, each.question) for each in samples]
+    prompts = [prompt_ids(target.tokenizer, sample.documents, sample.question) for sample in samples]
     return {lane: _mean([decode(target, prompt, lane)[2] for prompt in prompts]) for lane in LANES}
 
 
 def main(options: argparse.Namespace) -> None:
-    """Evaluate the model of `options`; print its figures and its first answers that differ from the ideal."""
+    """Evaluate the model of `options`; print a summary, and the first answers that differ from the ideal ones."""
     folder = options.model or options.work
     if not (folder / "tokenizer.json").exists():
         raise InputError(f"{folder} holds no tokenizer; give the folder of a trained model.")
@@ -147,12 +159,12 @@ def main(options: argparse.Namespace) -> None:
         model = load_checkpoint(folder)
     target = Target(model.float(), tokenizer, str(folder))
     cases = make_cases(held_out, options.samples, options.seed)
-    found = {
+    answers = {
         "marked": list(marked_answers(target, held_out, options.samples, options.seed)),
         "asked": list(asked_answers(target, cases, paraphrased=False)),
         "paraphrased": list(asked_answers(target, cases, paraphrased=True)),
     }
-    groups = {name: figures(answers) for name, answers in found.items()}
+    groups = {name: summarise(group) for name, group in answers.items()}
     groups["tau"] = lane_taus(target, held_out, options.seed)
     if options.json:
         print(json.dumps(groups))
@@ -161,6 +173,6 @@ def main(options: argparse.Namespace) -> None:
         print(name)
         for key, value in values.items():
             print(f"  {key:24} {value:8.3f}")
-    for name, answers in found.items():
-        for each in [each for each in answers if each.text != each.ideal][:4]:
-            print(f"\n{name}: {each.question}\nshould be{each.ideal}\nis       {each.text}")
+    for name, group in answers.items():
+        for wrong in [answer for answer in group if answer.text != answer.ideal][:4]:
+            print(f"\n{name}: {wrong.question}\nshould be{wrong.ideal}\nis       {wrong.text}")

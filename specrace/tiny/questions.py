@@ -1,7 +1,7 @@
-"""Questions about held-out sentences, to be answered through the retriever as on the page.
+"""Questions about held-out sentences, which are answered through the retriever as on the page.
 
-Each case has four passages, one of which holds the sentence that the question was made from. The question uses the
-sentence's own words; its paraphrase names the title instead of the rarer half of them.
+Each case has four passages, and the question was made from a sentence in one of them. The question uses the words of
+the sentence; its paraphrase replaces the rarer half of these words by the title.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMS = ("What do the documents say about {}?", "What is said about {}?", "How a
 
 @dataclass(frozen=True)
 class Case:
-    """Four documents, the sentence to be quoted, and two questions for it."""
+    """Four documents, the sentence to be quoted, and two questions about it."""
 
     documents: tuple[Document, ...]
     sentence: str
@@ -33,7 +33,7 @@ class Case:
 
 
 def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
-    """`count` random cases from the sources with two or more sentences."""
+    """`count` random cases from the sources that have two or more sentences."""
     chance = random.Random(seed)
     prose = [source for source in sources if len(source.sentences) > 1]
     frequency = Counter(word.lower() for source in sources for text in source.sentences for word in _WORD.findall(text))
@@ -45,13 +45,13 @@ def make_cases(sources: Sequence[Source], count: int, seed: int) -> list[Case]:
         if len(words) < 4:
             continue
         sentence = next(text for text in fitting if words == _content_words(text, frequency))
-        others = chance.sample([each for each in prose if each is not source], PASSAGES - 1)
-        documents = [_document(number, each) for number, each in enumerate((source, *others))]
+        others = chance.sample([other for other in prose if other is not source], PASSAGES - 1)
+        documents = [_document(number, passage) for number, passage in enumerate((source, *others))]
         chance.shuffle(documents)
         form, half = chance.choice(FORMS), len(words) // 2
         rare, common = (
-            " ".join([word for word in _WORD.findall(sentence) if word in kept][:6])
-            for kept in (words[: max(3, half)], words[half:])
+            " ".join([word for word in _WORD.findall(sentence) if word in part][:6])
+            for part in (words[: max(3, half)], words[half:])
         )
         paraphrase = form.format(f"{common} in {source.title}")
         cases.append(Case(tuple(documents), sentence, form.format(rare), paraphrase))

@@ -1,4 +1,4 @@
-"""The task that the bundled model is trained on: answer by quoting the sentences that a retriever marked.
+"""The task that the bundled model is trained for: answer by quoting the sentences that a retriever marked.
 
 A sample is one to five passages, up to three of their sentences marked as evidence, a question, and the answer: an
 opening for the question's first words, then each marked sentence with its marker and citation, joined by set phrases.
@@ -65,13 +65,13 @@ class Sample:
 
 
 def opening(question: str) -> str:
-    """The phrase that the answer to `question` starts with."""
+    """The phrase that begins the answer to `question`."""
     words = question.lower()
     return next((text for starts, text in OPENINGS if re.match(rf"({'|'.join(starts)})\b", words)), OTHER_OPENING)
 
 
 def read_sources(path: Path) -> list[Source]:
-    """Passages of a `.jsonl[.gz]` file of {"title", "text"} lines, or of a folder of text files."""
+    """The passages of a `.jsonl[.gz]` file with {"title", "text"} lines, or of a folder of text files."""
     if path.is_dir():
         documents = read_documents([path])
         pairs = [(piece.title, piece.text) for document in documents for piece in split_passages(document)]
@@ -92,12 +92,12 @@ def _rows(path: Path) -> list[dict[str, str]]:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
     except (OSError, ValueError) as error:
-        words = f"{path} cannot be read as training text ({error}); give a .jsonl[.gz] or a folder."
-        raise InputError(words) from error
+        message = f"{path} cannot be read as training text ({error}); give a .jsonl[.gz] or a folder."
+        raise InputError(message) from error
 
 
 def split_titles(sources: Iterable[Source]) -> tuple[list[Source], list[Source]]:
-    """(training, held-out) sources, split by a hash of the title up to a colon, so a title never changes sides."""
+    """Training and held-out sources, split by a hash of the title up to a colon, so a title never changes sides."""
     split: tuple[list[Source], list[Source]] = [], []
     for source in sources:
         digest = hashlib.sha256(source.title.split(":")[0].encode()).digest()
@@ -120,7 +120,7 @@ class QuotingTask:
             self.by_title[source.title.split(":")[0]].append(source)
 
     def sample(self, max_words: int) -> Sample:
-        """A sample whose passages have at most about `max_words` words."""
+        """A random sample; its passages have at most about `max_words` words in total."""
         passages = self._passages(max_words)
         usable = [
             (number, index)
@@ -128,9 +128,9 @@ class QuotingTask:
             for index, sentence in enumerate(passage.sentences)
             if MIN_SENTENCE_WORDS <= len(sentence.split()) <= MAX_SENTENCE_WORDS
         ]
-        wanted = self.random.choices((0, 1, 2, 3), (6, 34, 34, 26))[0]
-        chosen = self.random.sample(usable, min(wanted, len(usable)))
-        marks = {place: rank for rank, place in enumerate(chosen, 1)}
+        num_marks = self.random.choices((0, 1, 2, 3), (6, 34, 34, 26))[0]
+        chosen = self.random.sample(usable, min(num_marks, len(usable)))
+        marks = {indices: rank for rank, indices in enumerate(chosen, 1)}
         documents = [
             {
                 "title": passage.title,
@@ -148,11 +148,12 @@ class QuotingTask:
         return Sample(documents, question, answer(question, quotes))
 
     def _passages(self, max_words: int) -> list[Source]:
-        number, first = self.random.randint(1, 5), self._source()
+        """One to five random passages, often all from one title."""
+        count, first = self.random.randint(1, 5), self._source()
         family = self.by_title[first.title.split(":")[0]] if self.random.random() < 0.5 else None
         passages, words = [], 0
-        for position in range(number):
-            passage = first if not position else self.random.choice(family) if family else self._source()
+        for position in range(count):
+            passage = first if position == 0 else self._source(family)
             passages.append(self._roughen(self._cut(passage, max_words - words)))
             words += sum(len(sentence.split()) for sentence in passages[-1].sentences)
             if words > max_words * 0.8:
@@ -160,20 +161,23 @@ class QuotingTask:
         self.random.shuffle(passages)
         return passages
 
-    def _source(self) -> Source:
+    def _source(self, family: Sequence[Source] | None = None) -> Source:
+        """A random source: from `family` if given, else mostly prose."""
+        if family:
+            return self.random.choice(family)
         return self.random.choice(self.pools[0 if self.random.random() < 0.7 else -1])
 
     def _cut(self, source: Source, max_words: int) -> Source:
-        """As many whole sentences as fit, often from a random one on; at least one, of at most 80 words."""
+        """The whole sentences that fit, often starting at a random one; at least one sentence, cut to 80 words."""
         start = self.random.randrange(len(source.sentences)) if self.random.random() < 0.4 else 0
-        kept: list[str] = []
+        sentences: list[str] = []
         words = 0
         for sentence in source.sentences[start:]:
             words += len(sentence.split())
-            if words > min(max_words, 130) and kept:
+            if words > min(max_words, 130) and sentences:
                 break
-            kept.append(" ".join(sentence.split()[:80]))
-        return Source(source.title, tuple(kept))
+            sentences.append(" ".join(sentence.split()[:80]))
+        return Source(source.title, tuple(sentences))
 
     def _roughen(self, source: Source) -> Source:
         """Sometimes put rare words, or the words of another sentence, into the sentences."""
@@ -185,21 +189,22 @@ class QuotingTask:
         for sentence in source.sentences:
             words = sentence.split()
             if self.random.random() < repeats:
-                # In a passage on one subject many sentences start alike, so a copy may continue in the wrong one.
+                # In a passage on one subject many sentences begin alike, so copying may continue in the wrong one.
                 words = [*subject, words[0].lower(), *words[1:]]
             for _ in range(self.random.randint(0, 3)):
-                odd = self._own_words() if self.random.random() < 0.35 else self._odd_word()
+                odd = self._set_words() if self.random.random() < 0.35 else self._odd_word()
                 words[self.random.randrange(len(words))] = odd
             sentences.append(" ".join(words))
         return Source(source.title, tuple(sentences))
 
-    def _own_words(self) -> str:
-        """Words of the openings and joints, so that the model learns to copy them inside a quote."""
+    def _set_words(self) -> str:
+        """Words from the openings and joints, so that the model learns to copy them when they occur in a quote."""
         phrase = self.random.choice((*JOINTS, *(phrase for _, phrase in OPENINGS))).split()
         start = self.random.randrange(len(phrase))
         return " ".join(phrase[start : start + self.random.randint(1, 3)]).strip(":")
 
     def _odd_word(self) -> str:
+        """A random number, name, foreign word or identifier."""
         pick = self.random.random()
         if pick < 0.3:
             return str(self.random.randrange(10 ** self.random.randint(1, 6)))
@@ -222,12 +227,12 @@ class QuotingTask:
         if length <= 5 and start == 0:
             piece = piece[0].lower() + piece[1:]
         if ": " in title and self.random.random() < 0.5:
-            place, field = title.split(": ", 1)
-            piece = f"the {field.lower()} of {place}"
+            subject, field = title.split(": ", 1)
+            piece = f"the {field.lower()} of {subject}"
         elif self.random.random() < 0.2:
             piece = title
         if self.random.random() < 0.4:
-            # Any first words before any piece, so that the opening depends on these words and not on the template.
+            # Any first words go with any piece, so that the opening depends on these words and not on the template.
             starts = self.random.choice(OPENINGS)[0]
             return f"{self.random.choice(starts).capitalize()} {piece}{self.random.choice('???.')}"
         return self.random.choice(QUESTIONS).format(piece)

@@ -1,4 +1,4 @@
-"""Training on quoting samples, of a model initialised with the copying circuit; checkpoints and their export."""
+"""Training of a model that starts with the copying circuit on quoting samples; checkpoints and their export."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from specrace.tiny.circuit import Markers, build_model, circuit_parameters, tiny
 from specrace.tiny.quoting import QuotingTask, Sample, Source
 from specrace.tiny.vocabulary import ANSWER, CITATIONS, EVIDENCE, QUESTION, SEGMENT_MARKERS, prompt_ids
 
-# Loss weight of answer tokens that are not copied (openings, joints, markers, citations, the end): one token in five,
-# and all that training has to learn, since the circuit already predicts most copied tokens.
+# The loss weight of answer tokens that are not copied (openings, joints, markers, citations, the end). They are one
+# token in five and all that training has to learn, since the circuit already predicts most copied tokens.
 DECISION_WEIGHT = 4.0
 CHECKPOINT, MAX_SHARD = "checkpoint.pt", "15500KB"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training run. Stages are (share of the run at which it starts, most words in the passages)."""
+    """The settings of a training run. A stage is (share of the run at which it starts, passages' maximal words)."""
 
     minutes: float = 75.0
     tokens_per_batch: int = 4096
@@ -53,7 +53,7 @@ PRESETS = {
 
 @dataclass
 class Progress:
-    """The progress in a checkpoint."""
+    """How far training has come; it is part of a checkpoint."""
 
     step: int = 0
     tokens: int = 0
@@ -61,10 +61,10 @@ class Progress:
 
 
 def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], list[float]]:
-    """The token ids of prompt and answer, and the loss weights of the answer's tokens."""
+    """The token ids of the prompt and the answer, and the loss weights of the answer's tokens."""
     prompt = prompt_ids(tokenizer, sample.documents, sample.question)
     reply = [*tokenizer(sample.answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    starts, ends = (set(tokenizer.convert_tokens_to_ids(list(each))) for each in (EVIDENCE, CITATIONS))
+    starts, ends = (set(tokenizer.convert_tokens_to_ids(list(group))) for group in (EVIDENCE, CITATIONS))
     weights, copying = [], False
     for token in reply:
         copying = copying and token not in ends
@@ -74,12 +74,12 @@ def encode(sample: Sample, tokenizer: Any) -> tuple[list[int], list[float]]:
 
 
 def batches(
-    task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit: float
+    task: QuotingTask, tokenizer: Any, recipe: Recipe, progress: Progress, limit_s: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Padded ids [B, T] and loss weights [B, T], of about `tokens_per_batch` tokens."""
+    """Batches of padded ids [B, T] and loss weights [B, T], with about `tokens_per_batch` tokens each."""
     chance = random.Random(recipe.seed + progress.step)
     while True:
-        done = progress.seconds / limit
+        done = progress.seconds / limit_s
         max_words = [words for start, words in recipe.stages if start <= done][-1]
         rows: list[tuple[list[int], list[float]]] = []
         longest = 0
@@ -97,20 +97,20 @@ def batches(
 
 
 def trained_parameters(model: LlamaForCausalLM) -> list[torch.nn.Parameter]:
-    """All parameters but those of the copying circuit, which are frozen."""
+    """Freeze the copying circuit; returns all other parameters."""
     for parameter in circuit_parameters(model):
         parameter.requires_grad_(False)
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def learning_rate(step: int, done: float, recipe: Recipe) -> float:
-    """Share of the peak rate: linear warm-up, constant, then a cosine to zero over the last two thirds."""
+    """The share of the peak rate: linear warm-up, constant, then a cosine to zero over the last two thirds."""
     decay = min(1.0, max(0.0, (done - 1 / 3) * 1.5))
     return min(1.0, (step + 1) / recipe.warmup_steps) * 0.5 * (1 + math.cos(math.pi * decay))
 
 
 def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean cross-entropy in nats; logits are computed only for tokens of positive weight."""
+    """The weighted mean cross-entropy in nats; logits are computed only for tokens with a positive weight."""
     targets, weights = ids[:, 1:], weights[:, 1:]
     scored = weights > 0
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
@@ -121,7 +121,7 @@ def loss_of(model: LlamaForCausalLM, ids: Tensor, weights: Tensor) -> Tensor:
 
 
 def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
-    """The initial model."""
+    """A model with the copying circuit, before training."""
     numbers = dict(zip(SEGMENT_MARKERS, tokenizer.convert_tokens_to_ids(list(SEGMENT_MARKERS)), strict=True))
     evidence = tuple(numbers.pop(text) for text in EVIDENCE)
     markers = Markers(evidence, numbers.pop(QUESTION), numbers.pop(ANSWER), tuple(numbers.values()))
@@ -131,34 +131,34 @@ def new_model(tokenizer: Any, recipe: Recipe) -> LlamaForCausalLM:
 
 
 def train(sources: list[Source], folder: Path, recipe: Recipe, device: str = "cpu") -> None:
-    """Train into `folder`, which has the tokenizer; resume from its checkpoint if there is one."""
+    """Train in `folder`, which contains the tokenizer; resume from its checkpoint if there is one."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     model = new_model(tokenizer, recipe).to(device)
     optimizer = torch.optim.AdamW(trained_parameters(model), betas=(0.9, 0.95), weight_decay=0.01)
     progress = _resume(folder, model, optimizer)
     task = QuotingTask(sources, recipe.seed + progress.step)
-    limit = recipe.minutes * 60
-    average, saved = None, progress.seconds
-    for ids, weights in batches(task, tokenizer, recipe, progress, limit):
+    limit_s = recipe.minutes * 60
+    average, saved_s = None, progress.seconds
+    for ids, weights in batches(task, tokenizer, recipe, progress, limit_s):
         began = time.perf_counter()
-        rate = recipe.rate * learning_rate(progress.step, progress.seconds / limit, recipe)
+        rate = recipe.rate * learning_rate(progress.step, progress.seconds / limit_s, recipe)
         loss = update(model, optimizer, rate, loss_of(model, ids.to(device), weights.to(device)))
         average = loss if average is None else 0.95 * average + 0.05 * loss
         progress.step += 1
         progress.tokens += ids.numel()
         progress.seconds += time.perf_counter() - began
-        finished = progress.seconds >= limit
+        finished = progress.seconds >= limit_s
         if finished or progress.step % 20 == 0:
-            _report(folder, progress, average, limit)
-        if finished or progress.seconds - saved > 120:
-            saved = progress.seconds
+            _report(folder, progress, average, limit_s)
+        if finished or progress.seconds - saved_s > 120:
+            saved_s = progress.seconds
             _save(folder, model, optimizer, progress, recipe)
         if finished:
             return
 
 
 def update(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rate: float, loss: Tensor) -> float:
-    """One optimiser step at learning rate `rate`, with clipped gradients; returns the loss as a float."""
+    """Do one optimiser step at learning rate `rate`, with clipped gradients; returns the loss as a float."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     loss.backward()
@@ -168,13 +168,14 @@ def update(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, rate: floa
     return loss.item()
 
 
-def _report(folder: Path, progress: Progress, average: float, limit: float) -> None:
+def _report(folder: Path, progress: Progress, average: float, limit_s: float) -> None:
+    """Print the progress and append it to losses.jsonl."""
     row = {**asdict(progress), "seconds": round(progress.seconds), "loss": round(average, 4)}
     with (folder / "losses.jsonl").open("a") as log:
         log.write(json.dumps(row) + "\n")
     print(
-        f"step {progress.step}  {progress.seconds / 60:.1f}/{limit / 60:.0f} min  {progress.tokens / 1e6:.2f}M tokens  "
-        f"{progress.tokens / progress.seconds:.0f} tokens/s  loss {average:.4f}",
+        f"step {progress.step}  {progress.seconds / 60:.1f}/{limit_s / 60:.0f} min  "
+        f"{progress.tokens / 1e6:.2f}M tokens  {progress.tokens / progress.seconds:.0f} tokens/s  loss {average:.4f}",
         flush=True,
     )
 
@@ -203,13 +204,13 @@ def _resume(folder: Path, model: LlamaForCausalLM, optimizer: Any) -> Progress:
 
 
 def read_checkpoint(work: Path) -> dict[str, Any] | None:
-    """The latest checkpoint of a training folder, if any."""
+    """The checkpoint of a training folder, if any."""
     path = work / CHECKPOINT
     return torch.load(path, weights_only=True, map_location="cpu") if path.exists() else None
 
 
 def load_checkpoint(work: Path) -> LlamaForCausalLM:
-    """The model of a training folder's latest checkpoint. Raises InputError if there is none."""
+    """The model in a training folder's checkpoint. Raises InputError if there is none."""
     state = read_checkpoint(work)
     if state is None:
         raise InputError(f"{work} holds no checkpoint; train first.")
@@ -219,7 +220,7 @@ def load_checkpoint(work: Path) -> LlamaForCausalLM:
 
 
 def export(work: Path, out: Path) -> None:
-    """Write config, bfloat16 weights and tokenizer to `out`."""
+    """Write the config, bfloat16 weights and tokenizer of a training folder to `out`."""
     model = load_checkpoint(work).to(torch.bfloat16)
     model.save_pretrained(out, max_shard_size=MAX_SHARD)
     AutoTokenizer.from_pretrained(work, trust_remote_code=False).save_pretrained(out)

@@ -1,4 +1,4 @@
-"""The bundled model's tokenizer: byte-level BPE, marker tokens, and the chat template, which defines the prompt."""
+"""The bundled model's tokenizer: byte-level BPE, marker tokens, and the chat template that defines the prompt."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from transformers import PreTrainedTokenizerFast
 
 from specrace.tiny.quoting import OPENINGS, Source
 
-CONTEXT, QUESTION, ANSWER, END = "<|ctx|>", "<|q|>", "<|a|>", "<|end|>"
+CONTEXT = "<|ctx|>"
+QUESTION = "<|q|>"
+ANSWER = "<|a|>"
+END = "<|end|>"
 EVIDENCE = ("<|e1|>", "<|e2|>", "<|e3|>")
-# After the citation of a marked sentence, if an unmarked one follows.
+# Follows the citation of a marked sentence if an unmarked sentence comes next.
 CLOSE = "<|x|>"
 CITATIONS = tuple(f" [{number}]" for number in range(1, 10))
-# A segment reaches from one marker to the next; the copying circuit never copies across its end.
+# A segment extends from one marker to the next; the copying circuit never copies across its end.
 SEGMENT_MARKERS = (CONTEXT, *EVIDENCE, QUESTION, ANSWER, CLOSE)
 MERGED_VOCABULARY = 4096
 MODEL_MAX_LENGTH = 2048
@@ -34,7 +37,7 @@ CHAT_TEMPLATE = (
 
 
 def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
-    """Text to learn the vocabulary from: all prose, and one in eight of the short sources (mostly names)."""
+    """The text that the vocabulary is learned from: all prose, and every eighth short source (mostly names)."""
     yield from (phrase for _, phrase in OPENINGS for _ in range(200))
     for number, source in enumerate(sources):
         if len(source.sentences) > 2 or number % 8 == 0:
@@ -42,7 +45,7 @@ def tokenizer_text(sources: Sequence[Source]) -> Iterator[str]:
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of `MERGED_VOCABULARY` symbols learned from `texts`, with markers and citations added."""
+    """A byte-level BPE with `MERGED_VOCABULARY` symbols learned from `texts`, plus markers and citations."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -51,14 +54,14 @@ def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     )
     bpe.train_from_iterator(texts, trainer)
     bpe.add_special_tokens([AddedToken(text, special=True) for text in (*SEGMENT_MARKERS, END)])
-    # A citation, with its space, is one ordinary token: copying "[2]" is then one decision.
+    # A citation with its space is one ordinary token, so copying "[2]" is one decision.
     bpe.add_tokens([AddedToken(text, normalized=False) for text in CITATIONS])
     markers = list(SEGMENT_MARKERS)
     return wrap_tokenizer(bpe, END, MODEL_MAX_LENGTH, additional_special_tokens=markers, chat_template=CHAT_TEMPLATE)
 
 
 def wrap_tokenizer(tokenizer: Tokenizer, end: str, length: int, **settings: Any) -> PreTrainedTokenizerFast:
-    """A transformers tokenizer with the end token `end`, for a context of `length` tokens."""
+    """A transformers tokenizer with the end token `end` and a context of `length` tokens."""
     settings |= {"eos_token": end, "pad_token": end, "model_max_length": length, "clean_up_tokenization_spaces": False}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **settings)
 

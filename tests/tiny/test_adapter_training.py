@@ -56,7 +56,7 @@ def _samples(count: int) -> list[Grounded]:
 def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
     prose = facts = 0
     for sample in _samples(60):
-        for asked in sample.asked:
+        for asked in sample.questions:
             if asked.answer == NO_EVIDENCE:
                 continue
             assert re.search(r"\[\d\]\.$", asked.answer)
@@ -72,7 +72,7 @@ def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
 def test_the_sentence_that_answers_is_evidence_and_mostly_the_first() -> None:
     first = answered = 0
     for sample in _samples(60):
-        for asked in sample.asked:
+        for asked in sample.questions:
             marked = [sample.passages[number].sentences[index] for number, index in asked.evidence]
             assert len(marked) == len(set(asked.evidence)) <= 3
             assert marked or asked.answer == NO_EVIDENCE
@@ -84,8 +84,8 @@ def test_the_sentence_that_answers_is_evidence_and_mostly_the_first() -> None:
 
 
 def test_the_prompt_is_the_one_that_the_app_builds(tokenizer: Any) -> None:
-    sample = next(each for each in _samples(20) if each.asked[0].evidence and len(each.passages) == 2)
-    asked = sample.asked[0]
+    sample = next(each for each in _samples(20) if each.questions[0].evidence and len(each.passages) == 2)
+    asked = sample.questions[0]
     text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
     number, index = asked.evidence[0]
     quoted = f"Most relevant sentences:\n[{number + 1}] {sample.passages[number].sentences[index]}"
@@ -96,14 +96,14 @@ def test_the_prompt_is_the_one_that_the_app_builds(tokenizer: Any) -> None:
 
 def test_the_prompt_says_where_there_is_no_evidence(tokenizer: Any) -> None:
     sample = _samples(1)[0]
-    asked = replace(sample.asked[0], evidence=())
+    asked = replace(sample.questions[0], evidence=())
     text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
     assert f"Question: {asked.question}\n\nMost relevant sentences:\n{NO_EVIDENCE}" in text
     assert text.count(NO_EVIDENCE) == 1
 
 
 def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() -> None:
-    answers = [asked.answer for sample in _samples(60) for asked in sample.asked]
+    answers = [asked.answer for sample in _samples(60) for asked in sample.questions]
     lengths = {len(list(split_sentences(answer))) for answer in answers}
     assert lengths == {1, 2, 3}
     assert 0.05 < answers.count(NO_EVIDENCE) / len(answers) < 0.25
@@ -111,7 +111,7 @@ def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() ->
 
 def test_no_question_repeats_the_whole_answer_and_none_leans_on_another_sentence() -> None:
     for sample in _samples(60):
-        for asked in sample.asked:
+        for asked in sample.questions:
             assert asked.question[:-1].casefold() not in asked.answer.casefold()
             assert not asked.answer.startswith("It ")
 
@@ -150,7 +150,7 @@ def tokenizer() -> Any:
     words = {
         word
         for sample in _samples(40)
-        for asked in sample.asked
+        for asked in sample.questions
         for word in re.findall(r"\w+|[^\w\s]", f"{sample.texts} {asked.question} {asked.answer}")
     }
     vocabulary = {word: number for number, word in enumerate(["<s>", "</s>", "<a>", "?", *sorted(words - {"?"})])}
@@ -173,13 +173,13 @@ def _model(tokenizer: Any) -> LlamaForCausalLM:
 
 
 def _alone(sample: Grounded, number: int) -> Grounded:
-    return replace(sample, asked=(sample.asked[number],))
+    return replace(sample, questions=(sample.questions[number],))
 
 
 def test_questions_that_share_a_forward_do_not_see_one_another(tokenizer: Any) -> None:
     model, sample = _model(tokenizer), _samples(1)[0]
     together = losses(model, encode(sample, tokenizer))
-    apart = [losses(model, encode(_alone(sample, number), tokenizer)) for number in range(len(sample.asked))]
+    apart = [losses(model, encode(_alone(sample, number), tokenizer)) for number in range(len(sample.questions))]
     assert len(apart) > 2
     torch.testing.assert_close(together, torch.cat(apart))
 
