@@ -1,4 +1,4 @@
-"""specrace: see, and measure, what draft-and-verify decoding does on your own documents.
+"""specrace: see and measure what draft-and-verify decoding does on your own documents.
 
 >>> from specrace import METHODS, generate, load_target, race
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie")  # doctest: +SKIP
@@ -11,7 +11,7 @@ from typing import Any
 
 from specrace.drafters import METHODS
 
-# The function takes the name of its module here; nothing on these floors loads a model library.
+# The function `race` hides the module of the same name. None of these imports loads a model library.
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`load_target` and `hf`, imported when they are first used: that is what loads torch and transformers."""
+    """Import `load_target` and `hf` when they are first used, because they load torch and transformers."""
     if name == "load_target":
         from specrace.model.loading import load_target
 

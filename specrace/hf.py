@@ -1,10 +1,10 @@
-"""Our methods inside transformers' own `generate`.
+"""Our methods inside transformers' `generate`.
 
 >>> model.generate(ids, custom_generate=specrace.hf.custom_generate, method="trie", max_new_tokens=64)  # doctest: +SKIP
 
-`generate` prepares its arguments, we run the decoding loop. Under greedy decoding the output is that of transformers'
-own loop; under sampling it has the same distribution, drawn with a seed of ours. Settings under which the two would
-differ raise ValueError.
+`generate` prepares the arguments, and we run the decoding loop. Greedy decoding prints what transformers' own loop
+prints; sampling has the same distribution, but draws with a seed of ours. Settings for which the two would differ raise
+ValueError.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from specrace.model.sampling import draw_seed
 from specrace.model.target import Target
 from specrace.ngrams.sources import Sources
 
-# Arguments that `generate` passes on and the target makes itself.
+# Arguments that `generate` passes on, but that the target makes itself.
 _OURS = {"attention_mask", "position_ids", "cache_position", "past_key_values", "use_cache", "logits_to_keep"}
 _WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 _MODES = ("dola_layers", "penalty_alpha")
 _EXTRAS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-# Model -> (dtype, device, attention) with which its tree attention was checked.
+# The dtype, device and attention with which a model's tree attention was checked.
 _CHECKED: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
 
 
@@ -61,12 +61,12 @@ def custom_generate(
     curve: CostCurve | None = None,
     **model_kwargs: Any,
 ) -> Any:
-    """Decode one sequence with `method`; returns ids [1, prompt + new], as `generate` does.
+    """Decode one sequence with `method`; returns ids [1, prompt + new], like `generate`.
 
-    The keyword arguments are given to `generate` itself: a lane's name, `num_draft` (None: from the cost `curve`, which
-    is assumed in float32 on a CPU, or the method's default) and drafter `options`; its `sources` and `draft_model`; the
-    `seed` under sampling (None: drawn from torch's generator, so `torch.manual_seed` reproduces the output). Raises
-    ValueError for more than one sequence and for settings that drafts cannot obey.
+    Callers pass the keyword arguments to `generate`: `method`, a lane's name; `num_draft` (None: from the cost `curve`,
+    which is assumed in float32 on a CPU, or the method's default); drafter `options`, `sources` and `draft_model`; and
+    the `seed` for sampling (None: drawn from torch's generator, so `torch.manual_seed` reproduces the output). Raises
+    ValueError for more than one sequence and for settings that drafting cannot follow.
     """
     with _value_errors(), _evaluating(model):
         _refuse_modes(generation_config)
@@ -77,20 +77,20 @@ def custom_generate(
         if curve is None and target.device_type == "cpu" and target.dtype == torch.float32:
             curve = ASSUMED_EAGER_CPU
         prompt, options = input_ids[0].tolist(), options or {}
-        new = max(1, max_length - len(prompt))
+        max_new_tokens = max(1, max_length - len(prompt))
         spec = RaceSpec((method,), num_draft=num_draft, options={method: options})
         plan = plan_lane(spec, method, target.device_type, None if curve is None else curve.near(len(prompt)))
         # Near the end of the model's context a smaller draft is better than none.
-        num_draft = max(0, min(plan.num_draft, target.max_context - len(prompt) - new))
-        settings = asdict(params) | {"max_new_tokens": new, "num_draft": num_draft}
+        num_draft = max(0, min(plan.num_draft, target.max_context - len(prompt) - max_new_tokens))
+        settings = asdict(params) | {"max_new_tokens": max_new_tokens, "num_draft": num_draft}
         steps = generate(target, method, prompt, sources=sources, curve=curve, **settings, **options)
         tokens = (token for step in steps for token in step.emitted)
-        ids = _collect(input_ids, new, tokens, criteria, _own_streamer(streamer, input_ids))
+        ids = _collect(input_ids, max_new_tokens, tokens, criteria, _output_streamer(streamer, input_ids))
     return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
 
 
 def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: StoppingCriteriaList, streamer: Any) -> Tensor:
-    """Ids [1, prompt + new] up to the first token at which a criterion fires; each goes to the streamer."""
+    """Ids [1, prompt + new] up to the first token at which a criterion stops; new tokens also go to the streamer."""
     length = prompt.shape[1]
     ids = torch.nn.functional.pad(prompt, (0, room))
     for token in tokens:
@@ -108,18 +108,19 @@ def _collect(prompt: Tensor, room: int, tokens: Iterator[int], criteria: Stoppin
 def _split_criteria(
     criteria: Sequence[Any], config: GenerationConfig
 ) -> tuple[frozenset[int], int, StoppingCriteriaList]:
-    """(end-of-text tokens, length, other criteria), read from the criteria, which are what `generate` obeys."""
-    lengths = [each.max_length for each in criteria if type(each) is MaxLengthCriteria]
-    eos_ids = [each.eos_token_id.flatten().tolist() for each in criteria if type(each) is EosTokenCriteria]
-    others = [each for each in criteria if type(each) not in (MaxLengthCriteria, EosTokenCriteria)]
+    """The end tokens, the maximal length and the other criteria; `generate` follows the criteria, not the config."""
+    lengths = [criterion.max_length for criterion in criteria if type(criterion) is MaxLengthCriteria]
+    eos_criteria = [criterion for criterion in criteria if type(criterion) is EosTokenCriteria]
+    eos_ids = [criterion.eos_token_id.flatten().tolist() for criterion in eos_criteria]
+    others = [criterion for criterion in criteria if type(criterion) not in (MaxLengthCriteria, EosTokenCriteria)]
     length = min(lengths, default=config.max_length)
     return frozenset(chain.from_iterable(eos_ids)), length, StoppingCriteriaList(others)
 
 
 def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None) -> SamplingParams:
-    """The parameters that these processors amount to. Raises ValueError for others than temperature, top-k, top-p."""
+    """The parameters that the processors stand for. Raises ValueError for any but temperature, top-k and top-p."""
     values: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    before = -1
+    last_index = -1
     for processor in processors:
         kind = type(processor)
         if kind is LogitNormalization:
@@ -127,26 +128,28 @@ def _sampling_params(processors: Sequence[Any], samples: bool, seed: int | None)
         name = kind.__name__
         if kind not in _WARPERS:
             raise ValueError(f"{name} depends on earlier tokens or is not known to specrace; leave it out.")
-        if _WARPERS.index(kind) <= before:
+        if _WARPERS.index(kind) <= last_index:
             raise ValueError(f"{name} comes twice or too late; specrace warps by temperature, then top-k, then top-p.")
-        before = _WARPERS.index(kind)
+        last_index = _WARPERS.index(kind)
         if getattr(processor, "filter_value", -math.inf) != -math.inf:
             raise ValueError(f"{name} fills with {processor.filter_value}; specrace leaves tokens out altogether.")
         if kind is TopPLogitsWarper and processor.min_tokens_to_keep != 1:
             raise ValueError(f"{name} keeps at least {processor.min_tokens_to_keep} tokens; specrace keeps one.")
         values |= {key: getattr(processor, key) for key in values if hasattr(processor, key)}
-    return SamplingParams(**values, seed=draw_seed() if seed is None else seed) if samples else SamplingParams()
+    if not samples:
+        return SamplingParams()
+    return SamplingParams(**values, seed=draw_seed() if seed is None else seed)
 
 
 def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
-    """Raises ValueError unless one unpadded sequence of tokens is the model's only input."""
+    """Raises ValueError unless the model's only input is one sequence of tokens without padding."""
     if input_ids.ndim != 2 or input_ids.shape[0] != 1:
         raise ValueError(f"specrace decodes one sequence at a time and was given {input_ids.shape[0]}.")
     length = input_ids.shape[1]
-    given = {name for name, value in model_kwargs.items() if value is not None and value is not False}
-    foreign = sorted(given - _OURS)
-    if not length or foreign:
-        raise ValueError(f"specrace reads token ids only; leave out {', '.join(foreign) or 'embeddings'}.")
+    passed = {name for name, value in model_kwargs.items() if value is not None and value is not False}
+    unsupported = sorted(passed - _OURS)
+    if not length or unsupported:
+        raise ValueError(f"specrace reads token ids only; leave out {', '.join(unsupported) or 'embeddings'}.")
     mask, positions = model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
     if mask is not None and not bool((mask == 1).all()):
         raise ValueError("The prompt is padded or masked; give one sequence without padding.")
@@ -158,7 +161,7 @@ def _refuse_inputs(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> None:
 
 
 def _refuse_modes(config: GenerationConfig) -> None:
-    """Raises ValueError for other modes than greedy decoding and sampling, and for outputs beside the ids."""
+    """Raises ValueError for modes other than greedy decoding and sampling, and for outputs other than the ids."""
     if (config.num_beams or 1) > 1:
         raise ValueError(f"specrace decodes greedily or samples; it has no beam search (num_beams={config.num_beams}).")
     if name := next((name for name in _MODES if getattr(config, name, None)), None):
@@ -168,26 +171,26 @@ def _refuse_modes(config: GenerationConfig) -> None:
         raise ValueError(f"specrace keeps no {extras[0].removeprefix('output_')} of its steps; leave out {extras[0]}.")
 
 
-def _own_streamer(given: Any, input_ids: Tensor) -> Any:
-    """The streamer for the output, which has had the prompt or gets it now.
+def _output_streamer(bound: Any, input_ids: Tensor) -> Any:
+    """The streamer for the output; it has received the prompt or receives it here.
 
-    transformers (5.17 and 5.23) gives the prompt to the `streamer` argument of `generate` but does not pass it on to a
-    callable, so it is read from the frame of the calling `generate`. A streamer bound to `custom_generate` itself (by
-    `functools.partial`) has had nothing yet.
+    `generate` of transformers 5.17 and 5.23 puts the prompt into its `streamer`, but does not pass the streamer on to a
+    callable, so it is read from the frame of the calling `generate`. A streamer `bound` to `custom_generate` itself, by
+    `functools.partial`, has received nothing yet.
     """
     code = inspect.unwrap(GenerationMixin.generate).__code__
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     passed = frame.f_locals.get("streamer") if frame is not None else None
-    if given is None or given is passed:
+    if bound is None or bound is passed:
         return passed
-    given.put(input_ids.cpu())
-    return given
+    bound.put(input_ids.cpu())
+    return bound
 
 
 def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | None) -> Target:
-    """The model as a target, whose tree attention is checked at its first use. Raises InputError."""
+    """The model as a target, whose tree attention is checked once. Raises InputError."""
     target = Target(model)
     target.eos_ids, target.drafting = eos_ids, draft_model
     refuse_unsupported(model.config, target.name)
@@ -200,7 +203,7 @@ def _open_target(model: Any, eos_ids: frozenset[int], draft_model: DraftModel | 
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Restore the training flag of every module afterwards."""
+    """Restore the training flags afterwards, since a target puts the model into evaluation mode."""
     training = [module for module in model.modules() if module.training]
     try:
         yield
@@ -211,7 +214,7 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """Raise InputError as the ValueError that callers of `generate` expect."""
+    """Raise an InputError as the ValueError that callers of `generate` expect."""
     try:
         yield
     except InputError as error:
