@@ -1,9 +1,9 @@
 """A CPU forward in few operations, for models of the Llama family.
 
-A forward of one row through transformers' modules runs some sixty operations a layer, and with a small model they take
-as long as reading the weights. Here queries, keys and values are one product, and so are the two halves of the MLP;
-an RMS norm is one layer norm; a rotation is three operations; grouped queries share their keys without copies. The
-script runs without Python, for any number of rows and any cache length.
+A forward of one row through transformers' modules runs some sixty operations per layer, which in a small model take as
+long as reading the weights. Here one matrix product computes queries, keys and values, and another one both halves of
+the MLP. An RMS norm is one layer norm, a rotation is three operations, and grouped queries share their keys without
+copies. The script runs without Python, for any number of rows and any cache length.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from specrace.model.kv import KVStore
 from specrace.model.products import PlainProduct, WidenedProduct
 from specrace.model.tree_inputs import TreeTensors
 
-# Models whose layers are these: pre-norm, rotary positions on all dimensions, grouped queries, a gated MLP with SiLU.
+# Models with these layers: pre-norm, rotary positions on all dimensions, grouped queries, a gated MLP with SiLU.
 FAMILIES = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
-# Others depend on the length of the text.
+# Other kinds of rotary positions depend on the length of the text.
 ROTATIONS = {"default", "linear", "llama3", "yarn"}
-# Positions whose rotations are computed at once; twice as many as needed when there are more.
+# How many positions get their rotations in advance; a longer text gets twice the number that it needs.
 _FIRST_POSITIONS = 1024
 
 MakeLinear = Callable[[Tensor, Tensor | None], nn.Module]
 
 
 class FusedForward:
-    """A model's forward over a tree, as a script of few operations; called as `traced.TracedForward` is.
+    """A model's forward over a tree, scripted in few operations; it is called like a `traced.TracedForward`.
 
     `make_linear` makes a layer from a weight [out, in] and a bias (`products`). Raises ValueError for a model of
     another family.
@@ -44,17 +44,17 @@ class FusedForward:
         self.name, self.reader = name, self
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._dtype = self._embed.dtype
-        self._turns = self._turn(_FIRST_POSITIONS)
+        self._rotations = self._rotate(_FIRST_POSITIONS)
         decoder = _Decoder(model, make_linear, self._dtype)
-        # Whether all its linear layers have weights of their own.
-        self.copied = not any(isinstance(each, (PlainProduct, WidenedProduct)) for each in decoder.modules())
+        # Whether every linear layer has its own copy of the weights.
+        self.copies_weights = not any(isinstance(part, (PlainProduct, WidenedProduct)) for part in decoder.modules())
         with warnings.catch_warnings():
-            # TorchScript is deprecated; where it is gone, forwards run eagerly.
+            # TorchScript is deprecated; once it is gone, forwards run eagerly.
             warnings.simplefilter("ignore")
             self._decoder = torch.jit.script(decoder.eval())
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
+        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
         inputs = self._inputs(tree.ids[0], tree.positions()[0], data.shape[4])
         logits: Tensor = self._decoder(*inputs, tree.masked, data)
         return logits
@@ -62,7 +62,7 @@ class FusedForward:
     def read(self, ids: Tensor, store: KVStore) -> None:
         """Write the keys and values of a prompt, int64 [1, N], to an empty store; nothing is committed.
 
-        Of an empty prompt the storage only: with it the first step can run here, too.
+        An empty prompt makes the storage only, so that the first step can run here as well.
         """
         count = ids.shape[1]
         layers, heads, size = self._decoder.shape
@@ -72,38 +72,38 @@ class FusedForward:
         store.blocks = [data]
 
     def _inputs(self, ids: Tensor, positions: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Embeddings [N, d], cosines and sines [N, 1, D] of `positions` [N] below `end`."""
-        if end > len(self._turns[0]):
-            self._turns = self._turn(2 * end)
-        cos, sin = self._turns
+        """Embeddings [N, d] of `ids`, and cosines and sines [N, 1, D] of `positions` [N], which are below `end`."""
+        if end > len(self._rotations[0]):
+            self._rotations = self._rotate(2 * end)
+        cos, sin = self._rotations
         rows = self._embed.index_select(0, ids).to(self._dtype)
         return rows, cos.index_select(0, positions), sin.index_select(0, positions)
 
-    def _turn(self, count: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the first positions [count, 1, D], the sines' first half negated as it is added."""
+    def _rotate(self, count: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the first `count` positions, [count, 1, D]; the first half of the sines is negated."""
         cos, sin = self._rotary(torch.empty(0, dtype=self._dtype), torch.arange(count)[None])
         first, second = sin[0, :, None].chunk(2, -1)
         return cos[0, :, None].contiguous(), torch.cat([-first, second], -1)
 
 
 def check_family(model: Any) -> None:
-    """Raises ValueError for a model with other layers than the script's."""
+    """Raises ValueError for a model whose layers differ from the script's."""
     config = model.config
-    known = (
+    is_supported = (
         type(model).__name__ in FAMILIES
         and set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
         and config.hidden_act == "silu"
         and (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in ROTATIONS
     )
-    if not known:
+    if not is_supported:
         raise ValueError("its layers are not those of the Llama family")
 
 
 class _Decoder(nn.Module):
-    """From the rows' embeddings [N, d] to logits [N, V]."""
+    """Computes logits [N, V] from the rows' embeddings [N, d]."""
 
     def __init__(self, model: Any, make_linear: MakeLinear, dtype: torch.dtype) -> None:
-        """`dtype` is that of the rows."""
+        """`dtype` is the dtype of the rows."""
         super().__init__()
         self.layers = nn.ModuleList(_Layer(layer, model.config, make_linear, dtype) for layer in model.model.layers)
         self.norm = _Norm(model.model.norm, dtype)
@@ -117,26 +117,27 @@ class _Decoder(nn.Module):
     def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, masked: Tensor, data: Tensor) -> Tensor:
         mask: Tensor | None = None
         if rows.size(0) > 1:
-            # All committed columns are visible; the tree's own are the last.
+            # All committed columns are visible; the tree's own columns come last.
             mask = nn.functional.pad(masked.to(data.dtype) * self.lowest, [data.size(4) - rows.size(0), 0])
             mask = mask.repeat(self.groups, 1)
-        own = data.narrow(4, data.size(4) - rows.size(0), rows.size(0)).select(2, 0).unbind(0)
+        new = data.narrow(4, data.size(4) - rows.size(0), rows.size(0)).select(2, 0).unbind(0)
         keys, values = data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
         for number, layer in enumerate(self.layers):
-            rows = layer(rows, cos, sin, mask, keys[number], values[number], own[number], False)
+            rows = layer(rows, cos, sin, mask, keys[number], values[number], new[number], False)
         logits: Tensor = self.head(self.norm(rows))
         return logits
 
     @torch.jit.export
     def read(self, rows: Tensor, cos: Tensor, sin: Tensor, data: Tensor) -> None:
-        """A prompt from position 0 on; no logits."""
-        own, keys, values = data.select(2, 0).unbind(0), data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
+        """Read a prompt from position 0 on, without logits."""
+        new = data.select(2, 0).unbind(0)
+        keys, values = data.select(1, 0).unbind(0), data.select(1, 1).unbind(0)
         for number, layer in enumerate(self.layers):
-            rows = layer(rows, cos, sin, None, keys[number], values[number], own[number], True)
+            rows = layer(rows, cos, sin, None, keys[number], values[number], new[number], True)
 
 
 class _Layer(nn.Module):
-    """One decoder layer over rows [N, d], which writes its keys and values to the last N columns of the cache."""
+    """One decoder layer over rows [N, d]; it writes their keys and values to the last N columns of the cache."""
 
     def __init__(self, layer: Any, config: Any, make_linear: MakeLinear, dtype: torch.dtype) -> None:
         super().__init__()
@@ -146,10 +147,10 @@ class _Layer(nn.Module):
         self.size: int = attention.head_dim
         self.before_attention = _Norm(layer.input_layernorm, dtype)
         self.queries_keys_values = _joined(make_linear, attention.q_proj, attention.k_proj, attention.v_proj)
-        self.normed = hasattr(attention, "q_norm")
-        self.query_norm = _Norm(attention.q_norm, dtype) if self.normed else nn.Identity()
-        self.key_norm = _Norm(attention.k_norm, dtype) if self.normed else nn.Identity()
-        self.attended = make_linear(attention.o_proj.weight, attention.o_proj.bias)
+        self.has_query_norm = hasattr(attention, "q_norm")
+        self.query_norm = _Norm(attention.q_norm, dtype) if self.has_query_norm else nn.Identity()
+        self.key_norm = _Norm(attention.k_norm, dtype) if self.has_query_norm else nn.Identity()
+        self.attention_output = make_linear(attention.o_proj.weight, attention.o_proj.bias)
         self.before_mlp = _Norm(layer.post_attention_layernorm, dtype)
         self.gate_up = _joined(make_linear, mlp.gate_proj, mlp.up_proj)
         self.hidden: int = mlp.gate_proj.out_features
@@ -163,16 +164,18 @@ class _Layer(nn.Module):
         mask: Tensor | None,
         keys: Tensor,
         values: Tensor,
-        own: Tensor,
+        new: Tensor,
         prompt: bool,
     ) -> Tensor:
-        """`cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `keys` and `values` [1, H, T, D], of which `own` [2, H, N, D]
-        are the last columns; a `prompt` sees what is before it.
+        """The layer's output [N, d].
+
+        `cos` and `sin` [N, 1, D]; `mask` [G * N, T]; `keys` and `values` [1, H, T, D]; `new` [2, H, N, D], their last
+        columns, which are written. Rows of a `prompt` see the rows before them instead of using `mask`.
         """
-        found = self.attention(self.before_attention(rows), cos, sin, mask, keys, values, own, prompt)
-        rows = rows + self.attended(found)
-        both = self.gate_up(self.before_mlp(rows))
-        gated = nn.functional.silu(both.narrow(1, 0, self.hidden)) * both.narrow(1, self.hidden, self.hidden)
+        gathered = self.attention(self.before_attention(rows), cos, sin, mask, keys, values, new, prompt)
+        rows = rows + self.attention_output(gathered)
+        gate_up = self.gate_up(self.before_mlp(rows))
+        gated = nn.functional.silu(gate_up.narrow(1, 0, self.hidden)) * gate_up.narrow(1, self.hidden, self.hidden)
         out: Tensor = rows + self.down(gated)
         return out
 
@@ -184,29 +187,29 @@ class _Layer(nn.Module):
         mask: Tensor | None,
         keys: Tensor,
         values: Tensor,
-        own: Tensor,
+        new: Tensor,
         prompt: bool,
     ) -> Tensor:
-        """[N, heads * D]: what the rows' queries gather from the cache."""
-        count, turning = rows.size(0), self.heads + self.kv_heads
-        parts = self.queries_keys_values(rows).view(count, turning + self.kv_heads, self.size)
-        turned = parts.narrow(1, 0, turning)
-        if self.normed:
-            own_queries, own_keys = turned.split([self.heads, self.kv_heads], 1)
-            turned = torch.cat([self.query_norm(own_queries), self.key_norm(own_keys)], 1)
-        turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, 2), sin).transpose(0, 1)
-        own.select(0, 0).copy_(turned.narrow(0, self.heads, self.kv_heads))
-        own.select(0, 1).copy_(parts.narrow(1, turning, self.kv_heads).transpose(0, 1))
-        queries = turned.narrow(0, 0, self.heads).to(keys.dtype)
+        """What the rows' queries gather from the cache, [N, heads * D]. Parameters are those of `forward`."""
+        count, num_rotated = rows.size(0), self.heads + self.kv_heads
+        projected = self.queries_keys_values(rows).view(count, num_rotated + self.kv_heads, self.size)
+        rotated = projected.narrow(1, 0, num_rotated)
+        if self.has_query_norm:
+            new_queries, new_keys = rotated.split([self.heads, self.kv_heads], 1)
+            rotated = torch.cat([self.query_norm(new_queries), self.key_norm(new_keys)], 1)
+        rotated = torch.addcmul(rotated * cos, rotated.roll(self.size // 2, 2), sin).transpose(0, 1)
+        new.select(0, 0).copy_(rotated.narrow(0, self.heads, self.kv_heads))
+        new.select(0, 1).copy_(projected.narrow(1, num_rotated, self.kv_heads).transpose(0, 1))
+        queries = rotated.narrow(0, 0, self.heads).to(keys.dtype)
         if prompt:
-            found = nn.functional.scaled_dot_product_attention(
+            attended = nn.functional.scaled_dot_product_attention(
                 queries[None], keys, values, is_causal=True, enable_gqa=True
             )
         else:
             # Queries that share a key head are rows of one product.
             grouped = queries.reshape(1, self.kv_heads, -1, self.size)
-            found = nn.functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
-        gathered: Tensor = found.view(self.heads, count, self.size).transpose(0, 1).reshape(count, -1)
+            attended = nn.functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
+        gathered: Tensor = attended.view(self.heads, count, self.size).transpose(0, 1).reshape(count, -1)
         return gathered.to(rows.dtype)
 
 
@@ -220,20 +223,20 @@ class _Norm(nn.Module):
         self.width: int = len(norm.weight)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """[..., d]."""
+        """The normalised rows, [..., d]."""
         both = torch.cat([rows, -rows], dim=-1)
         normed = nn.functional.layer_norm(both, [2 * self.width], self.weight, None, self.epsilon)
         return normed.narrow(-1, 0, self.width)
 
 
 def _joined(make_linear: MakeLinear, *layers: nn.Linear) -> nn.Module:
-    """One layer for several on the same input. Where it keeps the weight as it is, theirs become views of it."""
+    """One layer for several on the same input. If it keeps the joined weight as it is, theirs become views of it."""
     biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-    # Made in inference mode, the weights could not be trained later.
+    # Tensors created in inference mode could not be trained later.
     with torch.inference_mode(False), torch.no_grad():
         weight = torch.cat([layer.weight for layer in layers])
         product = make_linear(weight, torch.cat(biases) if biases else None)
-        if any(isinstance(each, (PlainProduct, WidenedProduct)) for each in product.modules()):
+        if any(isinstance(part, (PlainProduct, WidenedProduct)) for part in product.modules()):
             for layer, part in zip(layers, weight.split([len(layer.weight) for layer in layers]), strict=True):
                 layer.weight.data = part
     return product

@@ -1,10 +1,10 @@
 """Forwards that are captured once and replayed: CUDA graphs, in buckets of rows and of cache columns.
 
-Launching a small model's kernels takes the host longer than running them takes the GPU; a replay is one launch. Its
-shapes and addresses are fixed: a tree is padded to the next row count, attention reads the cache up to a multiple of
-`COLUMN_STEP`, and stores with their graphs are pooled: sessions use them one after another. A session names its row
-counts; graphs that its store lacks are captured when it is opened: before a race's clocks start. The captured
-function is the eager one.
+The host takes longer to launch a small model's kernels than the GPU takes to run them; a replay is one launch. Its
+shapes and addresses are fixed, so a tree is padded to the next row count, and attention reads the cache up to a
+multiple of `COLUMN_STEP`. Stores and their graphs are pooled, and one session after another uses them. A session names
+its row counts, and graphs that its store lacks are captured when it is opened, before a race's clocks start. What is
+captured is the eager forward.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from specrace.model.tree_inputs import TreeInputs
 
 COLUMN_STEP = 512
 _WARM_UP_RUNS = 2
-# A graph holds the logits of its rows. Beside its session's graphs a store keeps those of the latest sessions, of so
-# many rows in all.
+# A graph holds the logits of its rows. Besides the graphs of its session, a store keeps those of the latest sessions,
+# up to this many rows in total.
 SPARE_ROWS = 512
 
 Forward = Callable[[KVStore, TreeInputs, int], Tensor]
@@ -33,14 +33,14 @@ Bucket = tuple[int, int]
 
 
 class Capturer(Protocol):
-    """Turns a function of fixed tensors, without arguments, into its replay."""
+    """Captures a function without arguments, whose tensors are fixed, as a replay."""
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Run `work` and return its replay, which returns the output tensor."""
+        """Run `work`; returns a function that replays it and returns the output tensor."""
 
 
 class CudaCapturer:
-    """Captures CUDA graphs in one memory pool: replays never overlap, and each output is read at once."""
+    """Captures CUDA graphs in one memory pool: replays never overlap, and outputs are read before the next replay."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -48,11 +48,11 @@ class CudaCapturer:
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError where that fails."""
-        # Of this device, which need not be torch's current one: what is queued there must be done before `work` reads.
+        """Warm up on a side stream, as capture requires, then capture. Raises RuntimeError if that fails."""
+        # The device need not be torch's current one, and what is queued on it must be done before `work` reads.
         current = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
-        # A capture that fails leaves its own stream the current one; the outer context brings this one back.
+        # A capture that fails leaves its own stream as the current one; the outer context restores this one.
         with torch.cuda.device(self._device), torch.cuda.stream(current):
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
@@ -70,31 +70,31 @@ class CudaCapturer:
 
 
 class GraphPool:
-    """Stores with their graphs, reused by session after session."""
+    """Stores and their graphs, which one session after another reuses."""
 
     def __init__(self, forward: Forward, capturer: Capturer, device: torch.device, dtype: torch.dtype) -> None:
         self.forward, self.capturer = forward, capturer
         self._device, self._dtype = device, dtype
-        # They live as long as a graph that reads them.
+        # Buffers live as long as a graph that reads them.
         self._inputs: WeakValueDictionary[int, TreeInputs] = WeakValueDictionary()
         self._free: list[GraphedStore] = []
         self.num_stores = 0
 
     @torch.inference_mode()
     def acquire(self, prefix: KVStore, room: int, rows: Sequence[int]) -> GraphedStore:
-        """A store that holds `prefix` and has room for `room` more tokens, with every graph they may need.
+        """A store that holds `prefix` and has room for `room` more tokens, with every graph that these may need.
 
-        Of the free stores the one that lacks the fewest graphs is taken, of equals the smallest, so that each comes
-        to serve one lane and no graph is captured in all of them. Where all are too small they are dropped with their
-        graphs: longer races would never use them again, and the device's memory would fill with them.
+        The free store that lacks the fewest graphs is taken; ties go to the smallest. So each store comes to serve one
+        lane, and no graph is captured in all of them. Free stores that are all too small are dropped with their graphs:
+        longer races would never use them again, and they would fill the device's memory.
         """
         rows = sorted(set(rows))
         longest = prefix.length + room
         needed = longest + rows[-1]
         buckets = _buckets(rows, prefix.length, longest)
-        fitting = [each for each in self._free if each.store.capacity >= needed]
+        fitting = [pooled for pooled in self._free if pooled.store.capacity >= needed]
         if fitting:
-            pooled = min(fitting, key=lambda each: (len(each.missing(buckets)), each.store.capacity))
+            pooled = min(fitting, key=lambda candidate: (len(candidate.missing(buckets)), candidate.store.capacity))
             self._free.remove(pooled)
         else:
             too_small, self._free = self._free, []
@@ -110,11 +110,11 @@ class GraphPool:
         return pooled
 
     def inputs(self, rows: int) -> TreeInputs:
-        """The buffers of all stores' graphs with so many rows, filled right before a replay."""
-        found = self._inputs.get(rows)
-        if found is None:
-            found = self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
-        return found
+        """The input buffers that all graphs of `rows` rows share; they are filled right before a replay."""
+        inputs = self._inputs.get(rows)
+        if inputs is None:
+            inputs = self._inputs[rows] = TreeInputs(rows, self._device, self._dtype)
+        return inputs
 
     def reclaim(self, pooled: GraphedStore) -> None:
         """Take back the store of a session that is over."""
@@ -122,12 +122,12 @@ class GraphPool:
 
 
 class GraphedStore:
-    """A store and its captured forwards; `rows` are its session's row counts, in order."""
+    """A store and its captured forwards; `rows` are the row counts of its session, in ascending order."""
 
     def __init__(self, pool: GraphPool, store: KVStore) -> None:
         self.pool, self.store = pool, store
         self.rows: Sequence[int] = ()
-        # Those of the latest sessions last.
+        # In the order of use: the graphs of the latest session come last.
         self._replays: dict[Bucket, tuple[TreeInputs, Callable[[], Tensor]]] = {}
 
     @property
@@ -136,14 +136,14 @@ class GraphedStore:
         return self._replays.keys()
 
     def missing(self, buckets: Iterable[Bucket]) -> list[Bucket]:
-        """Those of `buckets` that are not captured."""
-        return [each for each in buckets if each not in self._replays]
+        """The buckets among `buckets` that are not captured yet."""
+        return [bucket for bucket in buckets if bucket not in self._replays]
 
     def capture(self, buckets: Sequence[Bucket]) -> None:
-        """Capture the missing ones of `buckets`, largest first: the others then share its memory for what lies between.
+        """Capture the missing ones of `buckets`, the largest first, so that the others reuse its intermediate memory.
 
-        Then drop the oldest others beyond SPARE_ROWS; not before, because a memory pool without a graph cannot be
-        captured into again.
+        Then drop the oldest other graphs beyond SPARE_ROWS. Not before: a memory pool that has lost all its graphs
+        cannot be captured into again.
         """
         for rows, end in sorted(self.missing(buckets), reverse=True):
             inputs = self.pool.inputs(rows)
@@ -152,7 +152,7 @@ class GraphedStore:
         for bucket in buckets:
             self._replays[bucket] = self._replays.pop(bucket)
         spare, wanted = SPARE_ROWS, set(buckets)
-        for rows, end in [each for each in reversed(self._replays) if each not in wanted]:
+        for rows, end in [bucket for bucket in reversed(self._replays) if bucket not in wanted]:
             spare -= rows
             if spare < 0:
                 del self._replays[rows, end]
@@ -162,28 +162,28 @@ class GraphedStore:
 
     @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor | None:
-        """[N, V] by a replay, valid until the next one; None for a tree that fits no bucket of this session.
+        """Logits [N, V] by a replay, valid until the next one; None if the tree fits no bucket of this session.
 
         Buckets of earlier sessions do not count: a step's time must not depend on them.
         """
-        place = bisect_left(self.rows, len(tree))
-        if place == len(self.rows):
+        index = bisect_left(self.rows, len(tree))
+        if index == len(self.rows):
             return None
-        rows = self.rows[place]
-        found = self._replays.get((rows, _round_up(self.store.length + rows)))
-        if found is None:
+        rows = self.rows[index]
+        captured = self._replays.get((rows, _round_up(self.store.length + rows)))
+        if captured is None:
             return None
-        inputs, replay = found
+        inputs, replay = captured
         inputs.fill(tree, self.store.length)
         return replay()[: len(tree)]
 
     def release(self) -> None:
-        """Return it to the pool."""
+        """Return the store to the pool."""
         self.pool.reclaim(self)
 
 
 def _buckets(rows: Iterable[int], base: int, longest: int) -> list[Bucket]:
-    """The buckets of trees of these rows after `base` to `longest` committed tokens."""
+    """The buckets for trees with these row counts after `base` to `longest` committed tokens."""
     return [
         (count, end)
         for count in rows

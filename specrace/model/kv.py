@@ -1,8 +1,8 @@
-"""The KV cache that we own: one storage for all layers of a lane, so that keeping a path is one gather.
+"""Our own KV cache: one storage for all layers of a lane, so that keeping a path is one gather.
 
-The model writes through transformers' own `Cache` interface and reads back views of the used part. A prompt is
-appended; a tree is written to the columns in a tensor, so that a captured forward can write elsewhere. With a model on
-several devices there is one storage for each run of layers on one device.
+The model writes through transformers' `Cache` interface and reads back views of the used part. A prompt is appended. A
+tree is written to columns whose numbers are in a tensor, so that a captured forward can be replayed on other columns.
+If a model is on several devices, there is one storage for each run of layers on one device.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 class KVStore:
     """Keys and values of one lane: `blocks` of layers, each [l, 2, 1, H, T, D]; the first `length` of T are committed.
 
-    The storage is made at the first write, in the shape of its keys, which every layer must share. `devices` are the
-    layers' in order; empty: that of the first write.
+    The storage is allocated at the first write, in the shape of its keys, which every layer must share. `devices` are
+    the devices of the layers in order; if empty, all layers are on the device of the first write.
     """
 
     def __init__(self, num_layers: int, capacity: int, devices: Sequence[torch.device] = ()) -> None:
@@ -38,14 +38,14 @@ class KVStore:
 
     @classmethod
     def over(cls, data: Tensor) -> KVStore:
-        """A store on given storage, [L, 2, 1, H, T, D], for writes to set slots."""
+        """A store on the storage `data`, [L, 2, 1, H, T, D], to be written through `set_slots`."""
         store = cls(data.shape[0], data.shape[4])
         store.blocks = [data]
         return store
 
     @property
     def blocks(self) -> list[Tensor]:
-        """The storage, one for each run of layers on one device; empty before the first write."""
+        """The storage: one block for each run of layers on one device; empty before the first write."""
         return self._blocks
 
     @blocks.setter
@@ -55,39 +55,40 @@ class KVStore:
 
     @property
     def data(self) -> Tensor | None:
-        """The storage of all layers, [L, 2, 1, H, T, D]; None before the first write, and where it is not one."""
+        """The storage of all layers, [L, 2, 1, H, T, D]; None before the first write or if there are several blocks."""
         return self._blocks[0] if len(self._blocks) == 1 else None
 
     def set_slots(self, slots: Tensor | None, end: int = 0) -> None:
-        """Let the next writes go to the columns `slots` [N] and read back the first `end`; None: append."""
+        """Let the next writes go to the columns `slots` [N] and read back the first `end` columns; None: append."""
         self._slots, self._end = slots, end
-        # Once a forward for each device, not once a layer.
+        # Copied to each device once per forward, not once per layer.
         self._placed_slots = {} if slots is None else {device: slots.to(device) for device in set(self.devices)}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [1, H, N, D] to the set slots, else after the committed part; returns all up to there, [1, H, end, D].
+        """Write keys and values [1, H, N, D] to the set slots, or after the committed part.
 
-        Raises ValueError where shapes or devices of layers differ from the storage's, and where the cache is full.
+        Returns the keys and values up to and including them, [1, H, end, D]. Raises ValueError if the layer's shape or
+        device differs from the storage's, and if the cache is full.
         """
         if not self._blocks:
-            self._make(keys)
-        own_keys, own_values = self._layers[layer]
+            self._allocate(keys)
+        layer_keys, layer_values = self._layers[layer]
         shape = keys.shape
-        if values.shape != shape or shape[1::2] != own_keys.shape[1::2] or keys.device != own_keys.device:
+        if values.shape != shape or shape[1::2] != layer_keys.shape[1::2] or keys.device != layer_keys.device:
             raise ValueError("the model's layers do not keep keys and values of one shape, each on its own device")
         if self._slots is not None:
             slots = self._placed_slots.get(keys.device, self._slots)
-            own_keys.index_copy_(2, slots, keys)
-            own_values.index_copy_(2, slots, values)
-            return own_keys[:, :, : self._end], own_values[:, :, : self._end]
+            layer_keys.index_copy_(2, slots, keys)
+            layer_values.index_copy_(2, slots, values)
+            return layer_keys[:, :, : self._end], layer_values[:, :, : self._end]
         end = self.length + shape[2]
         self.check_room(shape[2])
-        own_keys[:, :, self.length : end] = keys
-        own_values[:, :, self.length : end] = values
-        return own_keys[:, :, :end], own_values[:, :, :end]
+        layer_keys[:, :, self.length : end] = keys
+        layer_values[:, :, self.length : end] = values
+        return layer_keys[:, :, :end], layer_values[:, :, :end]
 
-    def _make(self, keys: Tensor) -> None:
-        """The storage for keys and values like the first, [1, H, N, D]."""
+    def _allocate(self, keys: Tensor) -> None:
+        """Allocate the storage for keys and values like `keys`, [1, H, N, D]."""
         shape = (2, 1, keys.shape[1], self.capacity, keys.shape[3])
         devices = self.devices or (keys.device,) * self.num_layers
         self.blocks = [
@@ -95,7 +96,7 @@ class KVStore:
         ]
 
     def check_room(self, count: int) -> None:
-        """Raises ValueError unless `count` tokens more fit."""
+        """Raises ValueError unless `count` more tokens fit."""
         if self.length + count > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, {self.length + count} are needed")
 
@@ -104,7 +105,7 @@ class KVStore:
         return self.length + count if self._slots is None else self._end
 
     def commit(self, count: int) -> None:
-        """The first `count` tokens written since the last call stay where they are."""
+        """Commit the first `count` tokens that were written after the committed ones."""
         self.length += count
 
     def rewind(self, count: int) -> None:
@@ -112,20 +113,20 @@ class KVStore:
         self.length = min(self.length, count)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Of the tokens written last, keep those at `path` (increasing, starting at 0), in that order."""
+        """Commit those of the tokens written last that are at `path` (increasing, starting at 0), in that order."""
         if path[-1] != len(path) - 1:
             self.move(path)
         self.length += len(path)
 
     @torch.inference_mode()
     def move(self, path: Sequence[int]) -> None:
-        """Move the KV at `path` to right after the committed tokens: one gather for each block."""
+        """Move the keys and values at `path` right behind the committed tokens: one gather for each block."""
         for block in self._blocks:
             index = torch.tensor(path[1:], device=block.device) + self.length
             block[..., self.length + 1 : self.length + len(path), :] = block.index_select(4, index)
 
     def clone(self, capacity: int) -> KVStore:
-        """A copy of the committed part with room for `capacity` tokens. Raises ValueError if that is too little."""
+        """A copy of the committed part with room for `capacity` tokens. Raises ValueError if the part does not fit."""
         if capacity < self.length:
             raise ValueError(f"{self.length} tokens do not fit into {capacity}")
         copy = self.empty(capacity)
@@ -133,57 +134,57 @@ class KVStore:
         return copy
 
     def empty(self, capacity: int) -> KVStore:
-        """Another store for the same model, with nothing in it."""
+        """An empty store for the same model."""
         return KVStore(self.num_layers, capacity, self.devices)
 
     def restore(self, source: KVStore) -> None:
-        """Hold what `source` has committed, and nothing else; the storage keeps its address."""
+        """Replace the content by what `source` has committed; the storage keeps its address."""
         self.length = source.length
         if source.blocks and not self._blocks:
-            self._make(source.blocks[0][0, 0])
-        for own, other in zip(self._blocks, source.blocks, strict=False):
-            own[..., : self.length, :] = other[..., : self.length, :]
+            self._allocate(source.blocks[0][0, 0])
+        for block, source_block in zip(self._blocks, source.blocks, strict=False):
+            block[..., : self.length, :] = source_block[..., : self.length, :]
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A prompt's KV without its last token, computed once (`ms`) and cloned into every lane."""
+    """The keys and values of a prompt without its last token, computed once in `ms`, and cloned into every lane."""
 
     store: KVStore
     ms: float
 
 
 class _Layer(CacheLayerMixin):
-    """One layer's view of the store. Unlike a DynamicLayer it never concatenates and is never cropped."""
+    """One layer's view of the store. Unlike a DynamicLayer, it never concatenates and is never cropped."""
 
     def __init__(self, store: KVStore, number: int) -> None:
         super().__init__()
-        # Weakly, or a store and its cache would wait for the garbage collector, with all their memory.
+        # A weak reference: otherwise a store and its cache would keep their memory until the garbage collector runs.
         self.store: KVStore = weakref.proxy(store)
         self.number = number
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing: the store makes its storage at the first write."""
+        """Do nothing: the store allocates its storage at the first write."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Called by the model's attention with [1, H, N, D]."""
+        """Write keys and values [1, H, N, D]; called by the model's attention."""
         return self.store.write(self.number, key_states, value_states)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(length of keys, offset)."""
+        """The length of the keys, and their offset."""
         return self.store.end_of(int(query_length)), 0
 
     def get_seq_length(self, *args: object) -> int:
-        """Committed tokens."""
+        """The number of committed tokens."""
         return self.store.length
 
     def get_max_length(self) -> int:
-        """Capacity of the store."""
+        """The capacity of the store."""
         return self.store.capacity
 
     def get_max_cache_shape(self) -> int:
-        """The same under the name that transformers before 5.20 uses."""
+        """The capacity of the store, under the name that transformers uses before 5.20."""
         return self.store.capacity

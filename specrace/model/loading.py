@@ -1,9 +1,10 @@
-"""Loading: a model by path or hub id, refused or checked, and made ready to run fast."""
+"""Loading a model by path or hub id: it is refused or checked, and its forward is captured to run fast."""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from specrace.model.products import round_weights
 from specrace.model.replays import TOLERANCE, capture, drop_layers, gap
 from specrace.model.scorer import DTYPES, INT8
 from specrace.model.target import Target
-from specrace.model.tensor_parallel import Followers, LeadingTarget, check_places, check_splits, load_part
+from specrace.model.tensor_parallel import Followers, LeadingTarget, check_num_devices, check_splits, load_part
 
 
 def load_target(
@@ -43,33 +44,24 @@ def load_target(
     ready: bool = True,
     lean: bool = False,
 ) -> Target:
-    """A Hugging Face model by short name, path or hub id, checked to score trees exactly as it decodes.
+    """Load a Hugging Face model by short name, path or hub id; checked to score trees exactly as it decodes.
 
-    `device` is "cpu", "cuda", "cuda:1", or "auto": the GPU or CPU that there is, and of several GPUs all, with the
-    layers where transformers' `device_map="auto"` puts them; a `device_map` of one's own goes before it.
-    `dtype` is "float32" on a CPU and "bfloat16" on a GPU unless said; "int8" rounds a model of the Llama family to
-    weights of 8 bits, on a CPU. `draft_model` is the path or hub id of a smaller
-    one for the lane draft-model; the bundled model has one of its own. Forwards are captured and replayed where the
-    model allows it and lies on one device, as CUDA graphs, or on a CPU as compiled code or TorchScript, unless `graphs`
-    is false. With `followers` (`specrace.model.tensor_parallel.run`) their processes and this one hold a part of the
-    model each.
-    `adapter` is the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, where it fits.
-    Where the device is not there yet, `ready` is false: nothing is computed, and `make_ready` is called later.
-    `lean`: for whoever races alone, without peers, who run the library's modules: weights that a captured forward has
-    copied are held once.
-    Raises InputError when a model is not there, is no causal language model, cannot verify trees, or drafts with
-    another vocabulary, and when it cannot be spread or split as was asked for.
+    - `device`: "cpu", "cuda", "cuda:1", or "auto": the GPU, or the CPU if there is none; several GPUs get the layers
+      that transformers' `device_map="auto"` gives them. An explicit `device_map` takes precedence.
+    - `dtype`: by default "float32" on a CPU, "bfloat16" on a GPU; "int8" rounds Llama-like weights to 8 bits, on a CPU.
+    - `draft_model`: path or hub id of a smaller model for the lane draft-model; the bundled model has its own.
+    - `graphs`: capture and replay forwards where possible: CUDA graphs, or on a CPU compiled code or TorchScript.
+    - `followers`: processes that each hold a part of the model, like this one (`specrace.model.tensor_parallel.run`).
+    - `adapter`: the folder of a low-rank adapter to merge, "none", or "auto": the one that ships, if it fits.
+    - `ready`: False if the device is not available yet: nothing is computed, and `make_ready` is called later.
+    - `lean`: free the weights that a captured forward has copied. Not with `--peers`, which run the original modules.
+
+    Raises InputError for a model that does not exist, is no causal language model, cannot verify trees, cannot be
+    spread or split as requested, or whose draft model has a different vocabulary.
     """
     check_device(device, dtype)
     name = resolve(name)
-    if followers is not None:
-        _check_shared(device, dtype, adapter, followers.size)
-        adapter = NONE
-    device, device_map = one_device(device), None if followers else device_map or spread(device)
-    if device_map is not None:
-        check_map(device_map)
-    dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
-    target = _load(name, device, dtype, attention, device_map, followers, adapter)
+    target = _load(name, attention, _place(device, dtype, adapter, device_map, followers))
     if ready:
         check_trees(target)
     if draft_model is not None:
@@ -85,10 +77,40 @@ def load_target(
     return target
 
 
-def make_ready(target: Target) -> None:
-    """Check a target that was loaded without, and capture its forward; and so its draft model, if that is loaded.
+@dataclass(frozen=True)
+class _Placement:
+    """Where a model's weights go, and in which dtype; `followers` hold the other parts of a split model."""
 
-    Raises InputError when it cannot verify trees, or not run in its dtype.
+    device: str
+    dtype: str
+    adapter: str | Path
+    device_map: DeviceMap | None
+    followers: Followers | None
+
+
+def _place(
+    device: str,
+    dtype: str | None,
+    adapter: str | Path,
+    device_map: DeviceMap | None,
+    followers: Followers | None,
+) -> _Placement:
+    """Replace "auto" and None by what they stand for on this machine. Raises InputError for what cannot be combined."""
+    if followers is not None:
+        _check_split(device, dtype, adapter, followers.size)
+        adapter, device_map = NONE, None
+    else:
+        device_map = device_map or spread(device)
+    device = one_device(device)
+    if device_map is not None:
+        check_map(device_map)
+    return _Placement(device, dtype or ("float32" if device == "cpu" else "bfloat16"), adapter, device_map, followers)
+
+
+def make_ready(target: Target) -> None:
+    """Check a target that was loaded with `ready=False` and capture its forward; likewise its draft model, if loaded.
+
+    Raises InputError if a model cannot verify trees or cannot run in its dtype.
     """
     if target.graphs is None and target.traced is None:
         check_trees(target)
@@ -101,81 +123,78 @@ def make_ready(target: Target) -> None:
 
 
 def check_int8(target: Target) -> None:
-    """Raises InputError for a target of rounded weights without the captured forward that computes with them."""
+    """Raises InputError for a target with 8-bit weights if no captured forward computes with them."""
     if target.int8 and target.traced is None:
         raise InputError(f"{target.name} cannot run in int8 ({target.eager_because}); use --dtype float32.")
 
 
-def _check_shared(device: str, dtype: str | None, adapter: str | Path, size: int) -> None:
-    """Raises InputError for what a model that `size` processes hold together cannot have."""
+def _check_split(device: str, dtype: str | None, adapter: str | Path, size: int) -> None:
+    """Raises InputError for settings that a model split over `size` processes cannot have."""
     if dtype == INT8:
         raise InputError("int8 weights are for one process; use --dtype float32, or start without torchrun.")
-    check_places(device, size)
+    check_num_devices(device, size)
     if str(adapter) not in (AUTO, NONE):
         raise InputError("A model that several processes hold together takes no adapter; use --adapter none.")
 
 
-def _load(
-    name: str | Path,
-    device: str,
-    dtype: str,
-    attention: str,
-    device_map: DeviceMap | None,
-    followers: Followers | None,
-    adapter: str | Path,
-) -> Target:
-    """The target where it is to run, neither checked nor captured. Raises InputError."""
-    path, shown = Path(name), shorten(name)
-    there = os.path.exists(name)  # noqa: PTH110 (Path.exists raises for a name that is too long)
-    if not there and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
-        raise InputError(f"There is no model at {shown}; give a folder with config.json, or a hub id.")
-    label = path.name if there else shown
+def _load(name: str | Path, attention: str, placement: _Placement) -> Target:
+    """The target in its place, neither checked nor captured. Raises InputError."""
+    path, short_name = Path(name), shorten(name)
+    device_map, followers, is_int8 = placement.device_map, placement.followers, placement.dtype == INT8
+    exists = os.path.exists(name)  # noqa: PTH110 (Path.exists raises for a name that is too long)
+    if not exists and (path.is_absolute() or str(name).startswith(".") or str(name).count("/") > 1):
+        raise InputError(f"There is no model at {short_name}; give a folder with config.json, or a hub id.")
+    label = path.name if exists else short_name
     try:
-        model, tokenizer = _load_parts(name, label, dtype, attention, device_map, followers)
-        label, style = adapt(model, tokenizer, label, adapter)
-        if dtype == INT8:
+        model, tokenizer = _load_parts(name, label, attention, placement)
+        label, style = adapt(model, tokenizer, label, placement.adapter)
+        if is_int8:
             round_weights(model)
         if device_map is None and followers is None:
-            model.to(device)
+            model.to(placement.device)
     except InputError:
         raise
-    except Exception as error:  # the library raises many kinds; a user needs to know that this model did not load
+    except (
+        Exception
+    ) as error:  # transformers raises many kinds of errors; a user needs to know which model failed to load
         if lacks_memory(error):
-            raise _too_little_memory(device, shown) from error
+            raise _too_little_memory(placement.device, short_name) from error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(
-            f"The model {shown} could not be loaded ({shorten(reason[0])}); "
+            f"The model {short_name} could not be loaded ({shorten(reason[0])}); "
             "give a folder with config.json and weights, or the id of a hub model that this machine can reach."
         ) from error
     if followers is not None:
         return LeadingTarget(model, tokenizer, label, followers)
     if device_map is not None:
         settle_map(model, label)
-    return Target(model, tokenizer, label, style, int8=dtype == INT8)
+    return Target(model, tokenizer, label, style, int8=is_int8)
 
 
 def _too_little_memory(device: str, name: str) -> InputError:
-    kind, where = (InputError, "This machine") if device == "cpu" else (DeviceError, f"The device {device}")
-    return kind(f"{where} has too little memory for {name}; give a smaller model.")
+    if device == "cpu":
+        return InputError(f"This machine has too little memory for {name}; give a smaller model.")
+    return DeviceError(f"The device {device} has too little memory for {name}; give a smaller model.")
 
 
 def load_draft_model(
     name: str | Path, target: Target, *, graphs: bool = True, ready: bool = True, lean: bool = False
 ) -> DraftModel:
-    """A Hugging Face model by path or hub id that drafts for `target`, on its (first) device and in its dtype.
+    """Load a Hugging Face model by path or hub id to draft for `target`, on its (first) device and in its dtype.
 
-    `graphs`, `ready` and `lean` are as in `load_target`. Raises InputError when it cannot be loaded or has another
-    vocabulary.
+    `graphs`, `ready` and `lean` are those of `load_target`. Raises InputError if the model cannot be loaded or has a
+    different vocabulary.
     """
     dtype = str(target.dtype).removeprefix("torch.")
-    how: dict[str, Any] = {"graphs": graphs, "ready": ready, "lean": lean}
-    model = load_target(name, device=str(target.device), dtype=dtype, adapter=NONE, **how)
+    model = load_target(
+        name, device=str(target.device), dtype=dtype, adapter=NONE, graphs=graphs, ready=ready, lean=lean
+    )
     check_vocabulary(model, target)
     return DraftModel(model, target.vocab_size)
 
 
 def check_device(device: str, dtype: str | None) -> None:
-    """Raises InputError for a device or a dtype that there is not."""
+    """Raises InputError for a device or a dtype that does not exist here."""
     if dtype is not None and dtype not in (*DTYPES, INT8):
         raise InputError(f"There is no dtype {shorten(repr(dtype))}; choose from {', '.join((*DTYPES, INT8))}.")
     if dtype == INT8 and one_device(device) != "cpu":
@@ -186,52 +205,47 @@ def check_device(device: str, dtype: str | None) -> None:
         raise DeviceError("No CUDA device was found; use --device cpu.")
 
 
-def _load_parts(
-    name: str | Path,
-    label: str,
-    dtype: str,
-    attention: str,
-    device_map: DeviceMap | None,
-    followers: Followers | None,
-) -> tuple[Any, Any]:
-    """Model and tokenizer. Raises InputError for a kind that is refused, and whatever the library raises."""
+def _load_parts(name: str | Path, label: str, attention: str, placement: _Placement) -> tuple[Any, Any]:
+    """Model and tokenizer. Raises InputError for a model that is refused, and whatever transformers raises."""
+    followers = placement.followers
     folder = _folder_of(name)
     local = folder is not None
     if not local:
-        # One short question to the hub: the loaders below would retry for half a minute.
+        # Ask the hub once, briefly, before the loaders below, which would retry for half a minute.
         HfApi().model_info(str(name), timeout=10)
-    # Before anything is made of them: the library would ask on standard input whether to run what they name.
-    read = PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
-    refuse_own_code(read, "config.json", str(name))
-    refuse_large_numbers(read, label)
+    # Checked before transformers loads anything: it would ask on standard input whether to run the model's own code.
+    config_dict = PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
+    refuse_own_code(config_dict, "config.json", str(name))
+    refuse_large_numbers(config_dict, label)
     refuse_own_code(get_tokenizer_config(name, local_files_only=local), "tokenizer_config.json", str(name))
     config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     refuse_unsupported(config, label)
     tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     if followers is not None:
         check_splits(config, label, followers.size)
-        part = (str(name), dtype, attention, local)
-        with followers.joining("load", *part):
-            model, told = load_part(*part)
+        arguments = (str(name), placement.dtype, attention, local)
+        with followers.joining("load", *arguments):
+            model, report = load_part(*arguments)
     else:
-        if folder is not None and device_map is None:
-            refuse_without_memory(folder, label, getattr(config, "dtype", None), DTYPES.get(dtype, torch.float32))
-        model, told = AutoModelForCausalLM.from_pretrained(
+        dtype = DTYPES.get(placement.dtype, torch.float32)
+        if folder is not None and placement.device_map is None:
+            refuse_without_memory(folder, label, getattr(config, "dtype", None), dtype)
+        model, report = AutoModelForCausalLM.from_pretrained(
             name,
-            dtype=DTYPES.get(dtype, torch.float32),
+            dtype=dtype,
             attn_implementation=attention,
-            device_map=device_map,
+            device_map=placement.device_map,
             local_files_only=local,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are told, and refused in a sentence that names them
+            ignore_mismatched_sizes=True,  # they are listed in the report; `check_weights` raises and names them
         )
-    check_weights(told, str(name))
+    check_weights(report, str(name))
     return model, tokenizer
 
 
 def _folder_of(name: str | Path) -> Path | None:
-    """Where a model lies on this machine: its own folder, or the hub's snapshot; None where that is not whole."""
+    """A model's folder on this machine: its own, or a complete snapshot in the hub's cache; None without one."""
     if Path(name).exists():
         return Path(name)
     snapshot = hub_snapshot(str(name))
@@ -239,7 +253,7 @@ def _folder_of(name: str | Path) -> Path | None:
 
 
 def refuse_without_memory(folder: Path, name: str, stored: torch.dtype | None, dtype: torch.dtype) -> None:
-    """Raises InputError for weights in `folder` that do not fit into memory: Linux would kill the process for them."""
+    """Raises InputError if the weights in `folder` do not fit into memory, because Linux would kill the process."""
     size = sum(file.stat().st_size for file in weight_files(folder) if file.is_file())
     needed, free = size * dtype.itemsize // (stored or torch.float32).itemsize, free_memory()
     if free is not None and needed > free:
@@ -250,12 +264,12 @@ def refuse_without_memory(folder: Path, name: str, stored: torch.dtype | None, d
 
 
 def refuse_unsupported(config: Any, name: str) -> None:
-    """Raises InputError for models whose layers cannot gather branches: linear, state-space, recurrent, encoders."""
+    """Raises InputError for models whose cache cannot hold branches: linear, state-space, recurrent, encoders."""
     text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ())
-    foreign = kinds - {"full_attention", "sliding_attention", "attention"}
-    if foreign or getattr(config, "is_encoder_decoder", False):
-        what = ", ".join(sorted(foreign)) or "an encoder and a decoder"
+    layer_types = set(getattr(text, "layer_types", None) or ())
+    unsupported = layer_types - {"full_attention", "sliding_attention", "attention"}
+    if unsupported or getattr(config, "is_encoder_decoder", False):
+        what = ", ".join(sorted(unsupported)) or "an encoder and a decoder"
         raise InputError(
             f"{name} has {what}: its cache cannot follow branches of a tree; "
             "choose a decoder-only model with full attention."
@@ -263,9 +277,9 @@ def refuse_unsupported(config: Any, name: str) -> None:
 
 
 def check_trees(target: Target) -> None:
-    """Score a small tree, keep a branch, score on, and compare with plain forwards. Raises InputError on a difference.
+    """Score a small tree, keep a branch, go on, and compare with plain forwards. Raises InputError on a difference.
 
-    This is what tells a model with full attention from one that merely accepts a mask and positions.
+    This distinguishes a model with full attention from one that merely accepts a mask and positions.
     """
     vocabulary = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, target.vocab_size, (12,), generator=vocabulary).tolist()

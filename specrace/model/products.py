@@ -1,6 +1,6 @@
-"""Linear layers for a script of a model's forward, each from a weight [out, in] and a bias.
+"""Linear layers for a scripted forward, each made from a weight [out, in] and a bias.
 
-All take rows [N, in] to [N, out]; a row's result does not depend on the other rows but for rounding.
+They map rows [N, in] to [N, out]; except for rounding, a row's result does not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-# Rows for which oneDNN's layout of a weight is chosen; of 1 to 64 none was better.
+# The number of rows that oneDNN's layout of a weight is chosen for; no other number from 1 to 64 was faster.
 _LAYOUT_ROWS = 16
-# Up to so many rows, a product of 16-bit weights beats one of their float32 copies, made for each product.
-_FEW_ROWS = 12
+# Up to this many rows, a product with 16-bit weights is faster than converting them to float32 first.
+_MAX_NARROW_ROWS = 12
 
 
 class PlainProduct(nn.Module):
-    """torch's own."""
+    """torch's own linear layer."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
@@ -26,29 +26,29 @@ class PlainProduct(nn.Module):
 
 
 class PackedProduct(nn.Module):
-    """oneDNN's, with a reordered copy of the weight. Raises RuntimeError where there is no kernel for it."""
+    """oneDNN's linear layer, with a reordered copy of the weight. Raises RuntimeError if there is no kernel for it."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        # Neither parameter nor buffer: the layout is opaque, and no state dict could hold it.
+        # Neither a parameter nor a buffer: the layout is opaque, so no state dict could hold it.
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _LAYOUT_ROWS)
         self.bias = bias
 
     def forward(self, rows: Tensor) -> Tensor:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
-        return found
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        return product
 
 
 class WidenedProduct(nn.Module):
-    """For processors without 16-bit arithmetic: more than a few rows are multiplied in float32."""
+    """A linear layer for processors without 16-bit arithmetic: more than a few rows are multiplied in float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.weight, self.bias = weight.detach(), bias
-        self.few: int = _FEW_ROWS
+        self.max_narrow_rows: int = _MAX_NARROW_ROWS
 
     def forward(self, rows: Tensor) -> Tensor:
-        if rows.size(0) <= self.few:
+        if rows.size(0) <= self.max_narrow_rows:
             return nn.functional.linear(rows, self.weight, self.bias)
         wide = torch.mm(rows.float(), self.weight.float().t()).to(rows.dtype)
         bias = self.bias
@@ -56,25 +56,26 @@ class WidenedProduct(nn.Module):
 
 
 def plain_product(dtype: torch.dtype) -> type[PlainProduct | WidenedProduct]:
-    """The kind that multiplies weights of a dtype where they lie, and the faster one for many rows here."""
+    """The faster of the two layers that use weights of a dtype in place, on this processor and for many rows."""
     narrow = dtype != torch.float32 and not (_has("avx512_bf16") or _has("amx_bf16"))
     return WidenedProduct if narrow else PlainProduct
 
 
 def _has(feature: str) -> bool:
-    """Whether the processor has it, by torch's name."""
+    """Whether the processor has a feature, by torch's name for it."""
     return bool(torch.cpu.get_capabilities().get(feature))
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(scales [out, 1], whole numbers from -127 to 127 [out, in]) whose product is near `weight`."""
+    """Scales [out, 1] and whole numbers from -127 to 127 [out, in]; their product approximates `weight`."""
     scales = weight.float().abs().amax(1, keepdim=True).clamp_min(1e-30) / 127.0
     return scales, (weight.float() / scales).round()
 
 
 @torch.no_grad()
 def round_weights(model: nn.Module) -> None:
-    """Round the linear layers' weights to 8 bits, in place: what the compiled decoder computes with."""
-    for layer in {each.weight: each for each in model.modules() if type(each) is nn.Linear}.values():
+    """Round the weights of the linear layers in place to the 8 bits that the compiled decoder computes with."""
+    # Layers that share a weight are rounded once.
+    for layer in {layer.weight: layer for layer in model.modules() if type(layer) is nn.Linear}.values():
         scales, steps = quantized(layer.weight)
         layer.weight.copy_(scales * steps)

@@ -91,7 +91,7 @@ def trace_forwards(
         else:
             target.traced, target.eager_because = replayed, ""
             if replayed.reader is not None:
-                target.least_rows = 1
+                target.min_rows = 1
             return
 
 
@@ -107,7 +107,7 @@ def drop_layers(target: Target) -> None:
 
     bfloat16 and float32 weights are then held once instead of twice, and the model itself raises RuntimeError.
     """
-    if not (isinstance(target.traced, FusedForward) and target.traced.copied):
+    if not (isinstance(target.traced, FusedForward) and target.traced.copies_weights):
         return
     embedding = target.model.get_input_embeddings().weight
     for layer in target.model.modules():

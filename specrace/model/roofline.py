@@ -1,7 +1,7 @@
-"""How fast a step could be: the bytes that it must move over the bandwidth at which this device copies.
+"""How fast a step could be: the bytes that it must move, divided by the bandwidth at which this device copies.
 
-A decoding step of one sequence reads every weight once and the keys and values of all tokens so far; arithmetic is
-free beside that (the roofline model; Williams et al. 2009). What a step takes above this is overhead.
+A decoding step of one sequence reads every weight once and the keys and values of all tokens so far; compared with
+that, arithmetic is free (the roofline model; Williams et al. 2009). Any time beyond it is overhead.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specrace.core.clock import own_ms, since_ms
+from specrace.core.clock import since_ms, thread_ms
 from specrace.core.errors import lacks_memory
 
 _COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
-# More than a processor's own caches.
+# Larger than a processor's caches.
 _MIN_COPY_BYTES = 1 << 26
 _ROUNDS = 7
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """Bytes of a step and bytes a second. `weight_bytes` are read once a step, `token_bytes` once a cached token."""
+    """The bytes of a step and the bandwidth in bytes/s: `weight_bytes` per step, `token_bytes` per cached token."""
 
     weight_bytes: int
     token_bytes: int
     bandwidth: float
 
     def step_bytes(self, columns: float, rows: float = 1.0) -> float:
-        """Bytes that a step of `rows` rows after `columns` cached tokens moves: weights, KV read, KV written."""
+        """Bytes moved by a step of `rows` rows after `columns` cached tokens: weights, KV read, KV written."""
         return self.weight_bytes + self.token_bytes * (columns + rows)
 
     def limit_ms(self, columns: float, rows: float = 1.0) -> float:
-        """The time in which they could be copied."""
+        """The least time of such a step: how long copying its bytes takes."""
         return 1000.0 * self.step_bytes(columns, rows) / self.bandwidth
 
     def as_json(self, columns: float) -> dict[str, float]:
-        """The bytes, bandwidth and least time of one row after `columns` tokens, and the most tokens a second."""
+        """Bytes, bandwidth and least time of a one-row step after `columns` tokens, and the resulting tokens/s."""
         limit = self.limit_ms(columns)
         return {
             "weight_bytes": self.weight_bytes,
@@ -51,21 +51,22 @@ class Roofline:
 
 
 def weight_bytes(model: Any) -> int:
-    """Bytes of the parameters that a step reads whole: all but an input embedding that is not the output's, too.
+    """Bytes of the parameters that a step reads completely: all but an input embedding that is not tied to the output.
 
-    For a mixture of experts it is an upper bound, because a step runs only some of them; for a model split over
-    processes, this one's part.
+    For a mixture of experts this is an upper bound, because a step runs only some experts. For a model that is split
+    over processes it counts this process's part.
     """
     tables, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = head is not None and head.weight is tables.weight
-    looked_up = 0 if tied else _own_bytes(tables.weight)
-    return sum(_own_bytes(each) for each in model.parameters()) - looked_up
+    looked_up = 0 if tied else _local_bytes(tables.weight)
+    return sum(_local_bytes(parameter) for parameter in model.parameters()) - looked_up
 
 
-def _own_bytes(parameter: Any) -> int:
-    """Bytes in this process: a DTensor's own count is of all processes, and its module takes a second to import."""
-    own = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-    return int(own.numel() * own.element_size())
+def _local_bytes(parameter: Any) -> int:
+    """Bytes of a parameter in this process."""
+    # A DTensor counts all processes. It is recognised by a method, because importing its module takes a second.
+    local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    return int(local.numel() * local.element_size())
 
 
 def token_bytes(config: Any, itemsize: int) -> int:
@@ -76,16 +77,16 @@ def token_bytes(config: Any, itemsize: int) -> int:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes a second, read and written, of a large copy on the device: the median of several.
+    """Bytes per second that a large copy on the device reads and writes: the median of several copies.
 
-    Not the best: on a shared machine that would compare a lane's usual step with the memory's luckiest moment.
+    Not the fastest: on a shared machine, that would compare a lane's usual step with the memory's luckiest moment.
     """
     source, copy = _two_blocks(device)
     times = []
     for _ in range(_ROUNDS):
         _synchronize(device)
-        # A step's clock.
-        began = own_ms()
+        # The clock that times steps.
+        began = thread_ms()
         copy.copy_(source)
         _synchronize(device)
         times.append(since_ms(began))
@@ -93,7 +94,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def _two_blocks(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Two blocks of memory to copy between; smaller ones where a model leaves no room. Raises torch's error then."""
+    """Two blocks of memory to copy between, smaller ones if memory is short. Raises torch's error if none fit."""
     size = _COPY_BYTES[device.type]
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The scorer: any Hugging Face decoder-only language model with full attention, run over a token tree at a time."""
+"""The scorer: a Hugging Face decoder-only language model with full attention, which scores one token tree at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specrace.core.clock import own_ms, since_ms
+from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import row_counts
 from specrace.core.errors import InputError, shorten
 from specrace.core.sampling_params import SamplingParams
@@ -31,16 +31,16 @@ from specrace.model.tree_inputs import TreeInputs, TreeTensors
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Weights of 8 bits; everything else is float32.
 INT8 = "int8"
-# Cells of all kept masks: those of small trees are kept for good, those of a thousand large ones would take gigabytes.
+# The total size of the masks that are kept. Small ones always fit; a thousand large ones would take gigabytes.
 MAX_CELLS = 8_000_000
-# The row counts of graphs by default.
+# The row counts that graphs are captured for by default.
 _ROWS = row_counts(65)
 
 
 class Replay(Protocol):
     """A forward over a tree that was captured once.
 
-    `own_threads`: it has threads beside torch's, and keeps float32 between the layers.
+    With `own_threads` it runs in threads other than torch's, and keeps float32 between the layers.
     """
 
     name: str
@@ -48,21 +48,21 @@ class Replay(Protocol):
 
     @property
     def reader(self) -> FusedForward | None:
-        """Reads prompts."""
+        """What reads prompts; None if the eager model does."""
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
+        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
 
 
 class Scorer:
     """A model and its tokenizer (None for a bare model).
 
-    With `graphs` (GPU) or `traced` (CPU) forwards are replayed without Python; `replays` sets and checks them, and
-    gives the reason in `eager_because` where they are not. A model may lie on several devices (`layer_devices`):
-    tokens enter on the first, `device`, keys and values stay with their layer, logits are read on the device that
-    computes them. Raises InputError for a model on several devices whose layers are not found.
+    With `graphs` (GPU) or `traced` (CPU), forwards are replayed without Python. `specrace.model.replays` sets and
+    checks these, or gives the reason for not doing so in `eager_because`. A model may be on several devices
+    (`layer_devices`): tokens enter on the first one, `device`; keys and values stay with their layer; logits are read
+    on the device that computes them. Raises InputError for a model on several devices whose layers are not found.
 
-    For one thread at a time: forwards share their input buffers, and replayed ones their outputs, too.
+    Use it in one thread at a time: forwards share their input buffers, and replayed forwards also their outputs.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
@@ -77,12 +77,13 @@ class Scorer:
         self.layer_devices = layer_devices(model, self.num_layers)
         self.device: torch.device = model.get_input_embeddings().weight.device if self.layer_devices else model.device
         self.devices = distinct((self.device, *self.layer_devices))
-        # Asked at every step, where a device's type costs 20 µs after a forward has emptied the processor's caches.
+        # Needed at every step, where `device.type` takes 20 µs because a forward has emptied the processor's caches.
         self._on_gpu = self.device.type == "cuda"
         accepted = inspect.signature(model.forward).parameters
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-        # The library's attention is slow for a single 16-bit row on a CPU: two, one inert, cost a quarter less.
-        self.least_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
+        # On a CPU transformers' attention is slow for a single 16-bit row: two rows, one of them inert, take a quarter
+        # less time.
+        self.min_rows = 2 if self.device.type == "cpu" and self.dtype.itemsize == 2 else 1
         self._inputs: dict[int, TreeInputs] = {}
         self.graphs: GraphPool | None = None
         self.traced: Replay | None = None
@@ -90,11 +91,11 @@ class Scorer:
 
     @torch.inference_mode()
     def prefill(self, prompt: Sequence[int]) -> Prefix:
-        """Run the prompt but its last token, which is the first step's root. Raises InputError for an empty one."""
+        """Run the prompt without its last token, the root of the first step. Raises InputError for an empty prompt."""
         if not prompt:
             raise InputError("The prompt is empty; give at least one token.")
         self.check_tokens(prompt, "The prompt has")
-        began = own_ms()
+        began = thread_ms()
         store = self.new_store(max(1, len(prompt) - 1))
         if len(prompt) > 1 or self._reader is not None:
             self.read(store, prompt[:-1])
@@ -102,7 +103,7 @@ class Scorer:
         return Prefix(store, since_ms(began))
 
     def check_tokens(self, tokens: Sequence[int], where: str) -> None:
-        """Raises InputError that begins with `where` unless the vocabulary has all `tokens`."""
+        """Raises InputError unless the vocabulary has all `tokens`; its message begins with `where`."""
         if tokens and not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             raise InputError(
                 f"{where} token {shorten(max(tokens), 20)} and {self.name} has a vocabulary of {self.vocab_size}: "
@@ -110,11 +111,11 @@ class Scorer:
             )
 
     def new_store(self, capacity: int) -> KVStore:
-        """An empty store for `capacity` tokens."""
+        """An empty store with room for `capacity` tokens."""
         return KVStore(self.num_layers, capacity, self.layer_devices)
 
     def read(self, store: KVStore, tokens: Sequence[int]) -> None:
-        """Fill an empty `store` with `tokens` in one forward and commit them; for callers in inference mode."""
+        """Fill an empty `store` with `tokens` in one forward and commit them. Callers are in inference mode."""
         ids = torch.tensor([tokens], dtype=torch.int64, device=self.device)
         if self._reader is not None:
             self._reader.read(ids, store)
@@ -127,12 +128,12 @@ class Scorer:
 
     @property
     def _reader(self) -> FusedForward | None:
-        """The captured forward that prompts run in, if any does."""
+        """The captured forward that reads prompts, if there is one."""
         return None if self.traced is None else self.traced.reader
 
     @torch.inference_mode()
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
-        """[N, V] by a plain forward without a store: the reference that trees are checked against."""
+        """Logits [N, V] by a plain forward without a store: the reference that trees are checked against."""
         logits: Tensor = self.model(input_ids=torch.tensor([tokens], device=self.device)).logits[0]
         return logits
 
@@ -145,51 +146,52 @@ class Scorer:
         num_top: int = 0,
         rows: Sequence[int] = _ROWS,
     ) -> ModelSession:
-        """A lane's own session: a clone of `prefix` with room for `room` tokens more.
+        """A session for one lane, on a clone of `prefix` with room for `room` more tokens.
 
-        With graphs, those for `rows` are captured here, before any clock starts; a tree runs in the smallest that fits.
+        CUDA graphs for `rows` rows are captured here, before any clock starts; a tree runs in the smallest that fits.
         """
         sampler = Sampler(params or SamplingParams())
         if self.graphs is not None:
             return GraphedSession(self, self.graphs.acquire(prefix.store, room, rows), sampler, num_top)
-        store = prefix.store.clone(prefix.store.length + room + self.least_rows - 1)
+        store = prefix.store.clone(prefix.store.length + room + self.min_rows - 1)
         return ModelSession(self, store, sampler, num_top)
 
     @torch.inference_mode()
     def logits(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """One forward over the tree after `store`: [N, V]. The tree's KV is written but not committed."""
+        """Logits [N, V] by one forward over the tree after `store`. The tree's KV is written but not committed."""
         return self.run(store, tree)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """As `logits`, for callers in inference mode: entering it costs a hundredth of a small model's step."""
+        """Compute `logits` for callers in inference mode: entering it takes a hundredth of a small model's step."""
         size, base = len(tree), store.length
         store.check_room(size)
-        # Padding only saves time: without room for it the tree runs as it is.
-        inputs = self.inputs(min(max(size, self.least_rows), store.capacity - base))
+        # Padding only saves time, so a tree runs without it if there is no room.
+        inputs = self.inputs(min(max(size, self.min_rows), store.capacity - base))
         inputs.fill(tree, base)
         return self.forward(store, inputs, base + inputs.rows)[:size]
 
     def inputs(self, rows: int) -> TreeInputs:
-        """The buffers for trees of up to `rows` nodes, kept while there is room for them."""
-        found = self._inputs.pop(rows, None)
-        if found is None:
-            found = TreeInputs(rows, self.device, self.dtype)
+        """The input buffers for trees of up to `rows` nodes; they are kept while MAX_CELLS allows it."""
+        buffers = self._inputs.pop(rows, None)
+        if buffers is None:
+            buffers = TreeInputs(rows, self.device, self.dtype)
             while self._inputs and rows**2 + sum(size**2 for size in self._inputs) > MAX_CELLS:
                 del self._inputs[next(iter(self._inputs))]
-        # The latest last.
-        self._inputs[rows] = found
-        return found
+        # The one used last is at the end, so the oldest is dropped first.
+        self._inputs[rows] = buffers
+        return buffers
 
     def forward(self, store: KVStore, inputs: TreeInputs, end: int) -> Tensor:
-        """The model over `inputs`, which sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
+        """Logits [N, V] of `inputs`, which see the first `end` columns of `store`. Tensor operations only."""
         if self.traced is not None and store.data is not None:
             return self.traced(inputs.tensors, store.data[..., :end, :])
         return run_tree(self.model, store, inputs.tensors, end)
 
     @contextmanager
     def between_forwards(self) -> Iterator[None]:
-        """Where the compiled decoder has threads of its own, one of torch's: others would spin for a while after each
-        operation, on the processors of the next forward.
+        """Give torch one thread while the compiled decoder, which has threads of its own, is not running.
+
+        More of torch's threads would spin for a while after each operation, on the processors of the next forward.
         """
         threads = torch.get_num_threads()
         if threads == 1 or self.traced is None or not self.traced.own_threads:
@@ -202,30 +204,31 @@ class Scorer:
             torch.set_num_threads(threads)
 
     def synchronize(self) -> None:
-        """Wait for the devices, so that a clock that is read next has seen all the work."""
+        """Wait for the devices, so that a clock read afterwards includes all of their work."""
         if self._on_gpu:
             for device in self.devices:
                 torch.cuda.synchronize(device)
 
 
 class ModelSession:
-    """A lane's side of the scorer: its cache, its sampler."""
+    """One lane's side of the scorer: its cache and its sampler."""
 
     def __init__(self, scorer: Scorer, store: KVStore, sampler: Sampler, num_top: int = 0) -> None:
-        self.scorer, self.store, self.sampler, self.num_top = scorer, store, sampler, num_top
+        self.scorer, self.store = scorer, store
+        self.sampler, self.num_top = sampler, num_top
 
     @torch.inference_mode()
     def logits(self, tree: TokenTree) -> Tensor:
-        """[N, V] by one forward."""
+        """Logits [N, V] by one forward over the tree."""
         return self.run(tree)
 
     def run(self, tree: TokenTree) -> Tensor:
-        """The same, for callers in inference mode."""
+        """Compute `logits` for callers in inference mode."""
         return self.scorer.run(self.store, tree)
 
     @torch.inference_mode()
     def score(self, tree: TokenTree) -> Scores:
-        """The model's token at every node: one forward, one copy to the host."""
+        """The model's token at every node: one forward and one copy to the host."""
         logits = self.run(tree)
         base = self.store.length + 1
         with self.scorer.between_forwards():
@@ -238,34 +241,34 @@ class ModelSession:
 
     @torch.inference_mode()
     def score_distributions(self, tree: TokenTree) -> np.ndarray:
-        """The model's warped distribution at every node, float64 [N, V]; greedy is all on the best token."""
+        """The model's warped distribution at every node, float64 [N, V]; a greedy one is all on the best token."""
         logits = self.run(tree).float()
         with self.scorer.between_forwards():
             probs: np.ndarray = warp(logits, self.sampler.params).double().softmax(dim=-1).cpu().numpy()
         return probs
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the KV of the accepted nodes; the rest is written over."""
+        """Keep the keys and values of the accepted nodes; later writes overwrite the rest."""
         with self.scorer.between_forwards():
             self.store.keep(path)
         self.scorer.synchronize()
 
 
 class GraphedSession(ModelSession):
-    """A session on a pooled store, which replays the forwards captured there."""
+    """A session on a pooled store that replays the forwards captured on it."""
 
     def __init__(self, scorer: Scorer, pooled: GraphedStore, sampler: Sampler, num_top: int = 0) -> None:
         super().__init__(scorer, pooled.store, sampler, num_top)
         self._pooled = pooled
-        # The lane drops its session when it is done; the store and its graphs serve the next one.
+        # A lane that is done drops its session; then the store and its graphs serve the next session.
         finalize(self, pooled.release)
 
     def run(self, tree: TokenTree) -> Tensor:
-        """[N, V]; valid until the next forward on any graphed session."""
+        """Logits [N, V], valid until the next forward of any graphed session."""
         replayed = self._pooled.logits(tree)
         return super().run(tree) if replayed is None else replayed
 
 
 def _model_name(path: str) -> str:
-    """A hub id as it is; of a folder only its name, because its place is private to the machine."""
+    """A hub id unchanged; of a folder only its name, because the path is private to the machine."""
     return Path(path).name if Path(path).is_absolute() else path

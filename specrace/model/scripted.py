@@ -1,8 +1,9 @@
 """A scripted target: a model of a published shape with random weights, whose choices follow transcripts.
 
-It costs what the real model costs, because every forward runs in full, and accepts what the real model accepted, which
-the transcript has. So speedups on real outputs can be measured on a fast device without weights. Off the transcript it
-predicts by its random weights, so lanes that learn from such predictions cannot be measured.
+Its steps take as long as the real model's, because every forward runs in full, and it accepts what the real model would
+have accepted, because the transcript says so. So speedups on real outputs can be measured on a fast device without the
+real weights. Off the transcript it predicts by its random weights, so lanes that learn from such predictions cannot be
+measured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from specrace.model.target import Target
 
 Tokens = tuple[int, ...]
 
-# From the models' published configs; a table, for a machine that reaches no hub.
+# Copied from the models' published configs, for machines that cannot reach the hub.
 SHAPES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "tiny": (
         "the bundled model",
@@ -59,13 +60,13 @@ MAX_CONTEXT = 32768
 
 @dataclass(frozen=True)
 class ScriptedPrefix(Prefix):
-    """A prompt's KV, and the prompt with the output that belongs to it."""
+    """The keys and values of a prompt, and `script`: the prompt followed by its output."""
 
     script: Tokens = ()
 
 
 class ScriptedTarget(Target):
-    """Unlike other targets it prints the output that `scripts` has for a known prompt, and ends by length."""
+    """A target that prints the output which `scripts` has for a prompt, and stops at the requested length only."""
 
     def __init__(self, model: Any, scripts: Mapping[Tokens, Tokens], shape: str) -> None:
         super().__init__(model, name=f"scripted {shape}")
@@ -74,51 +75,51 @@ class ScriptedTarget(Target):
         self._scripts = scripts
 
     def prefill(self, prompt: Sequence[int]) -> ScriptedPrefix:
-        """As any target's; the prefix has its script, if there is one."""
+        """Run the prompt without its last token; the prefix includes the prompt's script, if there is one."""
         prefix = super().prefill(prompt)
         prompt = tuple(prompt)
         return ScriptedPrefix(prefix.store, prefix.ms, prompt + self._scripts.get(prompt, ()))
 
     def session(
-        self, prefix: Any, room: int, params: SamplingParams | None = None, *rest: Any, **named: Any
+        self, prefix: Any, room: int, params: SamplingParams | None = None, *args: Any, **kwargs: Any
     ) -> ModelSession:
         """A session that follows the prefix's script. Raises InputError for sampling: a transcript has none."""
         if params is not None and params.temperature:
             raise InputError("A scripted model has no distribution to sample from; leave the temperature at 0.")
-        session = super().session(prefix, room, params, *rest, **named)
+        session = super().session(prefix, room, params, *args, **kwargs)
         assert isinstance(prefix, ScriptedPrefix)
-        # The usual session, graphed or not; only its choices are replaced.
-        return _Following(session, prefix.script)
+        # The usual session, with CUDA graphs or without, except for its choices.
+        return _ScriptedSession(session, prefix.script)
 
     def describe(self) -> dict[str, Any]:
-        """As any target's, and that it is scripted."""
+        """The facts of `Target.describe`, and that the target is scripted."""
         label = f"the shape of {self.shape} with random weights; its choices follow given transcripts"
         return super().describe() | {"scripted": label}
 
 
-class _Following(ModelSession):
-    """Runs every forward of `inner`, then replaces its choices by the script's."""
+class _ScriptedSession(ModelSession):
+    """Runs every forward of `inner`, then replaces its choices by those of the script."""
 
     def __init__(self, inner: ModelSession, script: Tokens) -> None:
         super().__init__(inner.scorer, inner.store, inner.sampler, inner.num_top)
         self._inner, self._script = inner, script
 
     def score(self, tree: TokenTree) -> Scores:
-        """The script's next token at every node on the script's path; elsewhere that of the random weights."""
+        """The script's next token at every node that follows the script; elsewhere the choice of the random weights."""
         scores = self._inner.score(tree)
         base, script = self.store.length, self._script
         targets, followed = list(scores.targets), [False] * len(tree)
         for node, (token, depth) in enumerate(zip(tree.tokens, tree.depths, strict=True)):
-            place = base + depth
-            before = node == 0 or followed[tree.parents[node]]
-            followed[node] = before and place < len(script) and script[place] == token
-            if followed[node] and place + 1 < len(script):
-                targets[node] = script[place + 1]
+            position = base + depth
+            parent_follows = node == 0 or followed[tree.parents[node]]
+            followed[node] = parent_follows and position < len(script) and script[position] == token
+            if followed[node] and position + 1 < len(script):
+                targets[node] = script[position + 1]
         return Scores(tuple(targets), scores.top)
 
 
 def make_config(shape: str, vocab_size: int, **changes: Any) -> PreTrainedConfig:
-    """The config of a published shape, with a vocabulary of at least `vocab_size`. Raises InputError for no shape."""
+    """The config of a published shape with at least `vocab_size` tokens. Raises InputError for an unknown shape."""
     if shape not in SHAPES:
         raise InputError(f"There is no shape {shape!r}; choose from {', '.join(SHAPES)}.")
     _, kind, values = SHAPES[shape]
@@ -130,13 +131,14 @@ def make_config(shape: str, vocab_size: int, **changes: Any) -> PreTrainedConfig
 def load_scripted(
     shape: str, scripts: Mapping[Tokens, Tokens], *, device: str = "cpu", dtype: str | None = None
 ) -> ScriptedTarget:
-    """A model of a shape with random weights, made on the device itself, on one alone. Raises InputError where it does
-    not fit, or for a device that there is not.
+    """A model of a published shape with random weights, which are created on one device.
+
+    Raises InputError for an unknown shape or device, and if the model does not fit into the device's memory.
     """
     check_device(device, dtype)
     device = one_device(device)
-    largest = max((max(*prompt, *output) for prompt, output in scripts.items()), default=0)
-    config = make_config(shape, largest + 1)
+    max_token = max((max(*prompt, *output) for prompt, output in scripts.items()), default=0)
+    config = make_config(shape, max_token + 1)
     precision = DTYPES[dtype or ("float32" if device == "cpu" else "bfloat16")]
     torch.manual_seed(0)
     try:

@@ -1,4 +1,4 @@
-"""The target: the model that is accelerated, with what a race asks of it beside scores."""
+"""The target: the model that is accelerated, and what a race needs to know about it besides its scores."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from specrace.model.scorer import INT8, Scorer
 class Target(Scorer):
     """A scorer with end tokens, a description of itself, and perhaps a draft model.
 
-    `drafting` is the draft model, or loads it at its first use. `prompt_style` names the style that the model's adapter
-    was trained on, if it has one. `int8` says that the model's weights were rounded to 8 bits; forwards keep them so.
+    `drafting` is the draft model, or a function that loads it at first use. `prompt_style` names the style that the
+    model's adapter was trained on, if it has an adapter. `int8` says that the weights were rounded to 8 bits, which
+    forwards then compute with.
     """
 
     def __init__(
@@ -46,18 +47,18 @@ class Target(Scorer):
         return self.device.type
 
     def use_threads(self, count: int) -> None:
-        """Let the forwards of this thread use `count` threads; no effect on a GPU, or with one thread."""
+        """Let the forwards of this thread use `count` threads; no effect on a GPU or for a target with one thread."""
         if self.threads > 1:
             torch.set_num_threads(count)
 
     def draft_model(self) -> DraftModel | None:
-        """The smaller model that drafts for this one, if any. Raises InputError where it cannot be used."""
+        """The smaller model that drafts for this one, if any. Raises InputError if it cannot be used."""
         if callable(self.drafting):
             self.drafting = self.drafting(self)
         return self.drafting
 
     def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
-        """Raises InputError if the prompt with its answer and a draft would not fit the model's context."""
+        """Raises InputError if the prompt, its answer and a draft do not fit into the model's context."""
         needed = prompt_tokens + max_new_tokens + num_draft
         if needed > self.max_context:
             raise InputError(
@@ -68,21 +69,21 @@ class Target(Scorer):
 
     @torch.inference_mode()
     def top_two(self, tokens: Sequence[int], params: SamplingParams | None = None) -> tuple[tuple[int, int], float]:
-        """The two tokens that `params` chose between after `tokens`, its choice first, and their gap.
+        """The two best tokens after `tokens` under `params`, the chosen one first, and the gap between them.
 
-        Greedily in logits; under sampling in logits over the temperature with the noise of that position, and where
-        top-k or top-p leave one token only, without the noise: there the cut decided.
+        Greedy decoding compares logits. Sampling compares logits / temperature plus the noise of that position; if
+        top-k or top-p leave one token only, it is logits / temperature without the noise, because the cut decided.
         """
         params = params or SamplingParams()
         prefix = self.prefill(tokens)
         logits = self.logits(prefix.store.clone(len(tokens)), TokenTree.chain(tokens[-1]))
-        values, ids = Sampler(params).compared(logits, [len(tokens)])[0].topk(2)
+        values, ids = Sampler(params).perturbed(logits, [len(tokens)])[0].topk(2)
         if values[1] == -torch.inf:
             values, ids = (logits[0].float() / params.temperature).topk(2)
         return (int(ids[0]), int(ids[1])), float(values[0] - values[1])
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`, special ones by name; numbers where there is no tokenizer."""
+        """The text of `tokens`, special tokens by name; numbers if there is no tokenizer."""
         if self.tokenizer is None:
             return " ".join(map(str, tokens))
         text: str = self.tokenizer.decode(list(tokens))
@@ -98,7 +99,7 @@ class Target(Scorer):
         return f"eager ({self.eager_because})" if self.eager_because else "eager"
 
     def describe(self) -> dict[str, Any]:
-        """What a figure needs beside it: model, size, dtype, device, versions."""
+        """The facts to state with any measurement: model, size, dtype, device, versions."""
         return {
             "model": self.name,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
@@ -109,7 +110,7 @@ class Target(Scorer):
             "threads": torch.get_num_threads(),
             "versions": {
                 "python": platform.python_version(),
-                # A subclass of str, which a recording does not know.
+                # torch's version is a subclass of str, which recordings cannot store.
                 "torch": str(torch.__version__),
                 "transformers": transformers.__version__,
             },
@@ -117,21 +118,22 @@ class Target(Scorer):
 
     @cached_property
     def roofline(self) -> Roofline:
-        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth second).
+        """The least time of a step on this device, whose bandwidth is measured at the first call (a tenth of a second).
 
-        With several devices, on the first: a step visits them in turn, so their bandwidths do not add up.
+        With several devices the first one is measured: a step visits them in turn, so bandwidths do not add up.
         """
         kv = token_bytes(self.config, self.dtype.itemsize)
         weights = weight_bytes(self.model) // (self.dtype.itemsize if self.int8 else 1)
         return Roofline(weights, kv, copy_bandwidth(self.device))
 
     def measure_bandwidth(self) -> None:
-        """Measure the bandwidth again on a CPU, which shares it with other machines' work; a GPU's does not change."""
+        """Measure the bandwidth of a CPU again, because other work may share it; a GPU's does not change."""
         if self.device.type == "cpu":
-            vars(self)["roofline"] = replace(self.roofline, bandwidth=copy_bandwidth(self.device))
+            # Replaces the cached value.
+            self.roofline = replace(self.roofline, bandwidth=copy_bandwidth(self.device))
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
-        """Time in which the device copies the bytes that a step of `rows` rows after `columns` cached tokens moves."""
+        """How long the device takes to copy the bytes of a step of `rows` rows after `columns` cached tokens."""
         return self.roofline.limit_ms(columns, rows)
 
     def reset_peak_memory(self) -> None:
@@ -139,5 +141,5 @@ class Target(Scorer):
         reset_peak_memory(self.devices)
 
     def peak_memory(self) -> int | None:
-        """Most bytes in use since the reset (`machine.peak_memory`)."""
+        """The most bytes in use since the reset (see `machine.peak_memory`)."""
         return peak_memory(self.devices)

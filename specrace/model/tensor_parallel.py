@@ -1,9 +1,9 @@
-"""A model that several processes hold together, each a part of every layer (tensor parallelism), and a race on top.
+"""Tensor parallelism: several processes each hold a part of every layer, and one of them runs the race.
 
 torchrun starts the processes; transformers splits the weights by the model's own plan and all-reduces within each
-forward. Lanes cut their trees by measured times, so processes that each ran the race would soon run different forwards
-and deadlock. So only the first process, the leader, runs the race; its target announces every operation on the model
-and its caches, and the followers do the same on their parts.
+forward. Draft sizes depend on measured times, so processes that all ran the race would soon run different forwards and
+deadlock. Therefore only the first process, the leader, runs the race. Its target announces every operation on the model
+and its caches, and the followers repeat it on their parts.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ from specrace.model.roofline import Roofline
 from specrace.model.scorer import DTYPES
 from specrace.model.target import Target
 
-# A process that ends is noticed at once; this is for one that is silent, for instance while an index is built.
-_PATIENCE = timedelta(hours=12)
-# Bytes of an order's first message: a step's tree fits, a long prompt needs a second one.
-_SIZE_DIGITS, _ROOM = 8, 1016
+# A process that ends is noticed at once. This limit is for a process that is busy, for instance building an index.
+_SILENCE_LIMIT = timedelta(hours=12)
+# The first message of an order: the digits of its size, and bytes of its content. A step's tree fits into it; a long
+# prompt needs a second message.
+_SIZE_DIGITS, _FIRST_BYTES = 8, 1016
 
 
 def run(command: Callable[[Followers], int]) -> int:
-    """Join torchrun's other processes; the first runs `command`, the others follow it to its end. The exit code."""
-    dist.init_process_group(timeout=_PATIENCE)
+    """Join torchrun's processes: the first runs `command`, the others follow until it ends. Returns the exit code."""
+    dist.init_process_group(timeout=_SILENCE_LIMIT)
     size = dist.get_world_size()
     if dist.get_rank():
-        # torchrun sends Ctrl-C to every process; followers end with the leader.
+        # torchrun passes Ctrl-C on to every process; followers end when the leader does.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         code = Follower(size).follow()
     else:
         with Followers(size) as followers:
             code = command(followers)
     if not code:
-        # After a failure others may be waiting in a collective; a process that ends leaves it by itself.
+        # After a failure other processes may be waiting in a collective, so this one just ends.
         dist.destroy_process_group()
     return code
 
@@ -60,63 +61,63 @@ def run(command: Callable[[Followers], int]) -> int:
 class Followers:
     """The leader's side: sends orders to the processes that hold the other parts of the model.
 
-    `size` counts all processes, the leader too. As a context it dismisses the others at its end. Orders name a store by
-    its number.
+    `size` counts all processes, including the leader. Leaving the context ends the followers. Orders refer to a store
+    by its number.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._numbers = itertools.count()
         self._dropped: list[int] = []
-        self._apart = False
+        self._in_block = False
 
     def __enter__(self) -> Followers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Followers left within a forward receive no order: they end when this process does.
-        if not self._apart:
+        # Followers that are inside a forward cannot receive an order; they end when this process does.
+        if not self._in_block:
             with suppress(RuntimeError):
                 self.send("end")
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Let every follower call its method `name`; `arguments` must be JSON values."""
+        """Make every follower call its method `name`; `arguments` must be JSON values."""
         with self.joining(name, *arguments):
             pass
 
     @contextmanager
     def joining(self, name: str, *arguments: Any) -> Iterator[None]:
-        """Send an order; the block does the same here, and the processes all-reduce in it."""
+        """Send an order; the block runs the same operation here, in which the processes all-reduce."""
         dropped = [self._dropped.pop() for _ in range(len(self._dropped))]
-        words = json.dumps([name, arguments, dropped]).encode()
-        with self._within():
-            _broadcast(_SIZE_DIGITS + _ROOM, f"{len(words):{_SIZE_DIGITS}}".encode() + words[:_ROOM])
-            if len(words) > _ROOM:
-                _broadcast(len(words) - _ROOM, words[_ROOM:])
+        order = json.dumps([name, arguments, dropped]).encode()
+        with self._lockstep():
+            _broadcast(_SIZE_DIGITS + _FIRST_BYTES, f"{len(order):{_SIZE_DIGITS}}".encode() + order[:_FIRST_BYTES])
+            if len(order) > _FIRST_BYTES:
+                _broadcast(len(order) - _FIRST_BYTES, order[_FIRST_BYTES:])
             yield
 
     @contextmanager
-    def _within(self) -> Iterator[None]:
-        """A failure in the block leaves the followers in it. Raises RuntimeError where one of them has ended."""
-        self._apart = True
+    def _lockstep(self) -> Iterator[None]:
+        """Remember if the block fails, because followers then stay in it. Raises RuntimeError if one has ended."""
+        self._in_block = True
         try:
             yield
         except RuntimeError as error:
             if _is_lost(error):
                 raise RuntimeError(f"one of the {self.size} processes that hold the model has ended") from error
             raise
-        self._apart = False
+        self._in_block = False
 
     def number(self, store: KVStore) -> int:
-        """A number for a new store; when that is freed, the next order makes the followers drop theirs."""
+        """A number for a new store; once the store is freed, the next order makes the followers drop theirs."""
         number = next(self._numbers)
-        # Not at once: objects are freed at any time, also within a forward.
+        # Only with the next order, because objects may be freed at any time, even during a forward.
         finalize(store, self._dropped.append, number)
         return number
 
 
 class Follower:
-    """One of `size` processes: holds a part of the model and obeys the leader's orders."""
+    """One of `size` processes, which holds a part of the model and carries out the leader's orders."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -124,12 +125,12 @@ class Follower:
         self.stores: dict[int, KVStore] = {}
 
     def follow(self) -> int:
-        """Obey until the leader ends; returns the exit code. A failure of its own is printed in one sentence."""
+        """Carry out orders until the leader ends; returns the exit code. A failure here is printed in one sentence."""
         try:
             while self.obey(*_receive()):
                 pass
         except Exception as error:
-            # The leader has reported its own end.
+            # If the leader is lost, it has reported why itself.
             if not _is_lost(error):
                 reason = str(error).strip().splitlines() or [type(error).__name__]
                 print(f"Process {dist.get_rank()} of {self.size} failed: {reason[0]}", file=sys.stderr)
@@ -138,9 +139,9 @@ class Follower:
 
     @torch.inference_mode()
     def obey(self, name: str, arguments: Sequence[Any], dropped: Sequence[int]) -> bool:
-        """Drop stores, then do what an order says; whether there will be another one."""
+        """Drop the stores `dropped`, then carry out an order; returns whether another one will follow."""
         for number in dropped:
-            # A store and its layers point to each other: without its storage it may wait for the collector.
+            # A store and its layers refer to each other. Without its storage it can wait for the garbage collector.
             self.stores.pop(number).blocks = []
         if name == "end":
             return False
@@ -148,118 +149,119 @@ class Follower:
         return True
 
     def load(self, *arguments: Any) -> None:
-        """Take a part of the model."""
+        """Load this process's part of the model."""
         model, _ = load_part(*arguments)
         self.target = Target(model)
 
     def make(self, number: int, capacity: int) -> None:
-        """An empty store."""
+        """Create an empty store."""
         self.stores[number] = self.target.new_store(capacity)
 
     def restore(self, number: int, source: int, length: int) -> None:
-        """Copy what the leader's store has committed."""
+        """Copy the first `length` tokens of the store `source` to a store."""
         self.stores[number].restore(self._at(source, length))
 
     def move(self, number: int, length: int, path: list[int]) -> None:
-        """Gather a path behind the committed tokens."""
+        """Gather a path right behind the committed tokens of a store."""
         self._at(number, length).move(path)
 
     def read(self, number: int, tokens: list[int]) -> None:
-        """Fill a store with a prompt."""
+        """Fill an empty store with a prompt."""
         self.target.read(self.stores[number], tokens)
 
     def run(self, number: int, length: int, tokens: list[int], parents: list[int]) -> None:
-        """One forward over a tree."""
+        """Run one forward over a tree."""
         self.target.run(self._at(number, length), TokenTree(tuple(tokens), tuple(parents)))
-        # The next order must not fill the buffers that this forward still reads.
+        # Otherwise the next order could overwrite the buffers that this forward still reads.
         self.target.synchronize()
 
     def plain_logits(self, tokens: list[int]) -> None:
-        """One forward without a store."""
+        """Run one forward without a store."""
         self.target.plain_logits(tokens)
 
     def _at(self, number: int, length: int) -> KVStore:
-        """A store, with as many tokens committed as in the leader's."""
+        """A store with `length` committed tokens, like the leader's."""
         store = self.stores[number]
         store.length = length
         return store
 
 
 class LeadingStore(KVStore):
-    """A store of the leader's heads. Every follower has one like it of its own heads."""
+    """A store for the leader's heads. Every follower has a store for its own heads, which follows each operation."""
 
     def __init__(self, num_layers: int, capacity: int, followers: Followers) -> None:
+        """Create the store here and on all followers."""
         super().__init__(num_layers, capacity)
         self.followers = followers
         self.number = followers.number(self)
         followers.send("make", self.number, capacity)
 
     def empty(self, capacity: int) -> LeadingStore:
-        """Another, here and there."""
+        """A new empty store on this process and on all followers."""
         return LeadingStore(self.num_layers, capacity, self.followers)
 
     def restore(self, source: KVStore) -> None:
-        """As in any store, here and there."""
+        """Replace the content by what `source` has committed, on this process and on all followers."""
         self.followers.send("restore", self.number, _number(source), source.length)
         super().restore(source)
 
     def move(self, path: Sequence[int]) -> None:
-        """As in any store, here and there."""
+        """Move the keys and values at `path` behind the committed tokens, on this process and on all followers."""
         self.followers.send("move", self.number, self.length, list(path))
         super().move(path)
 
 
 class LeadingTarget(Target):
-    """The target of the process that runs the race: each forward, and what it leaves, is done by all processes."""
+    """The target of the leader: all processes take part in each forward and keep their part of the cache."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, followers: Followers) -> None:
         super().__init__(model, tokenizer, name)
         self.followers = followers
         self.eager_because = "tensor parallel"
-        # The followers' are theirs to choose, and all wait for the slowest.
+        # Followers choose their own number of threads, and all processes wait for the slowest.
         self.threads = 1
 
     def new_store(self, capacity: int) -> KVStore:
-        """An empty store, here and there."""
+        """An empty store with room for `capacity` tokens, on this process and on all followers."""
         return LeadingStore(self.num_layers, capacity, self.followers)
 
     def read(self, store: KVStore, tokens: Sequence[int]) -> None:
-        """As any target, together with the followers."""
+        """Fill an empty `store` with `tokens` in one forward of all processes, and commit them."""
         with self.followers.joining("read", _number(store), list(tokens)):
             super().read(store, tokens)
 
     def run(self, store: KVStore, tree: TokenTree) -> Tensor:
-        """As any target, together with the followers."""
+        """Logits [N, V] by one forward of all processes over the tree after `store`; nothing is committed."""
         store.check_room(len(tree))
         with self.followers.joining("run", _number(store), store.length, tree.tokens, tree.parents):
             return super().run(store, tree)
 
     def plain_logits(self, tokens: Sequence[int]) -> Tensor:
-        """As any target, together with the followers."""
+        """Logits [N, V] by a plain forward of all processes, without a store."""
         with self.followers.joining("plain_logits", list(tokens)):
             return super().plain_logits(tokens)
 
     @cached_property
     def roofline(self) -> Roofline:
-        """Of this process's part, which is read at the same time as the others: its weights, its heads' KV."""
+        """The least time of a step for this process's weights and heads; the other processes read theirs meanwhile."""
         with torch.inference_mode():
             columns = [block[..., 0, :] for block in self.prefill([0, 0]).store.blocks]
-        return replace(super().roofline, token_bytes=sum(each.numel() * each.element_size() for each in columns))
+        return replace(super().roofline, token_bytes=sum(column.numel() * column.element_size() for column in columns))
 
     def describe(self) -> dict[str, Any]:
-        """The same, with the devices of all processes: a model spread by layers over as many is another thing."""
-        about = super().describe()
-        return about | {"device": f"split over {self.followers.size} x {about['device']}"}
+        """The facts of `Target.describe`; the device names all processes and says that the model is split over them."""
+        facts = super().describe()
+        return facts | {"device": f"split over {self.followers.size} x {facts['device']}"}
 
 
 def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> tuple[Any, dict[str, Any]]:
-    """This process's part of a model by path or hub id, and what transformers tells of its weights.
+    """This process's part of a model by path or hub id, and transformers' report about its weights.
 
-    All processes load theirs at the same time.
+    All processes load their parts at the same time.
     """
     from transformers.distributed import DistributedConfig
 
-    model, told = AutoModelForCausalLM.from_pretrained(
+    model, report = AutoModelForCausalLM.from_pretrained(
         name,
         dtype=DTYPES[dtype],
         attn_implementation=attention,
@@ -269,24 +271,24 @@ def load_part(name: str, dtype: str, attention: str, local_files_only: bool) -> 
         output_loading_info=True,
         ignore_mismatched_sizes=True,
     )
-    return model, told
+    return model, report
 
 
-def check_places(device: str, size: int) -> None:
-    """Raises InputError where `size` processes would not find a device each of the kind that was asked for."""
+def check_num_devices(device: str, size: int) -> None:
+    """Raises InputError unless each of `size` processes gets its own device of the requested kind."""
     count = count_accelerators()
     if count and one_device(device) == "cpu":
         raise InputError(
             "A model that several processes hold is put on the GPUs; give --device cuda, or start with "
             "CUDA_VISIBLE_DEVICES= for the CPU."
         )
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-    if count and here > count:
-        raise InputError(f"torchrun started {here} processes and there are {count} GPUs; start one for each GPU.")
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    if count and num_local > count:
+        raise InputError(f"torchrun started {num_local} processes and there are {count} GPUs; start one for each GPU.")
 
 
 def check_splits(config: Any, name: str, size: int) -> None:
-    """Raises InputError for a model that cannot be split over so many processes."""
+    """Raises InputError for a model that cannot be split over `size` processes."""
     text = config.get_text_config()
     if not getattr(text, "base_model_tp_plan", None):
         raise InputError(
@@ -300,29 +302,30 @@ def check_splits(config: Any, name: str, size: int) -> None:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether another process has ended. gloo and NCCL raise RuntimeErrors as for anything else."""
-    said = ("Connection closed", "Connection reset", "Broken pipe", "remote process exited")
-    return any(words in str(error) for words in said)
+    """Whether another process has ended, for which gloo and NCCL raise only RuntimeErrors."""
+    messages = ("Connection closed", "Connection reset", "Broken pipe", "remote process exited")
+    return any(message in str(error) for message in messages)
 
 
 def _number(store: KVStore) -> int:
-    assert isinstance(store, LeadingStore), "a store that the followers have, too"
+    """The number of a store in orders."""
+    assert isinstance(store, LeadingStore), "a store that the followers have as well"
     return store.number
 
 
 def _receive() -> tuple[str, list[Any], list[int]]:
-    """The next order: a name, arguments, the stores that are gone."""
-    head = _broadcast(_SIZE_DIGITS + _ROOM)
+    """Receive the next order: its name, its arguments, and the numbers of the stores to drop."""
+    head = _broadcast(_SIZE_DIGITS + _FIRST_BYTES)
     size = int(head[:_SIZE_DIGITS])
-    words = head[_SIZE_DIGITS : _SIZE_DIGITS + size]
-    if size > _ROOM:
-        words += _broadcast(size - _ROOM)
-    name, arguments, dropped = json.loads(words)
+    order = head[_SIZE_DIGITS : _SIZE_DIGITS + size]
+    if size > _FIRST_BYTES:
+        order += _broadcast(size - _FIRST_BYTES)
+    name, arguments, dropped = json.loads(order)
     return name, arguments, dropped
 
 
-def _broadcast(size: int, words: bytes = b"") -> bytes:
-    """The leader's `words`, in every process, filled up to `size` bytes. By way of the CPU, whatever the model's."""
-    block = torch.frombuffer(bytearray(words.ljust(size)), dtype=torch.uint8)
+def _broadcast(size: int, content: bytes = b"") -> bytes:
+    """Send the leader's `content`, padded to `size` bytes, to every process; returns it. It travels through the CPU."""
+    block = torch.frombuffer(bytearray(content.ljust(size)), dtype=torch.uint8)
     dist.broadcast(block, src=0)
     return block.numpy().tobytes()

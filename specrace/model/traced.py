@@ -1,7 +1,7 @@
-"""One forward of a model over a tree: eagerly, or replayed as TorchScript.
+"""One forward of a model over a tree: eager, or replayed as TorchScript.
 
-On a CPU a small model's forward spends about as long in the library's Python as in arithmetic. A trace runs the same
-operations without Python, as a CUDA graph does on a GPU, but for any shape.
+On a CPU a small model's forward spends about as long in transformers' Python as in arithmetic. A trace runs the same
+operations without Python, like a CUDA graph on a GPU, but for any shape.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from specrace.model.kv import KVStore
 from specrace.model.packed import pack_linears
 from specrace.model.tree_inputs import TreeTensors
 
-# The rows with which the trace for several rows is made.
+# How many rows the trace for several rows is made with.
 _ROWS = 3
 
 
 def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
-    """The model over a tree that sees the first `end` columns of `store`: [N, V]. Tensor operations only."""
+    """Logits [N, V] of a tree that sees the first `end` columns of `store`. Tensor operations only."""
     slots = tree.slots()
     store.set_slots(slots, end)
     try:
@@ -41,11 +41,11 @@ def run_tree(model: Any, store: KVStore, tree: TreeTensors, end: int) -> Tensor:
 
 
 class TracedForward:
-    """`run_tree` as two TorchScript functions, for one row and for more, because models choose kernels by that.
+    """`run_tree` as two TorchScript functions: for one row and for more, because models choose kernels by that.
 
-    `store` gives the shape of the cache and is written to. With `packed` linear layers run on reordered copies of their
-    weights. Raises whatever the model raises where it cannot be traced, and ValueError where its operations depend on
-    the tokens.
+    `store` gives the shape of the cache and is written to. With `packed`, linear layers use reordered copies of their
+    weights. Raises whatever the model raises if it cannot be traced, and ValueError if its operations depend on the
+    tokens.
     """
 
     reader, own_threads = None, False
@@ -53,26 +53,27 @@ class TracedForward:
     def __init__(self, model: nn.Module, store: KVStore, dtype: torch.dtype, *, packed: bool = False) -> None:
         self.name = "TorchScript, packed weights" if packed else "TorchScript"
         self._dtype = dtype
-        own = twin(model)
-        self._layers = pack_linears(own) if packed else []
+        traced = copy_modules(model)
+        self._layers = pack_linears(traced) if packed else []
         self._weights = [layer.weight for layer in self._layers]
-        self._one, self._more = self._record(own, store, range(1)), self._record(own, store, range(_ROWS))
-        # A model that branches on values gives another trace for other tokens.
-        other = self._record(own, store, range(_ROWS, 2 * _ROWS))
-        if str(other.graph) != str(self._more.graph):
+        self._one_row = self._record(traced, store, range(1))
+        self._more_rows = self._record(traced, store, range(_ROWS))
+        # A model that branches on values gives a different trace for other tokens.
+        other = self._record(traced, store, range(_ROWS, 2 * _ROWS))
+        if str(other.graph) != str(self._more_rows.graph):
             raise ValueError("what the model does depends on its tokens")
 
     def __call__(self, tree: TreeTensors, data: Tensor) -> Tensor:
-        """[N, V] from a tree and the cache columns up to its own, [L, 2, 1, H, end, D]."""
-        step = self._one if tree.ids.shape[1] == 1 else self._more
+        """Logits [N, V] from a tree and the cache columns up to the end of the tree's own, [L, 2, 1, H, end, D]."""
+        step = self._one_row if tree.ids.shape[1] == 1 else self._more_rows
         logits: Tensor = step(tree.base, tree.ids, tree.depths, tree.masked, data, *self._weights)
         return logits
 
     def _record(self, model: nn.Module, store: KVStore, tokens: Sequence[int]) -> Any:
-        """The model over a chain of `tokens` after the store's, as a function of its tensors."""
+        """Trace the model over a chain of `tokens` after the store's tokens, as a function of its tensors."""
 
         def step(base: Tensor, ids: Tensor, depths: Tensor, masked: Tensor, data: Tensor, *weights: Tensor) -> Tensor:
-            # Packed weights are opaque and cannot be constants of a trace, so they are arguments.
+            # Packed weights are opaque and cannot be constants of a trace, so they become arguments.
             for layer, weight in zip(self._layers, weights, strict=True):
                 layer.weight = weight
             tree = TreeTensors(base, ids, depths, masked, self._dtype)
@@ -84,17 +85,19 @@ class TracedForward:
         masked = torch.ones(rows, rows, dtype=torch.int64).triu(1)
         data = store.data[..., : store.length + rows, :]
         with warnings.catch_warnings():
-            # It warns of every value that becomes a Python number: right for shapes; others fail the check of replays.
+            # Tracing warns of every value that becomes a Python number. That is right for shapes; other values make the
+            # check of replays fail.
             warnings.simplefilter("ignore")
-            # `torch.jit.trace` would keep the weights until exit, in the compilation unit of the process.
+            # `torch.jit.trace` would keep the weights in the compilation unit of the process until it exits.
             inputs = (base, ids, depths, masked, data, *self._weights)
             graph, _ = torch._C._create_graph_by_tracing(step, inputs, lambda _: "", True, False)
             return torch._C._create_function_from_graph("step", graph)
 
 
-def twin(model: nn.Module) -> nn.Module:
-    """A copy of a model's modules on the same weights, so that its layers can be replaced."""
-    shared: dict[int, Any] = {id(each): each for each in model.buffers()}
-    # A trace may hold no tensors that require gradients.
-    shared |= {id(each): nn.Parameter(each.detach(), requires_grad=False) for each in model.parameters()}
+def copy_modules(model: nn.Module) -> nn.Module:
+    """A copy of a model's modules that shares its weights, so that layers of the copy can be replaced."""
+    shared: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    # A trace must not hold tensors that require gradients.
+    for parameter in model.parameters():
+        shared[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
     return copy.deepcopy(model, shared)

@@ -1,7 +1,7 @@
 """A tree as the model's inputs: token ids, positions, cache columns and mask, in buffers that are made once.
 
-All of it is computed from one small block of integers by tensor operations only, so a forward over it can be captured
-once (a CUDA graph) and replayed for any tree of at most so many rows after any prefix.
+They are computed from one small block of integers by tensor operations only, so a forward over them can be captured
+once (a CUDA graph) and replayed after any prefix, for any tree that fits into the rows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from specrace.core.tree import TokenTree
 class TreeTensors:
     """A tree's integers on the device, int64, and the inputs computed from them.
 
-    `base` [1]: committed tokens; `ids` [1, N]; `depths` [1, N]; `masked` [N, N]: 1 where a row may not see another.
-    `dtype` is the model's.
+    `base` [1]: the number of committed tokens; `ids` [1, N]; `depths` [1, N]; `masked` [N, N]: 1 where a row must not
+    see a column's node; `dtype`: the model's dtype.
     """
 
     base: Tensor
@@ -30,17 +30,17 @@ class TreeTensors:
     dtype: torch.dtype
 
     def positions(self) -> Tensor:
-        """Base and depth, int64 [1, N]."""
+        """The positions, base + depth, int64 [1, N]."""
         return self.depths + self.base
 
     def slots(self) -> Tensor:
-        """The cache columns of the rows, int64 [N]: those after the committed ones."""
+        """The cache columns of the rows, int64 [N]: they follow the committed columns."""
         return torch.arange(self.ids.shape[1], device=self.ids.device) + self.base
 
     def mask(self, end: int, slots: Tensor) -> Tensor:
         """The additive mask over the cache's first `end` columns, [1, 1, N, end].
 
-        In the model's dtype: eager attention would add a bool mask to its scores as 0 and 1.
+        It has the model's dtype, because eager attention would add a bool mask to its scores as 0 and 1.
         """
         lowest = torch.finfo(self.dtype).min
         columns = torch.arange(end, device=slots.device)
@@ -51,7 +51,7 @@ class TreeTensors:
 
 
 class TreeInputs:
-    """Buffers for trees of up to N rows; padding rows are inert: nothing sees them.
+    """Buffers for trees of up to `rows` nodes, N; padding rows are inert, because no other row sees them.
 
     A padding row holds token 0 at the root's position and sees itself and the committed tokens. Its logits are dropped,
     and the next step overwrites its keys and values.
@@ -64,7 +64,7 @@ class TreeInputs:
         self._host = packed
         self._numbers: np.ndarray = packed.numpy()
         self._masked = self._numbers[1 + 2 * rows :].reshape(rows, rows)
-        # On a CPU the model reads the host's block itself.
+        # On a CPU the model reads the host's block directly.
         self._device = packed if device.type == "cpu" else torch.zeros_like(packed, device=device)
         self.tensors = TreeTensors(
             base=self._device[:1],
@@ -78,7 +78,7 @@ class TreeInputs:
         self._no_padding = ~np.eye(rows, dtype=bool)
 
     def fill(self, tree: TokenTree, base: int) -> None:
-        """Fill in a tree of at most N nodes after `base` committed tokens: one copy to the device."""
+        """Fill in a tree of at most N nodes after `base` committed tokens, with one copy to the device."""
         size, rows, numbers = len(tree), self.rows, self._numbers
         numbers[0] = base
         numbers[1 : 1 + size] = tree.tokens

@@ -101,7 +101,7 @@ def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch
 def test_noise_is_gumbels() -> None:
     """Its distribution function is exp(-exp(-x)); nothing is infinite."""
     sampler = Sampler(SamplingParams(1.0))
-    noise = sampler.compared(torch.zeros(1, 50_000).expand(20, -1), range(20))
+    noise = sampler.perturbed(torch.zeros(1, 50_000).expand(20, -1), range(20))
     assert noise.isfinite().all() and noise.dtype == torch.float32
     for place in (-1.5, -0.5, 0.5, 2.0, 6.0):
         assert (noise < place).double().mean() == pytest.approx(math.exp(-math.exp(-place)), abs=0.002)

@@ -23,7 +23,7 @@ from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.model import loading, tensor_parallel
 from specrace.model.loading import load_target
-from specrace.model.tensor_parallel import Follower, Followers, LeadingTarget, check_places
+from specrace.model.tensor_parallel import Follower, Followers, LeadingTarget, check_num_devices
 from tests.model import split_race
 from tests.models import change_config, tiny_model, tiny_target
 from tests.parts import random_tree
@@ -150,8 +150,8 @@ def test_each_process_needs_a_gpu_where_there_are_some(
     monkeypatch.setattr("specrace.model.device_map.count_accelerators", lambda: 2)
     monkeypatch.setattr(tensor_parallel, "count_accelerators", lambda: 2)
     with pytest.raises(InputError, match=said):
-        check_places(device, size)
-    check_places("cuda", 2)
+        check_num_devices(device, size)
+    check_num_devices("cuda", 2)
 
 
 def test_int8_is_for_one_process() -> None:

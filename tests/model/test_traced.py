@@ -28,7 +28,7 @@ from specrace.model.loading import load_target
 from specrace.model.packed import PackedLinear, pack_linears
 from specrace.model.replays import trace_forwards
 from specrace.model.target import Target
-from specrace.model.traced import twin
+from specrace.model.traced import copy_modules
 from tests.models import ARCHITECTURES, tiny_model, tiny_target
 from tests.parts import VOCAB, random_prompt, random_tree
 
@@ -253,7 +253,7 @@ def test_a_packed_layer_is_the_layer(dtype: torch.dtype, bias: bool) -> None:
 def test_packing_leaves_the_model_as_it_was() -> None:
     model = tiny_model("llama", tie_word_embeddings=True)
     modules, weights = list(model.modules()), [each.data_ptr() for each in model.parameters()]
-    own = twin(model)
+    own = copy_modules(model)
     assert sum(each.numel() for each in own.parameters()) == sum(each.numel() for each in model.parameters())
     assert [each.data_ptr() for each in own.parameters()] == weights
     assert len(pack_linears(own)) == sum(type(each) is nn.Linear for each in modules)
