@@ -32,7 +32,7 @@ TIDES = RECORDINGS / "tides.jsonl"
 CARD = {"name": "race", "fastest": "Trie", "speedup": 2, "lanes": [], "ms": 1}
 CASES = Path(__file__).parent / "modules"
 # These only put the others together; the tests of the whole page are theirs.
-WHOLE = {"main.js", "webmcp.js"}
+WHOLE = {"main.js", "stage_tools.js"}
 SCRIPTS = sorted(path.name for path in STATIC.glob("*.js") if path.name not in WHOLE)
 
 

@@ -94,7 +94,7 @@ async function copyRace(stage) {
 function openShow(stage, show) {
   show.open(stage.reel);
   if (!show.node.open) return;
-  stage.stay();
+  stage.cancelStart();
   stage.player.pause();
 }
 

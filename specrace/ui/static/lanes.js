@@ -1,4 +1,4 @@
-// What the page knows of a lane before a race: its method's title, summary and hue.
+// What the page knows about a lane before a race: its method's title, summary and hue.
 const NO_HUE = 7;
 const methods = new Map();
 

@@ -1,4 +1,4 @@
-// Where everything of a scene stands in a picture of a given size: text in lines, and the draft tree in bands of columns.
+// The layout of a scene in a picture of a given size: text in lines, and the draft tree in bands of columns.
 import { shorten } from "./format.js";
 import { readPiece } from "./pieces.js";
 import { chooseNodes, judge } from "./tree.js";
@@ -11,12 +11,12 @@ const ROW_PX = 54;
 const GAP_PX = 20;
 const BAND_GAP_PX = 18;
 export const PAD_PX = 9;
-const LETTERS = 16;
+const MAX_LETTERS = 16;
 const MAX_TOKENS = 120;
 const NOTHING = "·";
 const END = "end";
 const MIN_PX = 44;
-// Of a node, against the text: the smallest still has letters of 24 px.
+// Sizes of a node relative to the text. At the smallest, letters are still 24 px high.
 const SCALES = [1.3, 1.15, 1, 0.9, 0.8];
 const MAX_NODES = [40, 32, 28, 24, 21, 18, 16, 14, 12, 10, 8, 6, 5, 4, 3, 2];
 
@@ -27,7 +27,7 @@ export function measure(text, size = SIZE, weight = 400) {
   return ruler.measureText(text).width;
 }
 
-// Words of a sentence in lines of at most `width`.
+// Breaks a sentence between words into lines of at most `width`.
 export function breakLines(text, width, size, weight) {
   const lines = [""];
   for (const word of text.split(" ")) {
@@ -38,18 +38,18 @@ export function breakLines(text, width, size, weight) {
   return lines;
 }
 
-// A token as it stands in a box; a line break is told by its sign.
+// The text of a token in a box, where a line break has a sign.
 export function inkOf(text) {
-  return text.trim() ? shorten(text, LETTERS) : text ? shorten(text) : "";
+  return text.trim() ? shorten(text, MAX_LETTERS) : text ? shorten(text) : "";
 }
 
-// In a line a blank is a gap.
+// The text of a token in a line, where a blank is only a gap.
 function inkInLine({ text, whole }) {
   if (whole) return text;
   return text.trim() || text.includes("\n") ? inkOf(text) : "";
 }
 
-// Tokens one after the other in lines of `width`, words whole: each gets `x`, `width`, `line` and its `ink`.
+// Sets tokens in lines of `width` without breaking words: each token gets `x`, `width`, `line` and its text, `ink`.
 export function flow(tokens, width, size = SIZE) {
   const blank = measure(" ", size);
   const words = [];
@@ -62,9 +62,9 @@ export function flow(tokens, width, size = SIZE) {
   let x = 0;
   let line = 0;
   for (const word of words) {
-    const wide = word.reduce((sum, token) => sum + token.width, 0);
+    const wordWidth = word.reduce((sum, token) => sum + token.width, 0);
     x += x ? blank : 0;
-    if (x && x + wide > width) [x, line] = [0, line + 1];
+    if (x && x + wordWidth > width) [x, line] = [0, line + 1];
     for (const token of word) {
       if (x && x + token.width > width) [x, line] = [0, line + 1];
       Object.assign(token, { x, line });
@@ -78,49 +78,49 @@ function startsWord({ text, apart }) {
   return Boolean(apart) || /^\s/.test(text);
 }
 
-// The end of the text, the pending token, and what the step adds, in at most so many lines: as much of it as has room.
-export function flowStrip(scene, width, most) {
+// Sets the end of the text, the pending token and what the step adds in at most `maxLines` lines, cutting the beginning.
+export function flowStrip(scene, width, maxLines) {
   const framed = { pad: 2 * PAD_PX, apart: true };
   const all = scene.written.filter(Boolean).map((text) => ({ text, kind: "written" }));
   if (scene.pending.trim()) all.push({ text: scene.pending, kind: "pending", ...framed });
   for (const token of scene.run) all.push({ ...token, kind: "accepted" });
   if (scene.bonus) all.push({ text: scene.bonus, kind: "bonus", ...framed });
-  for (let left = Math.min(all.length, MAX_TOKENS); ; left--) {
-    const shown = all.slice(all.length - left);
-    if (left > 1 && left < all.length && !startsWord(shown[0])) continue;
-    const start = left < all.length ? [{ text: "…", kind: "written" }] : [];
+  for (let count = Math.min(all.length, MAX_TOKENS); ; count--) {
+    const shown = all.slice(all.length - count);
+    if (count > 1 && count < all.length && !startsWord(shown[0])) continue;
+    const start = count < all.length ? [{ text: "…", kind: "written" }] : [];
     const strip = flow([...start, ...shown], width);
-    if (strip.lines <= most || left <= 1) return strip;
+    if (strip.lines <= maxLines || count <= 1) return strip;
   }
 }
 
-// The tree with the accepted path as its upper line. Columns are depths; what is too wide goes on in a band below. As
-// large as it fits into `height`, or else with as many nodes as do: {nodes, left, height, scale}.
+// Lays out the tree, the accepted path as its upper line. Columns are depths; if they are too wide together, they go on
+// in a band below. The tree is as large as fits into `height`, or else it is cut: {nodes, left, height, scale}.
 export function placeTree(scene, width, height) {
-  const found = SCALES.map((scale) => placeNodes(scene, scene.drafted + 1, width, scale)).find(
-    (each) => each.height <= height,
+  const largest = SCALES.map((scale) => placeNodes(scene, scene.drafted + 1, width, scale)).find(
+    (tree) => tree.height <= height,
   );
-  if (found && !found.left) return found;
-  for (const most of MAX_NODES) {
-    const fewer = placeNodes(scene, most, width, SCALES.at(-1));
-    if (fewer.height <= height || most === MAX_NODES.at(-1)) return fewer;
+  if (largest && !largest.left) return largest;
+  for (const maxNodes of MAX_NODES) {
+    const cut = placeNodes(scene, maxNodes, width, SCALES.at(-1));
+    if (cut.height <= height || maxNodes === MAX_NODES.at(-1)) return cut;
   }
 }
 
-function placeNodes(scene, most, width, scale) {
-  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(most, MAX_NODES[0])), scale);
+function placeNodes(scene, maxNodes, width, scale) {
+  const nodes = describeNodes(scene, chooseNodes(scene.event, Math.min(maxNodes, MAX_NODES[0])), scale);
   setRows(nodes);
   const columns = [];
-  for (const each of nodes) columns[each.depth] = Math.max(columns[each.depth] ?? 0, each.width, each.tag?.width ?? 0);
+  for (const node of nodes) columns[node.depth] = Math.max(columns[node.depth] ?? 0, node.width, node.tag?.width ?? 0);
   const bands = [[]];
   let x = 0;
-  columns.forEach((wide, depth) => {
-    if (x && x + wide > width) {
+  columns.forEach((columnWidth, depth) => {
+    if (x && x + columnWidth > width) {
       bands.push([]);
       x = 0;
     }
     bands.at(-1).push({ depth, x });
-    x += wide + GAP_PX * scale;
+    x += columnWidth + GAP_PX * scale;
   });
   let top = 0;
   bands.forEach((band, number) => {
@@ -137,39 +137,41 @@ function placeNodes(scene, most, width, scale) {
 
 function placeBand(nodes, band, number, top, scale) {
   const xs = new Map(band.map(({ depth, x }) => [depth, x]));
-  const mine = nodes.filter(({ depth }) => xs.has(depth));
-  const rows = [...new Set(mine.map(({ row }) => row))].sort((a, b) => a - b);
-  const tag = mine.some((each) => each.tag) ? (TAG_PX + 4) * scale : 0;
-  const yOf = (place) => top + place * ROW_PX * scale + (place ? tag : 0);
-  for (const each of mine) Object.assign(each, { x: xs.get(each.depth), y: yOf(rows.indexOf(each.row)), band: number });
-  return yOf(rows.length - 1) + NODE_PX * scale - top + (rows.length === 1 ? tag : 0);
+  const inBand = nodes.filter(({ depth }) => xs.has(depth));
+  const rows = [...new Set(inBand.map(({ row }) => row))].sort((a, b) => a - b);
+  const tagHeight = inBand.some((node) => node.tag) ? (TAG_PX + 4) * scale : 0;
+  const yOf = (index) => top + index * ROW_PX * scale + (index ? tagHeight : 0);
+  for (const node of inBand)
+    Object.assign(node, { x: xs.get(node.depth), y: yOf(rows.indexOf(node.row)), band: number });
+  return yOf(rows.length - 1) + NODE_PX * scale - top + (rows.length === 1 ? tagHeight : 0);
 }
 
 function describeNodes({ event, path, run, bonus }, chosen, scale) {
   const kinds = judge(event);
-  const own = new Map(path.map((node, place) => [node, run[place]?.text ?? bonus]));
+  // The model's own token after each node of the path.
+  const predicted = new Map(path.map((node, index) => [node, run[index]?.text ?? bonus]));
   const widthOf = (ink) => scale * Math.max(MIN_PX, measure(ink) + 2 * PAD_PX);
   const list = chosen.map((node) => {
     const ink = inkOf(readPiece(event.pieces[node])) || NOTHING;
-    const said = own.get(node);
-    const tag = said === undefined ? undefined : { ink: inkOf(said) || END };
+    const token = predicted.get(node);
+    const tag = token === undefined ? undefined : { ink: inkOf(token) || END };
     if (tag) tag.width = widthOf(tag.ink);
     const last = node === path.at(-1);
     return { node, ink, width: widthOf(ink), tag, last, parent: event.tree.parents[node], kind: kinds[node] };
   });
-  const byNode = new Map(list.map((each) => [each.node, each]));
-  for (const each of list) each.depth = each.node ? byNode.get(each.parent).depth + 1 : 0;
+  const byNode = new Map(list.map((described) => [described.node, described]));
+  for (const described of list) described.depth = described.node ? byNode.get(described.parent).depth + 1 : 0;
   return list;
 }
 
-// The accepted child goes on in its parent's row, or else the first one does; the others get rows of their own below.
+// The accepted child, or else the first one, continues its parent's row; the others get rows of their own below.
 function setRows(nodes) {
   let rows = 0;
-  const settle = (each, row) => {
-    each.row = row;
-    const children = nodes.filter(({ parent }) => parent === each.node);
+  const setRow = (node, row) => {
+    node.row = row;
+    const children = nodes.filter(({ parent }) => parent === node.node);
     children.sort((a, b) => (b.kind === "accepted") - (a.kind === "accepted"));
-    children.forEach((child, place) => settle(child, place ? ++rows : row));
+    children.forEach((child, index) => setRow(child, index ? ++rows : row));
   };
-  settle(nodes[0], 0);
+  setRow(nodes[0], 0);
 }

@@ -1,4 +1,4 @@
-// Your logs: a log of requests is dropped, scored on the server without a model, and shown.
+// The dialog "Your logs": takes a log of requests, lets the server score it without a model, and shows the scores.
 import { Advice, Costs, tellRound } from "./advice.js";
 import { button, make } from "./dom.js";
 import { describeLane } from "./lanes.js";
@@ -18,14 +18,14 @@ export function tellProgress({ requests, share }) {
   return `${requests} requests${share ? `, ${Math.min(99, Math.round(100 * share))} % of the file` : ""}`;
 }
 
-function labelled(words, field) {
-  const node = make("label", "", words);
+function labelled(text, field) {
+  const node = make("label", "", text);
   node.append(field);
   return node;
 }
 
 export class Logs {
-  // `pause`: called when it lies over the page; `openRace` takes a recorded race, which is no log.
+  // `pause` is called when the dialog covers the page; `openRace` opens a recorded race that was dropped as a log.
   constructor(host, { pause, openRace }) {
     Object.assign(this, { pause, openRace });
     this.node = make("dialog", "logs");
@@ -47,16 +47,16 @@ export class Logs {
     this.scores = new Scores(result);
     const body = make("div", "logs-body");
     this.hint = make("p", "logs-hint");
-    this.advice = new Advice((words) => this.say(words));
+    this.advice = new Advice((text) => this.say(text));
     body.append(this.form(), state, this.advice.node, result, this.hint);
     this.node.append(head, body);
     host.append(this.node);
     this.node.addEventListener("close", () => {
       this.leave();
-      // The page has one live region at a time: behind an open dialog the stage's own is silent.
+      // The page has one live region at a time: an open dialog silences the stage's.
       this.line.removeAttribute("role");
     });
-    this.turn(false);
+    this.showWorking(false);
     this.listen();
   }
 
@@ -77,7 +77,7 @@ export class Logs {
     Object.assign(this.columns, { type: "text", placeholder: "prompt=question,output=answer" });
     this.lanes = make("fieldset");
     const choices = make("div", "logs-choices");
-    this.costs = new Costs(() => this.log && this.work({ scoring: this.owes }));
+    this.costs = new Costs(() => this.log && this.work({ scoring: this.scoresDue }));
     choices.append(
       this.costs.node,
       labelled("Tokenizer", this.tokenizer),
@@ -89,16 +89,16 @@ export class Logs {
     return node;
   }
 
-  // Dropped here a file is a log, whatever its name.
+  // A file dropped on the dialog is a log, whatever its name.
   listen() {
-    const here = (event) => {
+    const takeDrag = (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
       event.stopPropagation();
       this.node.dataset.drop = String(event.type === "dragover");
       if (event.type === "drop") this.take([...event.dataTransfer.files]);
     };
-    for (const name of ["dragover", "drop"]) this.node.addEventListener(name, here);
+    for (const name of ["dragover", "drop"]) this.node.addEventListener(name, takeDrag);
     this.node.addEventListener("dragleave", () => delete this.node.dataset.drop);
   }
 
@@ -113,7 +113,7 @@ export class Logs {
     }
   }
 
-  // What was chosen before stays chosen.
+  // Shows the server's choices; earlier choices of the visitor's stay.
   offer({ tokenizers, lanes, engines, chosen, limits, formats, advice }) {
     const before = this.known && this.choice();
     this.known = limits;
@@ -122,9 +122,9 @@ export class Logs {
     this.hint.textContent = `${STEPS} Each request's output is followed token by token, without a model: how much of it would each lane have drafted? Formats are recognised by their look: ${formats.join("; ")}.`;
     const names = [
       ["", `automatic: ${tokenizers[0]} for text, none for token ids`],
-      ...tokenizers.map((each) => [each, each]),
+      ...tokenizers.map((tokenizer) => [tokenizer, tokenizer]),
     ];
-    this.tokenizer.replaceChildren(...names.map(([value, words]) => new Option(words, value)));
+    this.tokenizer.replaceChildren(...names.map(([value, text]) => new Option(text, value)));
     this.tokenizer.value = tokenizers.includes(before?.tokenizer) ? before.tokenizer : "";
     const ticked = before ? before.lanes.split(",") : chosen;
     const boxes = (list) => list.map((lane) => this.box(lane, ticked.includes(lane)));
@@ -163,7 +163,7 @@ export class Logs {
     return this.take(files);
   }
 
-  // Files to score, as one log.
+  // Takes files to score as one log.
   async take(files) {
     delete this.node.dataset.drop;
     if (!files.length) return;
@@ -178,79 +178,80 @@ export class Logs {
     const { error, ...log } = joinLogs(files, this.known.bytes);
     if (error) return this.say(error, "bad");
     this.log = log;
-    // Nobody is to copy what another log recommends, nor to read its figures as this one's.
+    // Another log's recommendation and figures must not be taken for this one's.
     this.advice.node.hidden = this.scores.node.hidden = true;
     return this.work();
   }
 
-  // First what the log recommends, then its figures. What is there stays until it is known anew. Figures that were
-  // asked for are owed until they, or the reason why there are none, have come.
+  // Gets the recommendation, then the figures. Old ones stay until new ones arrive. `scoresDue` stays true while figures
+  // were requested and neither they nor an error has arrived: a new choice of costs, which alone needs no new figures,
+  // then requests them again.
   async work({ scoring = true } = {}) {
     this.leave();
-    this.owes = scoring;
+    this.scoresDue = scoring;
     const { name } = this.log;
-    const going = (this.going = new AbortController());
-    this.turn(true);
+    const task = (this.task = new AbortController());
+    this.showWorking(true);
     try {
-      await this.advise(name, going);
-      if (this.going === going && scoring) await this.score(name, going);
+      await this.advise(name, task);
+      if (this.task === task && scoring) await this.score(name, task);
     } catch (error) {
-      if (this.going === going) this.say(error.message, "bad");
+      if (this.task === task) this.say(error.message, "bad");
     }
-    if (this.going !== going) return;
-    this.owes = false;
-    this.turn(false);
+    if (this.task !== task) return;
+    this.scoresDue = false;
+    this.showWorking(false);
   }
 
-  // Where there is no advice the figures may still come, or say what is wrong with the log.
-  async advise(name, going) {
+  // Without a recommendation the figures may still come, or the error says what is wrong with the log.
+  async advise(name, task) {
     this.say(`Trying settings on ${name} …`);
     this.advice.node.inert = true;
     const choice = { ...this.choice(), ...this.costs.chosen() };
     try {
-      const advice = await adviseLog(this.log, choice, this.teller(going, tellRound), going.signal);
-      if (this.going !== going) return;
+      const advice = await adviseLog(this.log, choice, this.onProgress(task, tellRound), task.signal);
+      if (this.task !== task) return;
       this.advice.show(advice, name);
       this.progress.textContent = "";
       this.say(`The recommendation for ${name} is there.`);
     } catch (error) {
-      if (this.going === going) this.advice.refuse(error.message);
+      if (this.task === task) this.advice.refuse(error.message);
     } finally {
-      if (!this.going || this.going === going) this.advice.node.inert = false;
+      if (!this.task || this.task === task) this.advice.node.inert = false;
     }
   }
 
-  async score(name, going) {
+  async score(name, task) {
     if (this.advice.node.hidden) this.say(`Scoring ${name} …`);
-    const scores = await scoreLog(this.log, this.choice(), this.teller(going, tellProgress), going.signal);
-    if (this.going !== going) return;
+    const scores = await scoreLog(this.log, this.choice(), this.onProgress(task, tellProgress), task.signal);
+    if (this.task !== task) return;
     this.say(`${name} is scored.`);
     this.scores.show(scores, name);
   }
 
-  teller(going, tell) {
+  onProgress(task, describe) {
     return (progress) => {
-      if (this.going === going) this.progress.textContent = tell(progress);
+      if (this.task === task) this.progress.textContent = describe(progress);
     };
   }
 
   leave() {
-    if (!this.going) return;
-    this.going.abort();
+    if (!this.task) return;
+    this.task.abort();
     this.say(STOPPED);
-    this.turn(false);
+    this.showWorking(false);
   }
 
-  turn(going) {
-    if (!going) this.going = undefined;
-    this.stop.hidden = !going;
+  showWorking(working) {
+    if (!working) this.task = undefined;
+    this.stop.hidden = !working;
     this.progress.textContent = "";
-    this.again.hidden = going || !this.log;
-    this.node.dataset.going = String(going);
+    this.again.hidden = working || !this.log;
+    this.node.dataset.going = String(working);
   }
 
-  say(words, kind = "") {
-    this.line.textContent = words;
+  say(text, kind = "") {
+    this.line.textContent = text;
     this.line.dataset.kind = kind;
   }
 }

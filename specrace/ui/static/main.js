@@ -1,4 +1,4 @@
-// Where the page's scripts begin. It runs before Gradio's own, and gives Gradio's hooks the page's one global name.
+// The entry point of the page's scripts. It runs before Gradio's own, and defines the page's one global for Gradio's hooks.
 import { Attract } from "./attract.js";
 import { Examples } from "./examples.js";
 import {
@@ -17,14 +17,14 @@ import { CALM } from "./motion.js";
 import { Stage } from "./stage.js";
 import { beginAddress, dropRace, holdsRace, keepAddress, unpackRace } from "./share.js";
 import { showStatus } from "./status.js";
-import { Tools } from "./webmcp.js";
+import { Tools } from "./stage_tools.js";
 
-// The address asks for a race at once.
-function isInvited() {
+// Whether the address asks for a race at once.
+function asksForRace() {
   return new URLSearchParams(location.search).get("autorun") === "1";
 }
 
-// The race that the address holds.
+// Opens the race that the address holds, if it holds one.
 async function openLinked(stage) {
   if (!holdsRace(location.hash)) return;
   const file = await unpackRace(location.hash);
@@ -32,14 +32,14 @@ async function openLinked(stage) {
   else stage.complain("The race in this link is damaged; ask for a new link.");
 }
 
-// Until the visitor acts, a recorded race plays.
+// Plays recorded races until the visitor acts.
 function offerRecording(stage, cards) {
-  if (isInvited() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
+  if (asksForRace() || holdsRace(location.hash) || stage.node.dataset.mode !== "idle") return;
   if (!CALM.matches) new Attract(stage, cards).play();
   else if (cards.length) stage.say("Press “Recorded races” to watch one, or ask a question.");
 }
 
-// When Gradio has put the stage's HTML into the page: `props` are what the server gave it, and `watch` tells of changes.
+// Called once Gradio has put the stage's HTML into the page. `props` come from the server; `watch` reports changes.
 function drawStage({ element, props, server, watch }) {
   learnMethods(props.methods);
   const lanes = props.lanes.map((lane) => ({ lane }));
@@ -50,10 +50,10 @@ function drawStage({ element, props, server, watch }) {
   markDefaultLanes(props.lanes);
   watch("value", () => props.value && stage.feed.take(JSON.parse(props.value)));
   openLinked(stage);
-  // A link that is pasted into this page. What the page does to its own address, it does without this event.
+  // For a link pasted into this page; the page's own changes of its address do not send this event.
   addEventListener("hashchange", () => openLinked(stage));
-  const shown = { play: (name) => stage.gallery.play(name), say: (words) => stage.say(words) };
-  new Examples(props.gallery, shown).listen();
+  const actions = { play: (name) => stage.gallery.play(name), say: (text) => stage.say(text) };
+  new Examples(props.gallery, actions).listen();
   if (props.only_replay && CALM.matches && props.gallery.length) stage.gallery.play(props.gallery[0].name, true);
   else offerRecording(stage, props.gallery);
 }
@@ -63,9 +63,9 @@ function drawStatus({ element, props, watch }) {
   watch("value", () => showStatus(line, props.value));
 }
 
-// After the address was read: what was wrong with it, if something was.
+// Called once the server has read the address; `failed` says what is wrong with it, if anything is.
 function followLink(failed) {
-  if (!failed && isInvited()) pressRace();
+  if (!failed && asksForRace()) pressRace();
   beginAddress();
 }
 

@@ -3,27 +3,27 @@ import { svg } from "./dom.js";
 import { shorten } from "./format.js";
 import { chooseNodes, judge, TREE_NODES } from "./tree.js";
 
-// Row i is filled where node i may look: at itself and at its ancestors.
+// Draws the mask: row i is filled at the nodes that node i attends to, itself and its ancestors.
 export function drawMask(event) {
   const nodes = chooseNodes(event, TREE_NODES);
-  const place = new Map(nodes.map((node, index) => [node, index]));
+  const columns = new Map(nodes.map((node, index) => [node, index]));
   const kinds = judge(event);
   const size = nodes.length > 20 ? 8 : 11;
   const left = 14;
   const side = left + nodes.length * size + 1;
-  const words = `Attention mask of ${nodes.length} nodes`;
-  const picture = svg("svg", { class: "mask", width: side, height: side - left + 1, role: "img", "aria-label": words });
+  const label = `Attention mask of ${nodes.length} nodes`;
+  const picture = svg("svg", { class: "mask", width: side, height: side - left + 1, role: "img", "aria-label": label });
   picture.append(
     svg("rect", { class: "frame", x: left, y: 0.5, width: nodes.length * size, height: nodes.length * size }),
   );
   nodes.forEach((node, row) => {
     const group = svg("g", { class: `row ${kinds[node]}`, "data-node": node });
-    const seen = [];
-    for (let each = node; each >= 0; each = event.tree.parents[each]) seen.push(each);
-    const cells = seen.map(
-      (each) => `M${left + place.get(each) * size + 1} ${row * size + 1.5}h${size - 1}v${size - 1}h${1 - size}z`,
+    const attended = [];
+    for (let ancestor = node; ancestor >= 0; ancestor = event.tree.parents[ancestor]) attended.push(ancestor);
+    const cells = attended.map(
+      (column) => `M${left + columns.get(column) * size + 1} ${row * size + 1.5}h${size - 1}v${size - 1}h${1 - size}z`,
     );
-    const path = seen.reverse().map((each) => shorten(event.pieces[each] ?? ""));
+    const path = attended.reverse().map((ancestor) => shorten(event.pieces[ancestor] ?? ""));
     group.append(
       svg(
         "title",

@@ -1,9 +1,9 @@
-// What moves, and when.
+// Schedules the small changes that ride on the race's pictures.
 const GRACE_MS = 60;
 export const CALM = matchMedia("(prefers-reduced-motion: reduce)");
 
-// What a draft's row shows next rides on the next picture of the race, if there is one: each picture costs the browser
-// far more than what has changed in it, and a race on the same machine pays for that.
+// Tasks for a draft's row wait for the race's next picture, if one comes within GRACE_MS of their time: each picture costs
+// the browser far more than the change itself, at the expense of a race on the same machine.
 const waiting = new Set();
 
 export function later(act, ms) {

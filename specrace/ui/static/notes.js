@@ -1,4 +1,4 @@
-// The drafter's details of a step, and how its draft tokens were verified, as tables of tokens.
+// Tables of tokens: the drafter's notes on a step, and how its draft tokens were verified.
 import { make, table } from "./dom.js";
 import { shorten } from "./format.js";
 import { judge } from "./tree.js";
@@ -19,23 +19,23 @@ export function chip(piece, kind, small, title) {
   return node;
 }
 
-// Rejection sampling accepts a draft token with probability min(1, p/q).
+// Whether rejection sampling accepts a draft token, which it does with probability `limit`, min(1, p/q).
 export function judgeCheck({ p, q, coin }) {
   return { stays: coin * q < p, limit: Math.min(1, q ? p / q : 1) };
 }
 
-// Rejection sampling: how each draft token up to the first rejected one was verified.
+// A table of how rejection sampling verified each draft token up to the first rejected one.
 export function drawChecks(event) {
   const rows = event.checks.map((check, index) => {
     const { stays, limit } = judgeCheck(check);
-    const words = stays ? `coin below ${limit.toFixed(3)}: accepted` : `coin not below ${limit.toFixed(3)}: rejected`;
+    const verdict = stays ? `coin below ${limit.toFixed(3)}: accepted` : `coin not below ${limit.toFixed(3)}: rejected`;
     const figures = [check.p, check.q, limit, check.coin].map((figure) => figure.toFixed(3));
-    return [chip(event.pieces[index + 1] ?? "", stays ? "accepted" : "rejected"), ...figures, words];
+    return [chip(event.pieces[index + 1] ?? "", stays ? "accepted" : "rejected"), ...figures, verdict];
   });
   return table(["draft token", "p, model", "q, drafter", "min(1, p/q)", "coin", ""], rows, "coins");
 }
 
-// How many of a row's tokens, from the pending one on, lie on the accepted path.
+// How many of a row's first tokens are on the accepted path; 0 unless the row continues the pending token.
 export function followed(event, row) {
   const { path } = event.verdict;
   const { tokens } = event.tree;
@@ -49,17 +49,17 @@ export function followed(event, row) {
 export function drawNoteRows(event, rows) {
   const chain = event.tree.parents.every((parent, node) => parent === node - 1);
   const hasAfter = rows.some((row) => row.after_text);
-  const wide = Math.max(...rows.map((row) => row.tokens.length));
+  const width = Math.max(...rows.map((row) => row.tokens.length));
   const lines = rows.map((row, number) => {
     const accepted = followed(event, row);
-    const own =
+    const predicted =
       chain && row.counts.length && event.verdict.path.includes(number)
         ? event.verdict.scores.targets[number]
         : undefined;
     const chips = row.tokens.map((token, index) => {
       const piece = row.pieces[index] ?? `#${token}`;
       const count = row.counts.length ? `${row.counts[index]}×` : "";
-      const chosen = token === own;
+      const chosen = token === predicted;
       return chip(
         piece,
         index < accepted || chosen ? "accepted" : "",
@@ -67,7 +67,7 @@ export function drawNoteRows(event, rows) {
         chosen ? "the model's token here" : undefined,
       );
     });
-    const empty = Array.from({ length: wide - chips.length }, () => "");
+    const empty = Array.from({ length: width - chips.length }, () => "");
     return [
       row.label,
       ...(hasAfter ? [make("b", "after", `${shorten(row.after_text, 24)} →`)] : []),
@@ -75,13 +75,13 @@ export function drawNoteRows(event, rows) {
       ...empty,
     ];
   });
-  return table(["", ...(hasAfter ? ["after"] : []), ...Array(wide).fill("")], lines, "note-rows");
+  return table(["", ...(hasAfter ? ["after"] : []), ...Array(width).fill("")], lines, "note-rows");
 }
 
-// Drafts of several steps, by position in the answer: a column is final when the model accepts it.
+// A table of the drafts of several steps by position in the answer; a column is final once its token is accepted.
 export function drawTrajectory(steps, index) {
-  const near = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
-  const shown = near.filter((each) => each.base > steps[index].base - TRAJECTORY_PLACES);
+  const recent = steps.slice(Math.max(0, index - TRAJECTORY_STEPS + 1), index + 1);
+  const shown = recent.filter((step) => step.base > steps[index].base - TRAJECTORY_PLACES);
   const first = shown[0].base;
   const lines = shown.map(({ event, base }) => {
     const kinds = judge(event);
@@ -89,8 +89,8 @@ export function drawTrajectory(steps, index) {
     for (let node = 1; node < event.pieces.length; node++) cells.push(chip(event.pieces[node], kinds[node]));
     return [`step ${event.index + 1}`, ...cells];
   });
-  const wide = Math.max(...lines.map((line) => line.length));
-  const padded = lines.map((line) => [...line, ...Array(wide - line.length).fill("")]);
-  const names = Array.from({ length: wide - 1 }, (_, place) => String(first + place));
+  const width = Math.max(...lines.map((line) => line.length));
+  const padded = lines.map((line) => [...line, ...Array(width - line.length).fill("")]);
+  const names = Array.from({ length: width - 1 }, (_, offset) => String(first + offset));
   return table(["place in the answer", ...names], padded, "note-rows trajectory");
 }

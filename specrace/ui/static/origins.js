@@ -1,10 +1,11 @@
-// Where the draft tokens of one step come from, as the recording has it: words of a passage, of the output or of the
-// prompt by the tree's positions, or the drafter's own rows where it copies from no text.
+// Finds where the draft tokens of one step come from. The tree's positions point to words of a passage, of the prompt or
+// of the output; for a drafter that copies from no text, the rows that it noted are shown instead.
 import { readPiece } from "./pieces.js";
 
-// Positions that lie further apart are two places.
-const GAP = 6;
-const AROUND = 6;
+// Tokens further apart than this come from two places.
+const MAX_GAP = 6;
+// Tokens of context shown on either side.
+const CONTEXT = 6;
 const MAX_ROWS = 3;
 const MAX_WORDS = 5;
 const MAX_TITLE = 44;
@@ -20,7 +21,7 @@ const OWN_SOURCES = {
   rest: "an index of the documents",
 };
 
-// What is known of every position in prompt and output: `textAt` and `placeAt`.
+// The prompt and the output before a step: `textAt` gives a position's text, `placeAt` names where that is.
 export function readText(reel, lane, before) {
   const origins = reel.started.about.origins ?? [];
   const passages = reel.head.passages.map(({ title, text }) => ({ title, letters: Array.from(text) }));
@@ -46,19 +47,20 @@ export function readText(reel, lane, before) {
 
 function namePassage(passage, index) {
   const title = Array.from(readPiece(passage?.title));
-  const words = title.length > MAX_TITLE ? `${title.slice(0, MAX_TITLE - 1).join("")}…` : title.join("");
-  return words ? `passage ${index + 1}, “${words}”` : `passage ${index + 1}`;
+  const shortTitle = title.length > MAX_TITLE ? `${title.slice(0, MAX_TITLE - 1).join("")}…` : title.join("");
+  return shortTitle ? `passage ${index + 1}, “${shortTitle}”` : `passage ${index + 1}`;
 }
 
-// {name, rows}: a row has words, {text, node} where a draft token was taken from, and its name where it has another.
+// The source of a draft as {name, rows}. A row has `words` ({text, nodes}: the draft tokens taken from this text) and, if
+// it comes from another source, a `name` of its own.
 export function findSource(event, text, lane) {
   const groups = groupNodes(event, text);
-  const own = drawnFromNotes(event, groups.unplaced);
+  const noted = rowsFromNotes(event, groups.unplaced);
   if (!groups.clusters.length)
     return {
       name: OWN_SOURCES[lane] ?? "its own table",
       copied: false,
-      rows: own.length ? own : listNodes(event, groups.unplaced),
+      rows: noted.length ? noted : listNodes(event, groups.unplaced),
     };
   const [first, ...others] = groups.clusters;
   const rows = [{ words: excerpt(first, event, text) }];
@@ -67,11 +69,11 @@ export function findSource(event, text, lane) {
     rest.set(place, [...(rest.get(place) ?? []), ...nodes.map(({ node }) => node)]);
   for (const [place, nodes] of rest) rows.push({ name: place, words: listNodes(event, nodes)[0].words });
   if (groups.unplaced.length) rows.push({ name: "other counts", words: listNodes(event, groups.unplaced)[0].words });
-  const seen = rows.filter(({ words }) => words.some((word) => word.text.trim()));
-  return { name: first.place, rows: seen.slice(0, MAX_ROWS) };
+  const visible = rows.filter(({ words }) => words.some((word) => word.text.trim()));
+  return { name: first.place, rows: visible.slice(0, MAX_ROWS) };
 }
 
-// Draft tokens that were taken from one stretch of text stand together; the stretch with most of the path comes first.
+// Groups draft tokens by the stretch of text they were taken from; the stretch with most of the accepted path comes first.
 function groupNodes({ tree, verdict }, text) {
   const path = new Set(verdict.path);
   const placed = [];
@@ -83,31 +85,32 @@ function groupNodes({ tree, verdict }, text) {
   }
   placed.sort((a, b) => a.position - b.position || a.node - b.node);
   const clusters = [];
-  for (const each of placed) {
+  for (const token of placed) {
     const last = clusters.at(-1);
-    if (last?.place === each.place && each.position - last.nodes.at(-1).position <= GAP) last.nodes.push(each);
-    else clusters.push({ place: each.place, nodes: [each] });
+    if (last?.place === token.place && token.position - last.nodes.at(-1).position <= MAX_GAP) last.nodes.push(token);
+    else clusters.push({ place: token.place, nodes: [token] });
   }
   const weigh = ({ nodes }) => nodes.length + 1000 * nodes.filter(({ node }) => path.has(node)).length;
   return { clusters: clusters.sort((a, b) => weigh(b) - weigh(a)), unplaced };
 }
 
+// The words around a stretch, each with the draft tokens taken from it.
 function excerpt({ place, nodes }, event, text) {
-  const known = (position) => text.placeAt(position) === place && text.textAt(position) !== undefined;
-  if (!known(nodes[0].position))
+  const isHere = (position) => text.placeAt(position) === place && text.textAt(position) !== undefined;
+  if (!isHere(nodes[0].position))
     return listNodes(
       event,
       nodes.map(({ node }) => node),
     )[0].words;
   let from = nodes[0].position;
   let to = nodes.at(-1).position;
-  for (let left = AROUND; left && known(from - 1); left--) from--;
-  // It begins with a whole word.
-  while (from < nodes[0].position && known(from - 1) && !/^\s/.test(text.textAt(from))) from++;
-  for (let left = AROUND; left && known(to + 1); left--) to++;
+  for (let left = CONTEXT; left && isHere(from - 1); left--) from--;
+  // Begin with a whole word.
+  while (from < nodes[0].position && isHere(from - 1) && !/^\s/.test(text.textAt(from))) from++;
+  for (let left = CONTEXT; left && isHere(to + 1); left--) to++;
   const words = [];
   for (let position = from; position <= to; position++) {
-    const taken = nodes.filter((each) => each.position === position).map(({ node }) => node);
+    const taken = nodes.filter((token) => token.position === position).map(({ node }) => node);
     words.push({ text: readPiece(text.textAt(position) ?? ""), nodes: taken });
   }
   return words;
@@ -117,19 +120,19 @@ function listNodes({ pieces }, nodes) {
   return [{ words: nodes.map((node) => ({ text: ` ${readPiece(pieces[node]).trim()}`, nodes: [node] })) }];
 }
 
-// The rows that the drafter noted: a token of a row feeds the first node that has it after the same token.
-function drawnFromNotes(event, nodes) {
+// The rows that the drafter noted. A row's token is linked to the first free node with that token after the same parent.
+function rowsFromNotes(event, nodes) {
   const { tokens, parents } = event.tree;
   const free = new Set(nodes);
   const rows = [...(event.note?.rows ?? [])].sort((a, b) => (a.group === "Window") - (b.group === "Window"));
-  const found = [];
+  const shown = [];
   for (const row of rows) {
     const list = row.tokens.slice(0, MAX_WORDS).map((token, index) => {
       const before = index && !row.counts.length ? row.tokens[index - 1] : row.after.at(-1);
       // A window's first row begins with the pending token.
       const pending = row.label === "row 0" && !index;
       const node = [...free].find(
-        (each) => !pending && tokens[each] === token && (before === undefined || tokens[parents[each]] === before),
+        (child) => !pending && tokens[child] === token && (before === undefined || tokens[parents[child]] === before),
       );
       free.delete(node);
       const count = row.counts.length ? ` ${row.counts[index]}×` : "";
@@ -137,7 +140,7 @@ function drawnFromNotes(event, nodes) {
     });
     if (!list.some((word) => word.nodes.length)) continue;
     const after = readPiece(row.after_text).trim();
-    found.push({ words: after ? [{ text: `${after} →`, nodes: [] }, ...list] : list });
+    shown.push({ words: after ? [{ text: `${after} →`, nodes: [] }, ...list] : list });
   }
-  return found.slice(0, MAX_ROWS);
+  return shown.slice(0, MAX_ROWS);
 }

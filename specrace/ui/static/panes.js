@@ -1,5 +1,5 @@
-// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row has a fixed place, so that
-// drafts that come and go never move the text.
+// A pane: one lane's figures, its text, and a row for the draft of its latest step. The row's place is fixed, so that a
+// changing draft never moves the text.
 import { make, write } from "./dom.js";
 import { times } from "./format.js";
 import { hueOf } from "./lanes.js";
@@ -9,23 +9,23 @@ import { MEANS, describeLane } from "./tooltips.js";
 import { CALM, later, never } from "./motion.js";
 
 const PROPOSED_MS = 70;
-const HELD_MS = 200;
+const DRAFT_MS = 200;
 const REJECTED_MS = 290;
 const MARKS = { same: "✓", identical: "✓", law: "≈", differs: "≠", reference: "", none: "" };
 
-// As much of a badge as a pane's head has room for.
-export function shortBadge(words) {
-  return /^(identical|same distribution|differs at token \d+)?/.exec(words)[0] || words;
+// The part of a badge that fits into a pane's head.
+export function shortBadge(text) {
+  return /^(identical|same distribution|differs at token \d+)?/.exec(text)[0] || text;
 }
 
-// What became of a draft: "no draft" and "none of it accepted" are two things.
+// What became of a draft; no draft is not the same as a draft of which nothing was accepted.
 export function judgeDraft({ drafted, accepted }) {
   if (!drafted) return { kind: "none", words: "no draft" };
   if (!accepted) return { kind: "refused", words: `× 0 of ${drafted}` };
   return { kind: "accepted", words: `✓ ${accepted} of ${drafted}` };
 }
 
-// Why an answer ends where the model did not end it.
+// Why an answer ends although the model did not end it; "" if it did.
 export function describeEnd({ end, loops, meters }) {
   return end === "length"
     ? `Stopped at the limit of ${meters.tokens} tokens${loops ? "; the text repeats itself" : ""}.`
@@ -67,7 +67,7 @@ export class Pane {
     this.body = make("p", "", "");
     this.hint = make("p", "hint", method.summary ?? "");
     this.ending = make("small", "ending");
-    // The last line first, as the style has them.
+    // In reverse order, which the style sheet turns round.
     this.text.append(this.ending, this.hint, this.body);
     const foot = make("footer");
     this.label = make("span", "draft-label");
@@ -78,7 +78,7 @@ export class Pane {
     this.step = -1;
   }
 
-  // As before the race: a replay begins, or goes back.
+  // Resets the pane, for a replay that begins or goes back.
   clear() {
     this.halt();
     this.body.replaceChildren();
@@ -101,7 +101,7 @@ export class Pane {
     return node;
   }
 
-  // What step `step` has changed; `still`: it stays as it is.
+  // Shows what the step numbered `step` has changed; `still`: without motion.
   apply(frame, light, step, still) {
     const { meters } = frame;
     this.meters = meters;
@@ -120,7 +120,7 @@ export class Pane {
     write(this.rate, rate ? rate.toFixed(0) : "–");
   }
 
-  // `range`: what the figure rests on, in words.
+  // `range`: the range and the number of runs behind the figure, in words.
   setSpeedup(speedup, range = "") {
     write(this.speedup, speedup ? times(speedup) : "–");
     if (this.range.textContent === range) return;
@@ -128,14 +128,14 @@ export class Pane {
     this.range.replaceChildren(...(range ? [values, make("span", "more", runs)] : []));
   }
 
-  setBadge(state, words) {
-    if (this.said === words && this.node.dataset.badge === state) return;
-    this.said = words;
+  setBadge(state, text) {
+    if (this.badgeText === text && this.node.dataset.badge === state) return;
+    this.badgeText = text;
     this.node.dataset.badge = state;
-    const short = shortBadge(words);
+    const short = shortBadge(text);
     const mark = MARKS[state] && `${MARKS[state]} `;
-    this.badge.replaceChildren(mark, make("span", "word", short), make("span", "more", words.slice(short.length)));
-    this.badge.title = `${words || "No tokens yet"}. ${MEANS.badge}`;
+    this.badge.replaceChildren(mark, make("span", "word", short), make("span", "more", text.slice(short.length)));
+    this.badge.title = `${text || "No tokens yet"}. ${MEANS.badge}`;
   }
 
   write(runs, light, step) {
@@ -147,13 +147,13 @@ export class Pane {
     this.hint.hidden = true;
   }
 
-  // Every step's text is an element of its own, so that it can be pointed at.
+  // Each step's text is an element of its own, so that the step can be pointed at.
   writeOwn(text, step) {
     if (!this.body.lastChild) text = text.trimStart();
     this.body.append(this.numbered(drawOwn(text), step));
   }
 
-  // The blank before a run stays outside its box, so that two boxes never touch.
+  // The blank before an accepted run stays outside its box, so that two boxes never touch.
   writeRun(text, count, step, link) {
     const words = text.trimStart();
     if (text.length > words.length) this.writeOwn(text.slice(0, text.length - words.length), step);
@@ -167,7 +167,7 @@ export class Pane {
     return node;
   }
 
-  // The words of one step, outlined.
+  // Outlines the words of one step.
   point(step) {
     for (const node of this.body.querySelectorAll(".at")) node.classList.remove("at");
     for (const node of this.body.querySelectorAll(`[data-step="${step}"]`)) node.classList.add("at");
@@ -182,32 +182,32 @@ export class Pane {
   }
 
   halt() {
-    never(this.judging);
-    never(this.going);
-    never(this.clearing);
+    never(this.verdictTask);
+    never(this.nextTask);
+    never(this.clearTask);
     this.playing = false;
   }
 
-  // After steps by hand, or at the end: the last draft's verdict, and its rejected tokens stay.
+  // Shows the last draft's verdict for good, with its rejected tokens: after a step by hand, or at the end.
   settle() {
     this.halt();
     this.unsettled = false;
     if (!this.last) return;
     this.showVerdict(this.last);
-    never(this.clearing);
+    never(this.clearTask);
   }
 
-  // Each draft shown is held for a moment: a row that changes with every step cannot be read.
+  // Shows the newest draft, and the next one only after a while: a row that changes at every step cannot be read.
   play() {
     const draft = this.next;
     this.next = undefined;
     this.playing = Boolean(draft);
     if (!draft) return;
-    never(this.clearing);
+    never(this.clearTask);
     const calm = CALM.matches;
     if (draft.drafted && !calm) this.showProposed(draft);
-    this.judging = later(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
-    this.going = later(() => this.play(), calm ? 4 * HELD_MS : HELD_MS);
+    this.verdictTask = later(() => this.showVerdict(draft), draft.drafted && !calm ? PROPOSED_MS : 0);
+    this.nextTask = later(() => this.play(), calm ? 4 * DRAFT_MS : DRAFT_MS);
   }
 
   showProposed(draft) {
@@ -222,6 +222,6 @@ export class Pane {
     this.label.textContent = words;
     const rejected = draft.no.map(drawRejected);
     this.draft.replaceChildren(...(draft.yes ? [drawVerified(draft.yes)] : []), ...rejected);
-    this.clearing = later(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
+    this.clearTask = later(() => rejected.forEach((node) => node.remove()), REJECTED_MS);
   }
 }

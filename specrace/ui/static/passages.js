@@ -1,16 +1,16 @@
-// Retrieved passages, and which words of an answer were drafted from where. Offsets count characters as Python does,
-// hence the arrays of code points.
+// The retrieved passages, and links between their words and the words of answers that were drafted from them. Offsets
+// count code points, as in Python, hence the arrays of characters.
 import { make } from "./dom.js";
 import { Sources } from "./sources.js";
 
 const REDRAW_MS = 250;
 const WORDS = ".passage mark.drafted";
 
-// Where a text has to be cut so that each piece is evidence or not, and has the same links, as a whole.
+// Where to cut a text so that within each piece all characters have the same links, and all or none are evidence.
 export function findEdges(evidence, links) {
   const size = evidence.length;
   const edges = new Set([0, size]);
-  for (let place = 1; place < size; place++) if (evidence[place] !== evidence[place - 1]) edges.add(place);
+  for (let index = 1; index < size; index++) if (evidence[index] !== evidence[index - 1]) edges.add(index);
   for (const { start, end } of links) edges.add(Math.min(start, size)).add(Math.min(end, size));
   return [...edges].sort((a, b) => a - b);
 }
@@ -30,24 +30,24 @@ class Passage {
     this.draw();
   }
 
-  // Nothing is drafted from here yet.
+  // Removes all links.
   dim() {
     this.links = [];
     this.stale = true;
   }
 
-  // The accepted run `run`, an element of a pane, has the words from `start` to `end`.
+  // Links the words from `start` to `end` with the accepted run that was drafted from them, an element of a pane.
   link(start, end, run) {
     this.links.push({ start, end, run });
     this.stale = true;
   }
 
-  // One mark for every stretch that the same runs have; a run that a pane has dropped counts no more.
+  // Draws one mark for each stretch with the same links. Links to runs that a pane has removed are dropped.
   draw() {
     this.stale = false;
     this.links = this.links.filter(({ run }) => run.isConnected);
-    const places = findEdges(this.evidence, this.links);
-    this.text.replaceChildren(...places.slice(0, -1).map((start, index) => this.stretch(start, places[index + 1])));
+    const edges = findEdges(this.evidence, this.links);
+    this.text.replaceChildren(...edges.slice(0, -1).map((start, index) => this.stretch(start, edges[index + 1])));
   }
 
   stretch(start, end) {
@@ -86,7 +86,7 @@ export class Passages {
     }).observe(host);
   }
 
-  // Runs in the panes light up their words here, and are lit by them.
+  // Pointing at a run in the panes lights up its words here; pointing at the words lights up the run.
   watch(panes) {
     for (const name of ["pointerover", "focusin"])
       panes.addEventListener(name, ({ target }) => this.pointAtRun(target.closest?.(".run")));
@@ -101,7 +101,7 @@ export class Passages {
     this.host.hidden = !this.list.length;
   }
 
-  // Accepted runs say where they were copied from; redrawn at most four times a second.
+  // Links an accepted run with the words it was copied from.
   light(spans, run) {
     this.spans.set(run, spans);
     for (const [passage, start, end] of spans) this.list[passage]?.link(start, end, run);
@@ -118,14 +118,14 @@ export class Passages {
     this.redraw();
   }
 
-  // A replay begins anew.
+  // Resets all links and counts, for a replay from the start.
   dim() {
     for (const passage of this.list) passage.dim();
     this.sources.dim();
     this.redraw();
   }
 
-  // While a race runs, what nobody sees waits: the race may be on the same machine.
+  // Redraws at most every REDRAW_MS. During a live race, which may be on this machine, only what can be seen.
   redraw() {
     this.late = this.live && !this.seen;
     if (!this.late) this.timer ??= setTimeout(() => this.drawNow(), REDRAW_MS);
@@ -139,7 +139,7 @@ export class Passages {
     if (this.pointed?.isConnected) this.pointAtRun(this.pointed);
   }
 
-  // The words in the passages that a run was drafted from.
+  // The marks of the words that a run was drafted from.
   marks(run) {
     return (this.spans.get(run) ?? []).flatMap(([passage, start, end]) => this.list[passage]?.marks(start, end) ?? []);
   }
@@ -166,17 +166,16 @@ export class Passages {
     return this.point([mark, ...mark.runs.filter((run) => run.isConnected)]);
   }
 
-  // Within the column of passages, where it has one; the page itself stays where it is.
+  // Scrolls the column of passages to a mark, if it scrolls by itself; never the page.
   reveal(mark) {
     const { host } = this;
     if (!mark || host.scrollHeight <= host.clientHeight || getComputedStyle(host).overflowY !== "auto") return;
     const frame = host.getBoundingClientRect();
-    const place = mark.getBoundingClientRect();
-    if (place.top < frame.top || place.bottom > frame.bottom)
-      host.scrollTop += place.top - frame.top - frame.height / 3;
+    const box = mark.getBoundingClientRect();
+    if (box.top < frame.top || box.bottom > frame.bottom) host.scrollTop += box.top - frame.top - frame.height / 3;
   }
 
-  // Arrows walk from one to the next; Enter goes to the other end of the link.
+  // Moves the focus: arrows go to the next or previous linked words, Enter to the other end of the link.
   step(event, selector, other) {
     const node = event.target.closest?.(selector);
     if (!node) return;

@@ -1,12 +1,12 @@
-// One moment of a scene as a picture. It depends on the scene, the place of things, the time and the colours alone, and
-// everything that it looks like is in its attributes: a file of it looks the same.
+// Draws one moment of a scene as an SVG picture. It depends only on the scene, the layout, the time and the colours, and
+// its looks are all in its attributes, so that it looks the same saved as a file.
 import { svg } from "./dom.js";
 import { breakLines, flow, flowStrip, FONT, measure, PAD_PX, placeTree, SIZE } from "./layout.js";
 import { drawKey, drawTree, landing, lettersOf, ownLettersOf } from "./nodes.js";
 import { between, layer, ramp, TINT, write } from "./draw_svg.js";
 import { captionsOf, compareTimes } from "./scenes.js";
 
-// [name, how long it takes in ms].
+// [name, length in ms].
 export const PHASES = [
   ["source", 2600],
   ["draft", 2400],
@@ -14,24 +14,27 @@ export const PHASES = [
   ["accept", 2800],
   ["cost", 2600],
 ];
-export const LENGTH_MS = PHASES.reduce((sum, [, time]) => sum + time, 0);
+export const LENGTH_MS = PHASES.reduce((sum, [, length]) => sum + length, 0);
 const SIDE = 20;
 const CAPTION = 34;
 const CAPTION_LINE = 42;
 const TOP = 64;
 const LINE = 50;
 const LINES = 2;
-const BEFORE = 5;
+// Tokens of the text before the step that should be shown.
+const MIN_BEFORE = 5;
+// Narrower pictures, in pixels, have a layout of their own.
 const NARROW = 900;
-const BESIDE = 0.45;
+// A source up to this share of the width stands beside the tree.
+const MAX_BESIDE = 0.45;
 const KEY_PX = 84;
 const SOURCE_LINE = 40;
 
 export function startOf(phase) {
-  return PHASES.slice(0, phase).reduce((sum, [, time]) => sum + time, 0);
+  return PHASES.slice(0, phase).reduce((sum, [, length]) => sum + length, 0);
 }
 
-// The phase at a time, and how far each one is: 0 before it, 1 after it.
+// The phase at a time, and how much of each phase is done: 0 before it, 1 after it.
 export function readTime(time) {
   const at = Math.min(Math.max(time, 0), LENGTH_MS - 1);
   const done = PHASES.map(([, length], phase) => Math.min(1, Math.max(0, (time - startOf(phase)) / length)));
@@ -44,19 +47,19 @@ export function readTheme(node) {
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim() || "#808080"]));
 }
 
-// Everything's place in a picture of this size.
+// The layout of a scene in a picture of this size.
 export function placeScene(scene, width, height) {
   const inner = width - 2 * SIDE;
-  const captions = captionsOf(scene).map((words) => breakLines(words, inner, CAPTION, 700));
-  const most = Math.max(...captions.map((lines) => lines.length));
+  const captions = captionsOf(scene).map((caption) => breakLines(caption, inner, CAPTION, 700));
+  const captionLines = Math.max(...captions.map((lines) => lines.length));
   const strip = {
     ...chooseStrip(scene, inner - 28, width < NARROW ? 2 : 1),
-    y: TOP + most * CAPTION_LINE,
+    y: TOP + captionLines * CAPTION_LINE,
   };
   strip.bottom = strip.y + strip.lines * LINE + 12;
   const source = placeSource(scene.source, inner - 24);
-  // Short rows stand beside the tree, which is rather high where it is not copied from a text.
-  const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= BESIDE * inner;
+  // A source of short rows stands beside the tree, which then is high: it is not copied from a text.
+  const beside = width >= NARROW && source.words.some(({ line }) => line > 1) && source.width <= MAX_BESIDE * inner;
   const room = beside
     ? { width: inner - source.width - 30, height: height - strip.bottom - KEY_PX }
     : { width: inner, height: height - source.height - strip.bottom - 38 };
@@ -68,18 +71,18 @@ export function placeScene(scene, width, height) {
   );
   const tree = placeTree(scene, room.width, room.height);
   tree.y = strip.bottom + 12 + Math.max(0, (room.height - tree.height) / 2);
-  for (const each of tree.nodes) {
-    each.x += SIDE;
-    each.y += tree.y;
+  for (const node of tree.nodes) {
+    node.x += SIDE;
+    node.y += tree.y;
   }
   return { width, height, side: SIDE, captions, strip, source, tree };
 }
 
-// Two lines, or three where too little of the text before would have room.
+// Two lines, or three if two leave room for too little of the text before the step; `times` as many in narrow pictures.
 function chooseStrip(scene, width, times) {
   const strip = flowStrip(scene, width, LINES * times);
   const before = strip.tokens.filter(({ kind }) => kind === "written").length;
-  return before < Math.min(BEFORE, scene.written.length) ? flowStrip(scene, width, (LINES + 1) * times) : strip;
+  return before < Math.min(MIN_BEFORE, scene.written.length) ? flowStrip(scene, width, (LINES + 1) * times) : strip;
 }
 
 function placeSource({ name, rows }, width) {
@@ -89,7 +92,7 @@ function placeSource({ name, rows }, width) {
     const start = row.name ? [{ text: `${row.name}:`, nodes: [], whole: true }] : [];
     const list = row.words.map((word) => ({ ...word, nodes: word.nodes ?? [], apart: Boolean(start.length) }));
     const placed = flow([...start, ...list], width);
-    for (const each of placed.tokens) words.push({ ...each, line: each.line + line });
+    for (const word of placed.tokens) words.push({ ...word, line: word.line + line });
     line += placed.lines;
   }
   const ends = [measure(`From ${name}`, 24), ...words.map((word) => word.x + word.width)];
@@ -125,18 +128,18 @@ export function drawScene(scene, places, time, theme) {
 function drawHeading({ scene, places, theme }, phase) {
   const what = scene.accepted ? " · its longest accepted draft" : " · a rejected draft";
   const head = `${scene.title} · step ${scene.step} of ${scene.steps}${places.width < NARROW ? "" : what}`;
-  const dots = PHASES.map((_, place) =>
+  const dots = PHASES.map((_, index) =>
     svg("rect", {
-      x: places.width - SIDE - (PHASES.length - place) * 34,
+      x: places.width - SIDE - (PHASES.length - index) * 34,
       y: 24,
       width: 26,
       height: 8,
       rx: 4,
-      fill: place <= phase ? theme.accepted : theme.line,
+      fill: index <= phase ? theme.accepted : theme.line,
     }),
   );
-  const caption = places.captions[phase].map((line, place) =>
-    write(line, SIDE, TOP + 24 + place * CAPTION_LINE, theme.ink, {
+  const caption = places.captions[phase].map((line, index) =>
+    write(line, SIDE, TOP + 24 + index * CAPTION_LINE, theme.ink, {
       "font-size": CAPTION,
       "font-weight": 700,
       "data-part": "caption",
@@ -145,7 +148,7 @@ function drawHeading({ scene, places, theme }, phase) {
   return [write(head, SIDE, 38, theme.dim, { "font-size": 24 }), ...dots, ...caption];
 }
 
-// The text so far; in the fourth phase the run joins it, and then the model's own token.
+// Draws the text so far. In the fourth phase the accepted run joins it, and then the model's own token.
 function drawStrip({ places, theme, done }) {
   const { strip, width } = places;
   const group = layer(1, "strip");
@@ -177,12 +180,12 @@ function drawStrip({ places, theme, done }) {
   return group;
 }
 
-// Where a token's letters begin, on their line.
+// Where a token's text begins.
 function spotOf({ x, line, pad = 0 }, strip) {
   return { x: SIDE + 14 + x + pad / 2, y: strip.y + 38 + line * LINE };
 }
 
-// The accepted tokens of one line stand in one box.
+// The accepted tokens, line by line: those of one line share a box.
 function runsOf(tokens) {
   const lines = new Map();
   for (const token of tokens)
@@ -202,7 +205,7 @@ function drawRun(run, strip, theme, shown) {
   return group;
 }
 
-// What the draft is taken from; the words themselves are marked.
+// Draws what the draft is taken from, with the words that were taken underlined.
 function drawSource({ places, theme, done }) {
   const { source } = places;
   const group = layer(1 - ramp(done[2], 0, 0.15), "source");
@@ -240,7 +243,7 @@ function wordSpot({ x, line }, source) {
   return { x: source.x + 12 + x, y: source.y + 34 + line * SOURCE_LINE };
 }
 
-// Tokens under way: from the source to the tree, from the tree into the text.
+// Draws tokens in motion: from the source to the tree, and from the tree into the text.
 function drawFlights({ places, theme, done }) {
   const group = layer(1, "flights");
   if (done[1] > 0 && done[1] < 1) group.append(...drawGhosts(places, theme, done[1]));
@@ -249,43 +252,44 @@ function drawFlights({ places, theme, done }) {
 }
 
 function drawGhosts({ tree, source }, theme, share) {
-  return tree.nodes.flatMap((each, place) => {
-    const [leaves, lands] = landing(place, tree.nodes.length);
-    const part = ramp(share, leaves, lands);
-    if (!each.node || part <= 0 || part >= 1) return [];
-    const word = source.words.find(({ nodes }) => nodes.includes(each.node));
+  return tree.nodes.flatMap((node, index) => {
+    const [leaves, lands] = landing(index, tree.nodes.length);
+    const progress = ramp(share, leaves, lands);
+    if (!node.node || progress <= 0 || progress >= 1) return [];
+    const word = source.words.find(({ nodes }) => nodes.includes(node.node));
     const from = word ? wordSpot(word, source) : { x: source.x + 80, y: source.y + 34 };
-    const to = lettersOf(each, tree.scale);
-    const y = between(from.y, to.y, part) - 24 * Math.sin(Math.PI * part);
+    const to = lettersOf(node, tree.scale);
+    const y = between(from.y, to.y, progress) - 24 * Math.sin(Math.PI * progress);
     const look = {
       "font-style": "italic",
-      "font-size": between(SIZE, SIZE * tree.scale, part),
-      "data-ghost": each.node,
+      "font-size": between(SIZE, SIZE * tree.scale, progress),
+      "data-ghost": node.node,
     };
-    return [write(each.ink, between(from.x, to.x, part), y, theme.proposed, look)];
+    return [write(node.ink, between(from.x, to.x, progress), y, theme.proposed, look)];
   });
 }
 
 function drawSettling({ tree, strip }, theme, share) {
-  const byNode = new Map(tree.nodes.map((each) => [each.node, each]));
-  const last = tree.nodes.find((each) => each.tag && each.last);
-  const runs = ramp(share, 0.15, 0.46);
-  const follows = ramp(share, 0.55, 0.87);
+  const byNode = new Map(tree.nodes.map((node) => [node.node, node]));
+  const last = tree.nodes.find((node) => node.tag && node.last);
+  const runProgress = ramp(share, 0.15, 0.46);
+  const bonusProgress = ramp(share, 0.55, 0.87);
   return strip.tokens.flatMap((token) => {
-    const each = token.kind === "bonus" ? last : token.kind === "accepted" ? byNode.get(token.node) : undefined;
-    const part = each === last && token.kind === "bonus" ? follows : runs;
-    if (!each || part <= 0 || part >= 1) return [];
-    const from = token.kind === "bonus" ? ownLettersOf(each, tree.scale) : lettersOf(each, tree.scale);
+    const isBonus = token.kind === "bonus";
+    const node = isBonus ? last : token.kind === "accepted" ? byNode.get(token.node) : undefined;
+    const progress = isBonus ? bonusProgress : runProgress;
+    if (!node || progress <= 0 || progress >= 1) return [];
+    const from = isBonus ? ownLettersOf(node, tree.scale) : lettersOf(node, tree.scale);
     const to = spotOf(token, strip);
     const look = {
-      "font-size": between(SIZE * tree.scale, SIZE, part),
-      "font-weight": token.kind === "bonus" ? 700 : 400,
+      "font-size": between(SIZE * tree.scale, SIZE, progress),
+      "font-weight": isBonus ? 700 : 400,
     };
-    return [write(token.ink, between(from.x, to.x, part), between(from.y, to.y, part), theme.ink, look)];
+    return [write(token.ink, between(from.x, to.x, progress), between(from.y, to.y, progress), theme.ink, look)];
   });
 }
 
-// Two bars on one scale, growing as the time does.
+// Draws two bars on one scale, which grow with the time.
 function drawCosts({ scene, places, theme, done }) {
   const group = layer(ramp(done[4], 0.08, 0.2), "cost");
   if (!done[4]) return group;
@@ -294,30 +298,30 @@ function drawCosts({ scene, places, theme, done }) {
   const longest = Math.max(...bars.map(([, time]) => time));
   const now = longest * Math.min(1, done[4] / 0.75);
   const room = Math.min(190, (height - strip.bottom - 40) / 2);
-  const thick = Math.min(90, room - 76);
-  bars.forEach(([text, time], place) => {
-    const y = strip.bottom + 36 + place * room;
+  const barHeight = Math.min(90, room - 76);
+  bars.forEach(([text, time], index) => {
+    const y = strip.bottom + 36 + index * room;
     const scale = (width - 2 * SIDE) / longest;
-    const fill = place ? theme.faint : theme.accepted;
+    const fill = index ? theme.faint : theme.accepted;
     group.append(
       write(text, SIDE, y + 30, theme.ink, { "font-size": 36, "font-weight": 700, "data-part": "time" }),
       svg("rect", {
         x: SIDE,
         y: y + 54,
         width: scale * Math.min(now, time),
-        height: thick,
+        height: barHeight,
         rx: 4,
         fill,
         "data-ms": time,
       }),
     );
-    if (!place || scene.emitted < 2) return;
-    for (let one = 1; one < scene.emitted; one++) {
-      const at = (time / scene.emitted) * one;
+    if (!index || scene.emitted < 2) return;
+    for (let token = 1; token < scene.emitted; token++) {
+      const at = (time / scene.emitted) * token;
       if (at < now)
         group.append(
           svg("path", {
-            d: `M${SIDE + scale * at} ${y + 54}v${thick}`,
+            d: `M${SIDE + scale * at} ${y + 54}v${barHeight}`,
             stroke: theme.ground,
             "stroke-width": 3,
           }),

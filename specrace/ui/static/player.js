@@ -1,9 +1,9 @@
-// Shows a race in race time: one that still runs, as far as its steps have come, or one that is whole, again and again.
-// The screen draws; the player knows which steps are on it.
+// Plays a race in race time: a live one as far as its steps have arrived, or a whole one any number of times. The screen
+// draws; the player knows which steps are on it.
 import { seconds } from "./format.js";
 import { describeSpeed, showSpeed } from "./show.js";
 
-// While a race runs, each picture costs its lanes time on the same machine; a whole one may move more smoothly.
+// Slower during a live race, whose lanes lose time to each picture on the same machine.
 const LIVE_PICTURE_MS = 95;
 const PICTURE_MS = 30;
 const SHOW = "show";
@@ -17,7 +17,7 @@ export class Player {
     this.unload();
     this.scrubber.addEventListener("input", () => this.seek(Number(this.scrubber.value)));
     this.choice.addEventListener("change", () => this.draw());
-    // A hidden tab gets no animation frames: its clock stands still until it is seen again.
+    // A hidden tab gets no animation frames, so its clock stands still until it is visible again.
     document.addEventListener("visibilitychange", () => (this.last = performance.now()));
   }
 
@@ -34,7 +34,7 @@ export class Player {
     this.draw();
   }
 
-  // A race that runs. `forecast` is what it will come to.
+  // Opens a live race. `forecast` estimates its length.
   open(forecast) {
     this.unload();
     this.live = true;
@@ -48,7 +48,7 @@ export class Player {
     this.retime();
   }
 
-  // The race that ran is over.
+  // The live race is over.
   close() {
     this.live = false;
     this.retime();
@@ -56,7 +56,7 @@ export class Player {
     this.draw();
   }
 
-  // A whole race, none of it on the screen.
+  // Loads a whole race, with nothing of it on the screen yet.
   load(reel) {
     this.unload();
     this.steps = reel.steps;
@@ -66,7 +66,7 @@ export class Player {
     this.draw();
   }
 
-  // All of it is on the screen.
+  // Marks all steps as shown.
   complete() {
     this.pause();
     this.time = this.length;
@@ -82,13 +82,13 @@ export class Player {
     return this.steps.length > 0;
   }
 
-  // What is left is shown in the time that is left.
+  // Adapts the speed, so that the rest of the race fits into the rest of the show.
   retime() {
     const length = this.live ? Math.max(this.forecast.ms, this.length) : this.length;
     this.pace = showSpeed(length, this.shown, this.time);
   }
 
-  // Race time per time on the screen.
+  // Race time per screen time.
   get speed() {
     return this.choice.value === SHOW ? this.pace : Number(this.choice.value);
   }
@@ -150,7 +150,7 @@ export class Player {
     if (shown) this.screen.cursor(shown);
   }
 
-  // All that has come of a race that runs, without motion.
+  // Shows all steps of a live race that have arrived, without motion.
   catchUpSoon() {
     this.late ??= setTimeout(() => this.live && this.catchUp(), LIVE_PICTURE_MS);
   }
@@ -162,7 +162,7 @@ export class Player {
     this.draw();
   }
 
-  // What the screen shows at a time: steps are only ever added, so a way back starts over.
+  // Goes to a time. The screen can only add steps, so going back starts over.
   seek(time) {
     if (!this.loaded || this.live) return;
     this.pause();
@@ -173,7 +173,7 @@ export class Player {
     this.draw();
   }
 
-  // To where step `index` has just been shown; -1 is the start.
+  // Goes to the moment after step `index`; -1 is the start.
   goTo(index) {
     if (!this.loaded || this.live) return;
     this.pause();
@@ -186,16 +186,16 @@ export class Player {
     this.draw();
   }
 
-  // One step back or on: of the lane that stands alone, or of any.
+  // Moves one step back or on: of the lane that is shown alone, or of any lane.
   move(by) {
-    const wanted = (step) => step && (this.solo === undefined || step.lane === this.solo);
+    const isVisible = (step) => step && (this.solo === undefined || step.lane === this.solo);
     let index = this.next - 1 + by;
-    while (this.steps[index] && !wanted(this.steps[index])) index += by;
+    while (this.steps[index] && !isVisible(this.steps[index])) index += by;
     if (index >= -1 && index < this.steps.length) this.goTo(index);
   }
 
   find(lane, step) {
-    return this.steps.findIndex((each) => each.lane === lane && each.index === step);
+    return this.steps.findIndex((candidate) => candidate.lane === lane && candidate.index === step);
   }
 
   result() {

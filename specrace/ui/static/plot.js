@@ -1,4 +1,4 @@
-// One plot: a card with a picture, which downloads as PNG, as SVG and as CSV.
+// One plot: a card with a drawing that can be downloaded as PNG, SVG and CSV.
 import { PLOT } from "./axes.js";
 import { button, make, svg } from "./dom.js";
 import { downloadBlob, toCsv } from "./files.js";
@@ -52,7 +52,7 @@ export class Plot {
     downloadBlob(new Blob([lines], { type: "text/csv" }), `specrace-${this.name}.csv`);
   }
 
-  // The picture as it looks now, on the page's own ground, as a file that needs no style sheet.
+  // The drawing as it looks now, on the page's background, as SVG text that needs no style sheet.
   asFile() {
     const shown = this.canvas.firstElementChild;
     const copy = shown.cloneNode(true);
@@ -60,13 +60,13 @@ export class Plot {
     copy.querySelectorAll("*").forEach((node, index) => {
       const style = getComputedStyle(originals[index]);
       for (const name of SVG_STYLES) node.style.setProperty(name, style.getPropertyValue(name));
-      // The page's font is not in the file: in another one words are drawn wider or narrower, and keep their place.
+      // The file has no font: another font's words are stretched to this width, so that they keep their place.
       if (node.tagName !== "text" || !node.textContent) return;
       node.setAttribute("textLength", originals[index].getComputedTextLength());
       node.setAttribute("lengthAdjust", "spacingAndGlyphs");
     });
-    const ground = getComputedStyle(this.node).backgroundColor;
-    copy.prepend(svg("rect", { width: "100%", height: "100%", fill: ground }));
+    const background = getComputedStyle(this.node).backgroundColor;
+    copy.prepend(svg("rect", { width: "100%", height: "100%", fill: background }));
     return new XMLSerializer().serializeToString(copy);
   }
 
@@ -74,7 +74,7 @@ export class Plot {
     downloadBlob(new Blob([this.asFile()], { type: "image/svg+xml" }), `specrace-${this.name}.svg`);
   }
 
-  // At twice its size.
+  // Saves the drawing at twice its size.
   async savePng() {
     const shown = this.canvas.firstElementChild;
     const image = new Image();

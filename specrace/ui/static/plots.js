@@ -1,5 +1,4 @@
-// Plots of a finished race, from its own steps, in SVG. A lane is told by its name first and its hue second; every plot
-// downloads as PNG and as CSV.
+// Plots of a finished race, computed from its steps. Lanes are labelled by name; the hue is only a second sign.
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "./dom.js";
 import { countOf, percent, shorten } from "./format.js";
@@ -14,17 +13,17 @@ const KEY_PX = 142;
 export function readLanes(reel) {
   const lanes = reel.head.lanes.map((lane, number) => ({ ...lane, number, steps: [], tokens: 0 }));
   for (const { lane, index, at, event } of reel.steps) {
-    const own = lanes[lane];
+    const row = lanes[lane];
     const { timing } = event;
-    own.steps.push({ step: index, at, from: own.tokens, emitted: event.emitted.length, timing });
-    own.tokens += event.emitted.length;
+    row.steps.push({ step: index, at, from: row.tokens, emitted: event.emitted.length, timing });
+    row.tokens += event.emitted.length;
   }
   return lanes;
 }
 
 function plotProgress(lanes) {
   const rows = lanes.flatMap((lane) =>
-    lane.steps.map((each) => [lane.title, each.step, each.at / 1000, each.from + each.emitted]),
+    lane.steps.map((step) => [lane.title, step.step, step.at / 1000, step.from + step.emitted]),
   );
   return new Plot({
     name: "progress",
@@ -49,7 +48,7 @@ function plotProgress(lanes) {
         if (!last) return;
         const group = svg("g", { class: "line", "data-hue": hueOf(lane), "data-lane": lane.lane });
         const stairs = lane.steps
-          .map((each) => `H${toX(each.at / 1000).toFixed(1)}V${toY(each.from + each.emitted).toFixed(1)}`)
+          .map((step) => `H${toX(step.at / 1000).toFixed(1)}V${toY(step.from + step.emitted).toFixed(1)}`)
           .join("");
         const dash = DASHES[index % DASHES.length];
         const row = PLOT.top + 12 + 22 * order.indexOf(lane);
@@ -69,16 +68,16 @@ function plotProgress(lanes) {
 
 // How many steps wrote 0, 1, 2, ... tokens.
 export function countLengths(steps) {
-  const found = [];
-  for (const { emitted } of steps) found[emitted] = (found[emitted] ?? 0) + 1;
-  return Array.from(found, (count) => count ?? 0);
+  const counts = [];
+  for (const { emitted } of steps) counts[emitted] = (counts[emitted] ?? 0) + 1;
+  return Array.from(counts, (count) => count ?? 0);
 }
 
-// `counts`: of each lane its steps that wrote 0, 1, 2, ... tokens.
+// `counts`: for each lane, how many steps wrote 0, 1, 2, ... tokens.
 export function plotLengths(lanes, counts, name = "accept-length") {
-  const longest = Math.max(2, ...counts.map((count) => count.length - 1));
-  const steps = counts.map((count) => count.reduce((sum, each) => sum + each, 0));
-  const tokens = counts.map((count) => count.reduce((sum, each, length) => sum + length * each, 0));
+  const longest = Math.max(2, ...counts.map((lane) => lane.length - 1));
+  const steps = counts.map((lane) => lane.reduce((sum, count) => sum + count, 0));
+  const tokens = counts.map((lane) => lane.reduce((sum, count, length) => sum + length * count, 0));
   const rows = lanes.flatMap((lane, index) =>
     counts[index].map((count, length) => [lane.title, length, count, count / steps[index]]).slice(1),
   );
@@ -115,7 +114,7 @@ export function plotLengths(lanes, counts, name = "accept-length") {
 
 function plotSplit(lanes) {
   const means = lanes.map((lane) =>
-    PARTS.map(([part]) => lane.steps.reduce((sum, each) => sum + each.timing[part], 0) / (lane.steps.length || 1)),
+    PARTS.map(([part]) => lane.steps.reduce((sum, step) => sum + step.timing[part], 0) / (lane.steps.length || 1)),
   );
   const rows = lanes.map((lane, index) => [lane.title, ...means[index], lane.steps.length]);
   const total = means.map((mean) => mean.reduce((sum, part) => sum + part, 0));
@@ -138,7 +137,7 @@ function plotSplit(lanes) {
           figures: (lane) => (total[lane.number] ? percent(means[lane.number][0] / total[lane.number]) : "–"),
           bars: (lane) =>
             PARTS.map(([part, name], index) => {
-              const from = means[lane.number].slice(0, index).reduce((sum, each) => sum + each, 0);
+              const from = means[lane.number].slice(0, index).reduce((sum, mean) => sum + mean, 0);
               return {
                 from,
                 to: from + means[lane.number][index],
@@ -153,7 +152,7 @@ function plotSplit(lanes) {
   });
 }
 
-// Patterns belong to the picture, so that they are in the PNG, too.
+// Patterns are part of the drawing, so that the PNG has them too.
 function addPatterns(picture) {
   const dots = svg("pattern", { id: "dots", width: 5, height: 5, patternUnits: "userSpaceOnUse" });
   dots.append(svg("circle", { class: "ink", cx: 2.5, cy: 2.5, r: 1.4 }));
@@ -171,14 +170,14 @@ function addPatterns(picture) {
 }
 
 function plotAlong(lanes, seek) {
-  const rows = lanes.flatMap((lane) => lane.steps.map((each) => [lane.title, each.step, each.from, each.emitted]));
-  const most = Math.max(1, ...lanes.flatMap((lane) => lane.steps.map((each) => each.emitted)));
+  const rows = lanes.flatMap((lane) => lane.steps.map((step) => [lane.title, step.step, step.from, step.emitted]));
+  const maxEmitted = Math.max(1, ...lanes.flatMap((lane) => lane.steps.map((step) => step.emitted)));
   return new Plot({
     name: "along",
     title: "Tokens a step, along the answer",
     columns: ["lane", "step", "first_token", "tokens_in_step"],
     rows,
-    words: `A bar a step, as wide as what it wrote and as high: full height is ${most} tokens. Press one to see its step.`,
+    words: `One bar for each step, as wide and as high as what it wrote; full height is ${maxEmitted} tokens. Press one to see its step.`,
     draw: (picture, width) =>
       drawRows(
         picture,
@@ -192,24 +191,24 @@ function plotAlong(lanes, seek) {
         {
           figures: (lane) => `${lane.steps.length} steps`,
           bars: (lane) =>
-            lane.steps.map((each) => ({
-              from: each.from,
-              to: each.from + each.emitted,
+            lane.steps.map((step) => ({
+              from: step.from,
+              to: step.from + step.emitted,
               gap: 0.8,
-              share: each.emitted / most,
-              act: () => seek(lane.number, each.step),
-              words: `${lane.title}, step ${each.step + 1}: ${countOf(each.emitted, "token")}`,
+              share: step.emitted / maxEmitted,
+              act: () => seek(lane.number, step.step),
+              words: `${lane.title}, step ${step.step + 1}: ${countOf(step.emitted, "token")}`,
             })),
         },
       ),
   });
 }
 
-// A curve between its measured sizes.
+// The cost of a size, interpolated between the measured sizes.
 export function costAt(sizes, ratio, size) {
   const right = Math.max(
     1,
-    sizes.findIndex((each) => each >= size),
+    sizes.findIndex((measured) => measured >= size),
   );
   const [x0, x1] = [sizes[right - 1], sizes[right]];
   return ratio[right - 1] + ((ratio[right] - ratio[right - 1]) * (size - x0)) / (x1 - x0);
@@ -219,7 +218,7 @@ function plotCost(head) {
   const { rows: sizes, ratio, context } = head.cost_curve;
   const longest = sizes.at(-1);
   const lanes = head.lanes.filter((lane) => lane.num_draft && lane.num_draft + 1 <= longest);
-  const sizesSaid = head.lanes
+  const draftSizes = head.lanes
     .filter((lane) => lane.num_draft)
     .map((lane) => `${lane.title} ${lane.num_draft}`)
     .join(", ");
@@ -228,7 +227,7 @@ function plotCost(head) {
     title: "What a larger draft costs on this machine",
     columns: ["rows", "cost_ratio"],
     rows: sizes.map((size, index) => [size, ratio[index]]),
-    words: `Latency of a k-token forward pass over that of one token${context ? ` (${context} tokens of text before them)` : ""}. Most draft tokens a step: ${sizesSaid || "none"}.`,
+    words: `Latency of a k-token forward pass over that of one token${context ? ` (${context} tokens of text before them)` : ""}. Most draft tokens a step: ${draftSizes || "none"}.`,
     draw(picture, width) {
       const [toX, toY] = drawAxes(
         picture,
@@ -271,7 +270,7 @@ export class Plots {
     new ResizeObserver(() => this.list.forEach((plot) => plot.draw())).observe(this.cards);
   }
 
-  // Another race begins, whose plots come when it is whole.
+  // Hides the plots, because another race begins; its plots come when it is whole.
   close() {
     this.node.hidden = true;
     this.list = [];
@@ -294,7 +293,7 @@ export class Plots {
     this.list.forEach((plot) => plot.draw());
   }
 
-  // No curve was measured on this machine; then the methods' own defaults hold.
+  // A note in place of the cost curve, which was not measured; the lanes then have their methods' default sizes.
   uncalibrated(head) {
     const node = make("div", "plot no-curve");
     const sizes = head.lanes.filter((lane) => lane.num_draft);

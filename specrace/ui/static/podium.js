@@ -10,7 +10,7 @@ export function findFastest(rows) {
   return [...rows].sort((a, b) => standing(b) - standing(a)).slice(0, PODIUM);
 }
 
-// `repeated`: the figures over several runs; null after one.
+// `repeated`: the figures over several runs, or null after a single run.
 export function showPodium(host, rows, repeated) {
   host.replaceChildren(
     ...findFastest(rows).map((row, index) => {

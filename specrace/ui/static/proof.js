@@ -1,5 +1,5 @@
-// The proof: the texts of all lanes as one, token by token, with a mark for each lane that printed it. Where a lane
-// differs, the text splits.
+// The proof: the lanes' texts merged into one, token by token, with a mark for each lane that printed the token. Where a
+// lane differs, the text splits.
 import { button, make } from "./dom.js";
 import { hueOf } from "./lanes.js";
 import { CALM } from "./motion.js";
@@ -8,17 +8,18 @@ import { readPiece } from "./pieces.js";
 const READ_MS = 4000;
 const SHOW_MS = 4000;
 const BRANCH_TOKENS = 8;
-// Of the width, and in pixels: the largest letters, and the smallest.
+// The largest letters, as a share of the width, and the smallest.
 const LARGEST = 1 / 26;
 const SMALLEST_PX = 24;
 const PHONE_PX = 20;
 const NO_RACE = "The proof compares the lanes of a race: run one first, or open a recorded one.";
 const ALONE = "There is nothing to compare: no other lane is meant to print vanilla's text.";
 
-// {lanes, others, tokens, splits, same, total}: the lanes that are compared, vanilla first, and the titles of those that
-// are not; of vanilla's tokens the text and how many lanes agree up to there; where lanes leave it.
+// {lanes, others, tokens, splits, same, total}: `lanes` are compared, vanilla first, and `others` are titles of those that
+// are not. `tokens`: vanilla's, each with the lanes that agree up to it. `splits`: where lanes leave vanilla's text. `same`
+// of `total` tokens are the same in all lanes.
 export function readProof(reel) {
-  const lanes = reel.head.lanes.map((lane, place) => ({ ...lane, badge: reel.results[place].badge, tokens: [] }));
+  const lanes = reel.head.lanes.map((lane, index) => ({ ...lane, badge: reel.results[index].badge, tokens: [] }));
   for (const { lane, event } of reel.steps)
     event.emitted.forEach((id, index) => lanes[lane].tokens.push({ id, text: readPiece(event.texts[index]) }));
   const others = lanes.filter(({ badge }) => badge[0] === "law").map(({ title }) => title);
@@ -26,7 +27,7 @@ export function readProof(reel) {
   const base = compared[0].tokens;
   for (const lane of compared) lane.same = agree(base, lane.tokens);
   const same = Math.min(...compared.map((lane) => lane.same));
-  // A race that was stopped has lanes of different lengths: what all of them have is compared.
+  // The lanes of a stopped race have different lengths, and are compared up to the shortest.
   const stopped = reel.phase === "stopped";
   const lengths = compared.map((lane) => lane.tokens.length);
   return {
@@ -45,15 +46,15 @@ function agree(base, tokens) {
   return same;
 }
 
-// One for each place where lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's first.
+// The places where lanes leave vanilla's text: {at, branches: [{titles, text, words}]}, vanilla's branch first.
 function findSplits(lanes, stopped) {
   const [base] = lanes;
   const apart = lanes.filter(({ same, tokens }) => !stopped && (same < tokens.length || same < base.tokens.length));
   const cut = lanes.filter(({ same, tokens }) => stopped && same < Math.min(tokens.length, base.tokens.length));
   const differing = [...apart, ...cut];
-  const places = [...new Set(differing.map(({ same }) => same))].sort((a, b) => a - b);
-  return places.map((at) => {
-    const here = differing.filter(({ same }) => same === at);
+  const positions = [...new Set(differing.map(({ same }) => same))].sort((a, b) => a - b);
+  return positions.map((at) => {
+    const leaving = differing.filter(({ same }) => same === at);
     const staying = lanes.filter(({ same }) => same > at);
     const branch = (list, tokens, words) => ({
       titles: list.map(({ title }) => title),
@@ -61,7 +62,7 @@ function findSplits(lanes, stopped) {
       words,
     });
     const branches = new Map();
-    for (const lane of here) {
+    for (const lane of leaving) {
       const next = lane.tokens[at]?.id;
       branches.set(next, [...(branches.get(next) ?? []), lane]);
     }
@@ -82,12 +83,12 @@ function readOn(tokens, at) {
 }
 
 export function countWords({ lanes, same, total }, shown = total) {
-  const sofar = shown < total ? " so far" : "";
-  return `${Math.min(same, shown)} of ${shown} tokens the same in all ${lanes.length} lanes${sofar}`;
+  const soFar = shown < total ? " so far" : "";
+  return `${Math.min(same, shown)} of ${shown} tokens the same in all ${lanes.length} lanes${soFar}`;
 }
 
 export class Proof {
-  // `say`: where the page puts a sentence.
+  // `say` shows a sentence on the page.
   constructor(host, say) {
     this.say = say;
     this.node = make("dialog", "proof");
@@ -111,7 +112,7 @@ export class Proof {
     this.node.addEventListener("close", () => cancelAnimationFrame(this.playing));
     this.node.addEventListener("keydown", (event) => {
       if (event.key !== "v" || event.ctrlKey || event.metaKey || event.altKey) return;
-      // Closed, it would be opened by the page's own key.
+      // Otherwise the page's own handler would open the dialog again.
       event.stopPropagation();
       this.node.close();
     });
@@ -128,7 +129,7 @@ export class Proof {
   }
 
   write() {
-    // It takes its room from the text.
+    // Filled first: the text has the remaining height.
     this.count.textContent = countWords(this.proof);
     const { lanes, others, tokens, splits } = this.proof;
     this.lanes.replaceChildren(...lanes.map((lane) => labelLane(lane)));
@@ -143,7 +144,7 @@ export class Proof {
       const fork = forks.get(index);
       if (fork) this.text.append(fork);
       if (fork) this.shown.push(fork);
-      // After vanilla's last token only a lane that goes on may stand.
+      // After vanilla's last token there may still be a split, with a lane that goes on.
       if (index === tokens.length) break;
       const token = drawToken(tokens[index], lanes);
       if (!word || fork || /^\s/.test(tokens[index].text)) this.text.append(" ", (word = make("span", "proof-word")));
@@ -152,7 +153,7 @@ export class Proof {
     }
   }
 
-  // As large as the whole text fits; a long one is scrolled.
+  // Makes the letters as large as lets the whole text fit; a text that is too long scrolls.
   fit() {
     const { style, clientWidth, clientHeight } = this.text;
     const smallest = clientWidth < 900 ? PHONE_PX : SMALLEST_PX;
@@ -162,7 +163,7 @@ export class Proof {
     }
   }
 
-  // For a moment, unless somebody takes hold of it.
+  // Opens the proof for a moment; it stays open once somebody clicks it or presses a key.
   flash(reel) {
     if (document.querySelector("dialog[open]") || readProof(reel).lanes.length < 2) return;
     this.open(reel);
@@ -210,12 +211,12 @@ function labelLane(lane) {
   return node;
 }
 
-// A lane's mark is a line below the token: what all lanes printed has all of them.
+// Draws a token, with a line below it for each lane that printed it.
 function drawToken({ text, lanes: agreeing }, lanes) {
   const node = make("span", "proof-token", (text.trim() ? text.trimStart() : text).replaceAll("\n", "↵"));
   const marks = make("span", "marks");
-  lanes.forEach((lane, place) => {
-    const mark = make("i", agreeing[place] ? "" : "none");
+  lanes.forEach((lane, index) => {
+    const mark = make("i", agreeing[index] ? "" : "none");
     mark.dataset.hue = hueOf(lane);
     marks.append(mark);
   });

@@ -1,17 +1,17 @@
-// A race as it is played: {lane, index, at, frame, event} for every step. On the wire a step's frame leaves out what its
-// event has, and what is as in the lane's frame before.
+// Reads a race into the steps that are played: {lane, index, at, frame, event}. On the wire a step's frame leaves out what
+// follows from its event, and what is unchanged since the lane's previous frame.
 const ACCEPTED_SHOWN = 16;
 const REJECTED_SHOWN = 8;
 
-// Reads steps one by one, as they come.
+// Reads steps one by one, as they arrive.
 export class StepReader {
   constructor(lanes) {
-    this.places = new Map(lanes.map(({ lane }, place) => [lane, place]));
+    this.indices = new Map(lanes.map(({ lane }, index) => [lane, index]));
     this.last = lanes.map(() => ({ meters: { accepted: 0, drafted: 0, tokens: 0, steps: 0 } }));
   }
 
   read({ event, frame }) {
-    const lane = this.places.get(event.lane);
+    const lane = this.indices.get(event.lane);
     this.last[lane] = readFrame(lane, event, frame, this.last[lane]);
     return { lane, index: event.index, at: event.at_ms, frame: this.last[lane], event };
   }
@@ -43,27 +43,27 @@ function readFrame(lane, event, { spans, meters, ...changes }, before) {
   };
 }
 
-// [kind, text, tokens], and of accepted tokens the places that they were drafted from.
+// A step's text as runs [kind, text, tokens]; an accepted run also has the spans it was drafted from.
 function readRuns({ texts, emitted }, accepted, spans) {
-  const own = emitted.length - accepted;
+  const numOwn = emitted.length - accepted;
   const runs = [];
   if (accepted) runs.push(["accepted", texts.slice(0, accepted).join(""), accepted, ...(spans ? [spans] : [])]);
-  if (own) runs.push(["own", texts.slice(accepted).join(""), own]);
+  if (numOwn) runs.push(["own", texts.slice(accepted).join(""), numOwn]);
   return runs;
 }
 
-// The accepted pieces, and the first branch after them.
+// The draft as it is shown: `yes`, the text of the last accepted tokens, and `no`, the pieces of the first rejected branch.
 function readDraft({ tree, verdict, pieces }, accepted) {
-  const words = (node) => pieces[node] ?? "";
+  const pieceOf = (node) => pieces[node] ?? "";
   const yes = verdict.path
     .slice(1, accepted + 1)
     .slice(-ACCEPTED_SHOWN)
-    .map(words)
+    .map(pieceOf)
     .join("");
   const no = [];
   let node = verdict.path.at(-1);
   if (accepted === verdict.path.length - 1)
     for (let child = node + 1; child < tree.parents.length && no.length < REJECTED_SHOWN; child++)
-      if (tree.parents[child] === node) no.push(words((node = child)));
+      if (tree.parents[child] === node) no.push(pieceOf((node = child)));
   return { yes, no };
 }

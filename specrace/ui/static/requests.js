@@ -1,40 +1,40 @@
-// The requests of a scored log: those that draft best and worst in a lane, and one of them in the panes of a race, without
-// a clock.
+// The requests of a scored log: a list of those that draft best and worst in a lane, and one request in panes as of a race,
+// but without a clock.
 import { button, make } from "./dom.js";
 import { countOf } from "./format.js";
 import { describeLane, hueOf } from "./lanes.js";
 import { Pane } from "./panes.js";
 
-const LISTED = 5;
+const MAX_LISTED = 5;
 const ACCEPTED_SHOWN = 16;
 
 export function nameRequest({ id, number, category }) {
   return `${id || `request ${number}`}${category === "none" ? "" : ` · ${category}`}`;
 }
 
-// A lane's frames on a request, as a pane takes them.
-export function readFrames({ lanes, texts, tokens, looping }, place) {
+// The frames that a pane shows for a lane on a request.
+export function readFrames({ lanes, texts, tokens, looping }, laneIndex) {
   const sums = { accepted: 0, drafted: 0, tokens: 0, tau: 0, tokens_per_s: 0 };
-  return lanes[place].map(([accepted, drafted, no], step) => {
-    const at = sums.tokens;
-    const own = at + accepted < tokens;
-    const words = texts.slice(at, at + accepted);
+  return lanes[laneIndex].map(([accepted, drafted, no], step) => {
+    const start = sums.tokens;
+    const hasOwn = start + accepted < tokens;
+    const words = texts.slice(start, start + accepted);
     sums.accepted += accepted;
     sums.drafted += drafted;
-    sums.tokens += accepted + Number(own);
+    sums.tokens += accepted + Number(hasOwn);
     sums.tau = sums.tokens / (step + 1);
     const runs = accepted ? [["accepted", words.join(""), accepted]] : [];
-    if (own) runs.push(["own", texts[at + accepted] ?? "", 1]);
+    if (hasOwn) runs.push(["own", texts[start + accepted] ?? "", 1]);
     const draft = { step, drafted, accepted, yes: words.slice(-ACCEPTED_SHOWN).join(""), no };
     return { runs, meters: { ...sums }, badge: ["none", ""], draft, loops: looping, end: "" };
   });
 }
 
-// The best and the worst of a lane, by its tokens per step.
-export function rankRequests(requests, place) {
-  const ranked = [...requests].sort((a, b) => b.tau[place] - a.tau[place] || a.number - b.number);
-  const best = ranked.slice(0, Math.min(LISTED, Math.ceil(ranked.length / 2)));
-  return { best, worst: ranked.slice(best.length).slice(-LISTED).reverse() };
+// The requests with the most and the fewest tokens per step in a lane.
+export function rankRequests(requests, laneIndex) {
+  const ranked = [...requests].sort((a, b) => b.tau[laneIndex] - a.tau[laneIndex] || a.number - b.number);
+  const best = ranked.slice(0, Math.min(MAX_LISTED, Math.ceil(ranked.length / 2)));
+  return { best, worst: ranked.slice(best.length).slice(-MAX_LISTED).reverse() };
 }
 
 export class Requests {
@@ -67,35 +67,36 @@ export class Requests {
     );
   }
 
-  // `lane`: the one by which they are ranked at first.
-  load({ requests, lanes, outputs }, lane) {
+  // `laneIndex`: the lane by which requests are ranked at first.
+  load({ requests, lanes, outputs }, laneIndex) {
     Object.assign(this, { requests, lanes, outputs });
     this.tabs.replaceChildren(
-      ...lanes.map((each, place) => {
-        const tab = button(describeLane(each).title, `Rank by ${describeLane(each).title}`, () => this.rank(place));
-        tab.dataset.hue = hueOf(each);
+      ...lanes.map((lane, index) => {
+        const { title } = describeLane(lane);
+        const tab = button(title, `Rank by ${title}`, () => this.rank(index));
+        tab.dataset.hue = hueOf(lane);
         return tab;
       }),
     );
-    this.rank(lane);
-    this.show(rankRequests(requests, lane).best[0]);
+    this.rank(laneIndex);
+    this.show(rankRequests(requests, laneIndex).best[0]);
   }
 
-  rank(place) {
-    [...this.tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(index === place)));
-    const { best, worst } = rankRequests(this.requests, place);
-    this.lists.replaceChildren(this.list("Best", best, place), this.list("Worst", worst, place));
+  rank(laneIndex) {
+    [...this.tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(index === laneIndex)));
+    const { best, worst } = rankRequests(this.requests, laneIndex);
+    this.lists.replaceChildren(this.list("Best", best, laneIndex), this.list("Worst", worst, laneIndex));
     this.mark();
   }
 
-  list(title, requests, place) {
+  list(title, requests, laneIndex) {
     const node = make("div");
     const list = make("ol");
     for (const request of requests) {
       const name = nameRequest(request);
       const open = button("", `Show ${name}`, () => this.show(request, true));
       open.dataset.number = request.number;
-      open.append(make("span", "name", name), make("b", "", request.tau[place].toFixed(2)));
+      open.append(make("span", "name", name), make("b", "", request.tau[laneIndex].toFixed(2)));
       const line = make("li");
       line.append(open);
       list.append(line);
@@ -114,7 +115,8 @@ export class Requests {
     if (next) this.show(next);
   }
 
-  show(request, asked) {
+  // `scroll`: bring it into view, because the visitor chose it from a list.
+  show(request, scroll) {
     this.shown = request;
     this.mark();
     const [back, on] = this.bar.querySelectorAll("button");
@@ -123,14 +125,14 @@ export class Requests {
     this.head.textContent = nameRequest(request);
     this.facts.textContent = this.describe(request);
     this.prompt.textContent = request.prompt;
-    const panes = this.lanes.map((lane, place) => this.pane(lane, request, place));
+    const panes = this.lanes.map((lane, index) => this.pane(lane, request, index));
     this.panes.replaceChildren(...panes.map((pane) => pane.node));
     Object.assign(this.panes.dataset, { count: panes.length, solo: "" });
     panes.forEach((pane, index) => pane.solo.addEventListener("click", () => this.setSolo(panes, index)));
-    // Of the prompt its end is near the output; of the output its beginning.
+    // Show the end of the prompt, and the beginning of the output.
     this.prompt.scrollTop = this.prompt.scrollHeight;
     for (const pane of panes) pane.text.scrollTop = -pane.text.scrollHeight;
-    if (asked) this.bar.scrollIntoView({ block: "start" });
+    if (scroll) this.bar.scrollIntoView({ block: "start" });
   }
 
   describe({ number, prompt_tokens: prompt, tokens, texts }) {
@@ -139,16 +141,16 @@ export class Requests {
     return `Request ${number} of ${this.outputs}${kept}. ${countOf(prompt, "prompt token")}, of which the last are below, and ${countOf(tokens, "output token")}.${cut} Press words to see that step's draft.`;
   }
 
-  pane(lane, request, place) {
+  pane(lane, request, laneIndex) {
     const pane = new Pane(describeLane(lane));
-    const frames = readFrames(request, place);
+    const frames = readFrames(request, laneIndex);
     frames.forEach((frame, step) => pane.apply(frame, () => {}, step, true));
-    pane.tau.textContent = request.tau[place].toFixed(2);
+    pane.tau.textContent = request.tau[laneIndex].toFixed(2);
     pane.settle();
-    let at = frames.length - 1;
+    let current = frames.length - 1;
     const point = (step) => {
       if (!frames[step]) return;
-      at = step;
+      current = step;
       pane.point(step);
       pane.last = frames[step].draft;
       pane.settle();
@@ -157,7 +159,7 @@ export class Requests {
     pane.text.addEventListener("keydown", (event) => {
       if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
       event.preventDefault();
-      point(at + (event.key === "ArrowLeft" ? -1 : 1));
+      point(current + (event.key === "ArrowLeft" ? -1 : 1));
     });
     return pane;
   }

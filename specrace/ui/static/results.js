@@ -16,13 +16,13 @@ const COLUMNS = [
   ["Compared with vanilla", (row) => row.badge[1] + (row.loops ? " · repeats itself" : ""), MEANS.badge],
 ];
 
-// The fastest lane, where that is one that drafts.
+// The fastest lane; undefined if that is vanilla, which drafts nothing.
 export function findBest(rows) {
-  const best = rows.reduce((most, row) => (standing(row) > standing(most) ? row : most), { speedup: 0 });
+  const best = rows.reduce((fastest, row) => (standing(row) > standing(fastest) ? row : fastest), { speedup: 0 });
   return rows.length > 1 && best.drafted ? best : undefined;
 }
 
-// The fastest lane and why: its tokens per step.
+// A sentence on which lane is fastest, and why.
 export function tellWhy(rows) {
   const best = findBest(rows);
   if (!best) return "";

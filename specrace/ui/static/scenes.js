@@ -1,8 +1,9 @@
-// What the slow motion shows: the winner's best step, and a step that fails. All of it is the recorded race's.
+// Chooses what the slow motion shows, the winner's best step and a failed one, and describes it with the race's own data.
 import { findSource, readText } from "./origins.js";
 import { isControl, readPiece } from "./pieces.js";
 import { PARTS } from "./tooltips.js";
 
+// Up to this share of a single step's time, a rejected draft costs next to nothing.
 const CHEAP = 0.1;
 const SEVERAL = 3;
 
@@ -17,16 +18,16 @@ export function timeOf({ timing }) {
 const countDrafted = ({ tree }) => tree.tokens.length - 1;
 const isPlain = ({ pieces }) => !pieces.some(isControl) && Boolean(readPiece(pieces[0]).trim());
 
-// The most by each measure in turn; of equals the first.
-function most(steps, ...measures) {
+// The step with the largest first measure; ties are decided by the next measure, then by order.
+function maxBy(steps, ...measures) {
   return steps.reduce((best, step) => {
     if (!best) return step;
-    const better = measures.map((measure) => measure(step) - measure(best)).find((more) => more);
-    return better > 0 ? step : best;
+    const difference = measures.map((measure) => measure(step) - measure(best)).find(Boolean);
+    return difference > 0 ? step : best;
   }, undefined);
 }
 
-// The lanes that drafted, the fastest first.
+// The indices of the lanes that drafted, the fastest first.
 export function rankLanes(reel) {
   return (reel.results ?? [])
     .map((row, lane) => ({ ...row, lane }))
@@ -35,11 +36,11 @@ export function rankLanes(reel) {
     .map((row) => row.lane);
 }
 
-// The step with the most accepted tokens; of equals one that copied from a passage.
+// A lane's step with the most accepted tokens, preferably one that copied from a passage.
 export function chooseBest(reel, lane) {
   const steps = reel.steps.filter((step) => step.lane === lane && countAccepted(step.event));
   const copied = ({ frame }) => Number(frame.runs.some((run) => run[3]?.length));
-  return most(
+  return maxBy(
     steps,
     ({ event }) => countAccepted(event),
     copied,
@@ -47,29 +48,29 @@ export function chooseBest(reel, lane) {
   );
 }
 
-// A step whose draft was rejected whole, of the first lane that has one with several draft tokens, in mid-text.
+// A step whose draft was rejected whole: from the first lane where such a draft has SEVERAL tokens, or else from any,
+// preferably not the first step.
 export function chooseFailed(reel, lanes) {
-  const found = lanes.map((lane) =>
-    most(
-      reel.steps.filter(
-        ({ lane: own, event }) => own === lane && countDrafted(event) && !countAccepted(event) && event.emitted.length,
-      ),
+  const hasFailed = ({ event }) => countDrafted(event) && !countAccepted(event) && event.emitted.length;
+  const failed = lanes.map((lane) =>
+    maxBy(
+      reel.steps.filter((step) => step.lane === lane && hasFailed(step)),
       ({ event }) => Number(isPlain(event)),
       ({ index }) => Number(index > 0),
       ({ event }) => countDrafted(event),
     ),
   );
-  return found.find((step) => step && countDrafted(step.event) >= SEVERAL) ?? found.find(Boolean);
+  return failed.find((step) => step && countDrafted(step.event) >= SEVERAL) ?? failed.find(Boolean);
 }
 
-// Vanilla's mean step in the same race.
+// The mean time of vanilla's steps in the same race, in ms; 0 without any.
 export function timeSingle(reel) {
   const vanilla = reel.head.lanes.findIndex(({ lane }) => lane === "vanilla");
   const times = reel.steps.filter(({ lane }) => lane === vanilla).map(({ event }) => timeOf(event));
   return times.length ? times.reduce((sum, ms) => sum + ms, 0) / times.length : 0;
 }
 
-// One scene or two, or none where no lane drafted anything.
+// One or two scenes; none if no lane drafted anything.
 export function makeScenes(reel) {
   const lanes = rankLanes(reel);
   const best = lanes.map((lane) => chooseBest(reel, lane)).find(Boolean);
@@ -77,13 +78,13 @@ export function makeScenes(reel) {
   return [best, failed].filter(Boolean).map((step) => makeScene(reel, step));
 }
 
-// Everything that the pictures of a step need.
+// All that the pictures of a step need.
 export function makeScene(reel, { lane, index, event }) {
   const { title, lane: name } = reel.head.lanes[lane];
   const text = readText(reel, lane, index);
   const path = event.verdict.path;
   const accepted = countAccepted(event);
-  const own = event.emitted.length > accepted;
+  const hasOwn = event.emitted.length > accepted;
   return {
     lane: name,
     title,
@@ -96,9 +97,9 @@ export function makeScene(reel, { lane, index, event }) {
     emitted: event.emitted.length,
     written: text.output.slice(0, -1),
     pending: readPiece(text.output.length ? text.output.at(-1) : ""),
-    run: path.slice(1, accepted + 1).map((node, place) => ({ node, text: readPiece(event.texts[place]) })),
-    // The model's own token, which ends the step: none where the text was cut at its limit, "" where it ended.
-    bonus: own ? readPiece(event.texts[accepted]) : undefined,
+    run: path.slice(1, accepted + 1).map((node, depth) => ({ node, text: readPiece(event.texts[depth]) })),
+    // The model's own token, which ends the step: undefined if the text was cut at its limit, "" if it ended.
+    bonus: hasOwn ? readPiece(event.texts[accepted]) : undefined,
     source: findSource(event, text, name),
     stepMs: timeOf(event),
     singleMs: timeSingle(reel),
@@ -113,7 +114,7 @@ export function inMs(time) {
   return `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
 }
 
-// [in words, in ms] of this step, and of single steps that yield as many tokens.
+// [words, ms] for this step, and for single steps that yield as many tokens.
 export function compareTimes({ emitted, stepMs, singleMs }) {
   const single = Number(singleMs.toFixed(1));
   const whole = emitted * single;
@@ -131,10 +132,10 @@ export function compareTimes({ emitted, stepMs, singleMs }) {
 // One sentence or two for each phase.
 export function captionsOf(scene) {
   const { title, drafted, accepted, source } = scene;
-  const asked = scene.step === 1 ? "How does the answer begin?" : "What comes next?";
+  const question = scene.step === 1 ? "How does the answer begin?" : "What comes next?";
   const shape = isChain(scene) ? "one after the other" : "in a tree";
   return [
-    `${asked} ${title} drafts from ${source.name}.`,
+    `${question} ${title} drafts from ${source.name}.`,
     drafted > 1
       ? `${drafted} draft tokens, ${shape}. None is verified yet.`
       : "One draft token. It is not verified yet.",
@@ -156,10 +157,10 @@ function tellVerdict({ drafted, accepted, bonus }) {
     return `The model predicts ${instead}: ${drafted > 1 ? `${all(drafted)} are` : "the draft is"} rejected. The step yields that one token.`;
   }
   const whole = accepted === drafted;
-  const own = bonus === undefined ? "" : bonus ? "the model adds one token" : "the model ends the text";
+  const ending = bonus === undefined ? "" : bonus ? "the model adds one token" : "the model ends the text";
   const number = whole && drafted > 1 ? raise(all(drafted)) : accepted;
   const match = `${number} match${accepted > 1 ? "" : "es"} what the model predicts: accepted.`;
-  const rest = [whole ? "" : "the rest is rejected", own].filter(Boolean).join(", and ");
+  const rest = [whole ? "" : "the rest is rejected", ending].filter(Boolean).join(", and ");
   return rest ? `${match} ${raise(rest)}.` : match;
 }
 

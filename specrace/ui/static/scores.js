@@ -1,4 +1,4 @@
-// What drafting would have yielded on a log: the figures by lane and category, plots, and what was left out.
+// Shows what drafting would have yielded on a log: figures by lane and category, charts, and what was left out.
 import { Charts } from "./charts.js";
 import { button, make, table } from "./dom.js";
 import { downloadBlob, toCsv } from "./files.js";
@@ -10,13 +10,13 @@ const ALL = "all";
 const BOUND =
   "Tokens per step are the most that drafting can speed up decoding: a step costs at least one token's time.";
 
-// The lane with the most tokens per step over all requests.
+// The index of the lane with the most tokens per step over all requests.
 export function findBestLane({ lanes, groups }) {
   const tau = lanes.map(({ lane }) => groups.find((row) => row.lane === lane && row.category === ALL).tau);
   return tau.indexOf(Math.max(...tau));
 }
 
-// [category, requests, tokens per step of each lane].
+// Rows of [category, requests, tokens per step of each lane].
 export function readTable({ lanes, groups }) {
   const categories = [...new Set(groups.map((row) => row.category))];
   return categories.map((category) => {
@@ -27,27 +27,27 @@ export function readTable({ lanes, groups }) {
 
 export function tellBest(scores) {
   const { lane } = scores.lanes[findBestLane(scores)];
-  const row = scores.groups.find((each) => each.lane === lane && each.category === ALL);
+  const row = scores.groups.find((group) => group.lane === lane && group.category === ALL);
   return `${describeLane({ lane }).title} drafts best: ${row.tau.toFixed(2)} tokens per step over ${countOf(row.outputs, "request")}.`;
 }
 
-// What was scored, in sentences.
+// Sentences on what was scored.
 export function tellFacts(scores, name) {
   const { title, tokenizer, outputs, skipped, looping, left_out: limit, lanes } = scores;
   const facts = [`${name}: ${title}${tokenizer ? `, with the tokenizer of ${tokenizer}` : ""}.`];
   facts.push(`${countOf(outputs, "request")} scored${skipped ? `, ${countOf(skipped, "line")} left out` : ""}.`);
   if (limit) facts.push(`The rest was not: ${limit}. On the command line, python -m specrace score takes all.`);
   if (looping) facts.push(`${countOf(looping, "output")} of them repeat themselves, which flatters copying.`);
-  for (const each of lanes.filter(({ scored }) => scored !== "whole"))
-    facts.push(`${describeLane(each).title} is scored in part: ${each.scored}.`);
+  for (const lane of lanes.filter(({ scored }) => scored !== "whole"))
+    facts.push(`${describeLane(lane).title} is scored in part: ${lane.scored}.`);
   return facts;
 }
 
 function drawTable(scores) {
   const names = scores.lanes.map((lane) => describeLane(lane).title);
   const rows = readTable(scores).map(([category, outputs, tau]) => {
-    const most = Math.max(...tau);
-    const cells = tau.map((each) => make(each === most ? "b" : "span", "", each.toFixed(3)));
+    const highest = Math.max(...tau);
+    const cells = tau.map((value) => make(value === highest ? "b" : "span", "", value.toFixed(3)));
     return [category, String(outputs), ...cells];
   });
   const box = make("div", "scroller");
@@ -92,7 +92,7 @@ export class Scores {
       this.charts.node,
       this.requests.node,
     );
-    // What is hidden has no size.
+    // Shown before it is drawn, because a hidden element has no size.
     this.node.hidden = false;
     this.charts.draw();
     this.requests.load(scores, findBestLane(scores));

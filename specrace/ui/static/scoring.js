@@ -1,14 +1,14 @@
-// A log on its way: which files are logs, how several become one, and the server's answer as it comes.
+// Sends a log to the server: recognises logs, joins several into one, and reads the answer as it arrives.
 const URL_OF_LOGS = "gradio_api/logs";
 const URL_OF_ADVICE = "gradio_api/advice";
 const NAME = /\.(jsonl|ndjson)(\.gz)?$|\.parquet$/i;
 const LINES = /\.(jsonl|ndjson|json|txt|log)$/i;
-// A recording's first line has the documents, too.
+// Enough for a recording's first line, which has the documents too.
 const HEAD_BYTES = 262_144;
 const RECORDED = /"type"\s*:\s*"started"/;
 const GONE = "The server does not answer; reload the page.";
 
-// Whether a file that is dropped anywhere on the page is a log, and no document.
+// Whether a file that was dropped anywhere on the page is a log and not a document.
 export function isLog({ name }) {
   return NAME.test(name);
 }
@@ -18,14 +18,14 @@ export async function isRecordedRace(file) {
   return RECORDED.test(head.split("\n", 1)[0]);
 }
 
-// Several logs as one, for instance the requests and the responses of a batch: {name, body}, or {error} in words.
-export function joinLogs(files, most) {
+// Joins several logs, for instance the requests and the responses of a batch: {name, body}, or {error} with a sentence.
+export function joinLogs(files, maxBytes) {
   const list = [...files];
   const name = list.map((file) => file.name).join(" and ");
   const size = list.reduce((sum, file) => sum + file.size, 0);
-  if (size > most)
+  if (size > maxBytes)
     return {
-      error: `${name}: more than ${most / 1e6} MB. On the command line, python -m specrace score takes logs of any size.`,
+      error: `${name}: more than ${maxBytes / 1e6} MB. On the command line, python -m specrace score takes logs of any size.`,
     };
   if (list.length === 1) return { name, body: list[0] };
   const other = list.find((file) => !LINES.test(file.name));
@@ -33,35 +33,39 @@ export function joinLogs(files, most) {
   return { name, body: new Blob(list.flatMap((file) => [file, "\n"])) };
 }
 
-// The tokenizers, the lanes and the limits.
+// Fetches the tokenizers, lanes and limits on offer. Throws an Error with a sentence.
 export async function askChoices() {
   const answer = await fetch(URL_OF_LOGS).catch(() => undefined);
   if (!answer?.ok) throw new Error((await readRefusal(answer)) || GONE);
   return answer.json();
 }
 
-// Our own server refuses in plain text; what stands before it may send a page, which nobody can read here.
+// The sentence of a refusal. Our server sends plain text; a proxy may send an HTML page, which is not shown.
 async function readRefusal(answer) {
   return answer?.headers.get("content-type")?.startsWith("text/plain") ? answer.text() : "";
 }
 
-// The scores of a log; `tell` gets the progress on the way. Throws an Error with a sentence; one that `signal` stops
-// throws its reason.
-export function scoreLog(log, choice, tell, signal) {
-  return send(URL_OF_LOGS, log, choice, tell, signal).then(({ scores }) => scores);
+// Gets the scores of a log; calls `onProgress` on the way. Throws an Error with a sentence, or the reason of `signal` if
+// that stops it.
+export function scoreLog(log, choice, onProgress, signal) {
+  return send(URL_OF_LOGS, log, choice, onProgress, signal).then(({ scores }) => scores);
 }
 
-// What a log recommends, in the same way.
-export function adviseLog(log, choice, tell, signal) {
-  return send(URL_OF_ADVICE, log, choice, tell, signal).then(({ advice }) => advice);
+// Gets what a log recommends; otherwise like `scoreLog`.
+export function adviseLog(log, choice, onProgress, signal) {
+  return send(URL_OF_ADVICE, log, choice, onProgress, signal).then(({ advice }) => advice);
 }
 
-async function send(url, { name, body }, choice, tell, signal) {
+async function send(url, { name, body }, choice, onProgress, signal) {
   const query = new URLSearchParams({ name: name.slice(-200), ...choice });
   let last;
   try {
     const answer = await fetch(`${url}?${query}`, { method: "POST", body, signal });
-    if (answer.ok) for await (const part of readLines(answer.body)) if ((last = part).progress) tell(part.progress);
+    if (answer.ok)
+      for await (const line of readLines(answer.body)) {
+        last = line;
+        if (line.progress) onProgress(line.progress);
+      }
     last ??= { error: await readRefusal(answer) };
   } catch (error) {
     throw signal.aborted ? signal.reason : new Error(GONE, { cause: error });
@@ -70,7 +74,7 @@ async function send(url, { name, body }, choice, tell, signal) {
   throw new Error(last.error || GONE);
 }
 
-// Lines of JSON, as they come.
+// Parses lines of JSON as they arrive.
 export async function* readLines(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -1,4 +1,4 @@
-// A race as a file, and as a link that asks for it again.
+// A race as a file and as a link, and the settings in the page's address.
 import { make } from "./dom.js";
 import { downloadBlob } from "./files.js";
 
@@ -27,7 +27,7 @@ export function saveReel(reel) {
   downloadBlob(recordingOf(reel), nameFile(reel.head.question));
 }
 
-// A link that holds the whole race, "" where it is too long. What follows "#" stays in the browser.
+// A link that holds the whole race, or "" if it would be too long. What follows "#" is never sent to a server.
 export async function packRace(reel) {
   const packed = recordingOf(reel).stream().pipeThrough(new CompressionStream("deflate-raw"));
   const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
@@ -41,12 +41,12 @@ export function holdsRace(hash) {
   return hash.startsWith(PACKED);
 }
 
-// Another race has begun: the address does not hold this one.
+// Removes the race from the address, because another one has begun.
 export function dropRace() {
   if (holdsRace(location.hash)) history.replaceState(history.state, "", location.href.split("#")[0]);
 }
 
-// The recording in an address, as a file; undefined for a damaged one. A little code may unpack to very much.
+// The recording in an address, as a file; undefined if it is damaged or too long: a short code may unpack to a lot.
 export async function unpackRace(hash) {
   if (hash.length > 2 * MAX_PACKED_BYTES) return undefined;
   try {
@@ -59,55 +59,56 @@ export async function unpackRace(hash) {
   }
 }
 
+// A link that asks the same question with the same settings.
 export function linkTo(reel) {
   const url = new URL(location.pathname, location.href);
   const settings = reel.head.settings ?? {};
-  const given = {
+  const parameters = {
     q: reel.head.question,
     lanes: reel.head.lanes.map((lane) => lane.lane).join(","),
     tokens: settings.max_new_tokens,
     temperature: settings.temperature,
     top_p: settings.top_p,
     seed: settings.seed,
-    // Said even where it is the default: a server may open with another number (--settings).
+    // Given even if it is the default, because a server may open with another number (--settings).
     draft: settings.num_draft === null ? "auto" : settings.num_draft,
     passages: reel.head.passages.length,
     verifier: settings.verifier,
     autorun: 1,
   };
-  for (const [name, value] of Object.entries(given))
+  for (const [name, value] of Object.entries(parameters))
     if (value !== undefined && value !== null) url.searchParams.set(name, value);
   return url.href;
 }
 
-// The address with the question, the lanes and the settings, so that a reload keeps them: as a link, without autorun.
-// `usual`: the parameters' defaults, which are left out, in the order of `values`.
+// The address with the question, lanes and settings, so that a reload keeps them, but without autorun. `usual` has the
+// parameters' defaults, which are left out, in the order of `values`.
 export function addressOf(href, usual, values) {
   const url = new URL(href);
   url.searchParams.delete("autorun");
-  for (const [index, [name, plain]] of Object.entries(usual).entries()) {
+  for (const [index, [name, defaultValue]] of Object.entries(usual).entries()) {
     const value = String(values[index] ?? "");
-    if (value && value !== String(plain)) url.searchParams.set(name, value);
+    if (value && value !== String(defaultValue)) url.searchParams.set(name, value);
     else url.searchParams.delete(name);
   }
   return url.href;
 }
 
-// From the moment that the page's first address has been read.
+// Begins to keep settings in the address. Called once the page's first address has been read.
 export function beginAddress() {
   keeping = true;
   history.replaceState(history.state, "", addressOf(location.href, {}, []));
 }
 
-// Browsers allow a page only so many changes of its address.
+// Writes settings into the address, at most every KEEP_MS: browsers limit how often a page may change it.
 export function keepAddress(usual, values) {
   clearTimeout(late);
   if (keeping)
     late = setTimeout(() => history.replaceState(history.state, "", addressOf(location.href, usual, values)), KEEP_MS);
 }
 
-// The clipboard is there on https and on this machine only; elsewhere the old way.
-// `host`: inside of an open dialog, outside of which nothing can be selected.
+// Copies text, in the old way where there is no clipboard API (it needs https or this machine). `host` must be inside an
+// open dialog, since nothing outside can be selected.
 export async function copyText(text, host = document.body) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = make("textarea");

@@ -1,19 +1,19 @@
-// How a race is shown: slowed, or sped up, so that it lasts about as long as a person can follow.
+// How fast a race is shown: slowed down or sped up, so that people can follow it.
 
 const SHOW_MS = 12_000;
-const LONGEST_MS = 20_000;
-// Where the end is nearer than thought.
-const MIN_MS = 2000;
+const MAX_MS = 20_000;
+// The least time for the rest of a race whose end is nearer than forecast.
+const MIN_REST_MS = 2000;
 const FIRST_TOKENS = 64;
 
-// How long a race of `length` ms is shown, in ms.
+// How many ms a race of `length` ms is shown.
 export function showLength(length) {
-  return Math.min(Math.max(length, SHOW_MS), LONGEST_MS);
+  return Math.min(Math.max(length, SHOW_MS), MAX_MS);
 }
 
-// Race time per time of the show. `shown` ms of it are over, and race time stands at `time` of `length`.
+// Race time per screen time, after `shown` ms of the show, when race time has reached `time` of `length`.
 export function showSpeed(length, shown = 0, time = 0) {
-  return (length - time) / Math.max(showLength(length) - shown, MIN_MS);
+  return (length - time) / Math.max(showLength(length) - shown, MIN_REST_MS);
 }
 
 // Two digits at most: "slowed 40×", "slowed 2.4×", "sped up 3×", or "" for true speed.
@@ -23,18 +23,18 @@ export function describeSpeed(speed) {
   return words === "1" || !Number.isFinite(factor) ? "" : `${speed < 1 ? "slowed" : "sped up"} ${words}×`;
 }
 
-// What a race that still runs will come to, from the steps so far: tokens a lane, and race time in ms.
+// Estimates the end of a live race from its steps so far: tokens of a lane, and race time in ms.
 export class Forecast {
-  constructor(count, most) {
+  constructor(count, maxTokens) {
     this.lanes = Array.from({ length: count }, () => ({ tokens: 0, ms: 0, end: "" }));
-    this.most = most;
+    this.maxTokens = maxTokens;
   }
 
   add({ lane, at, frame }) {
     this.lanes[lane] = { tokens: frame.meters.tokens, ms: at, end: frame.end };
   }
 
-  // All lanes print one text: where one has ended, the length is known.
+  // All lanes print the same text, so the length is known once one has ended.
   get known() {
     return this.lanes.some((lane) => lane.end);
   }
@@ -42,10 +42,10 @@ export class Forecast {
   get tokens() {
     const ended = this.lanes.filter((lane) => lane.end).map((lane) => lane.tokens);
     if (ended.length) return Math.max(...ended);
-    const far = Math.max(...this.lanes.map((lane) => lane.tokens));
+    const furthest = Math.max(...this.lanes.map((lane) => lane.tokens));
     let tokens = FIRST_TOKENS;
-    while (tokens < 1.2 * far) tokens *= 2;
-    return Math.min(tokens, this.most);
+    while (tokens < 1.2 * furthest) tokens *= 2;
+    return Math.min(tokens, this.maxTokens);
   }
 
   get ms() {

@@ -1,5 +1,5 @@
-// The slow motion: a race's best step, and one that fails, phase by phase, over the whole page. Space pauses, the arrows
-// go to the next phase and back, Esc closes.
+// The slow motion: a race's best step and a failed one, phase by phase, on the whole page. Space pauses, the arrow keys go
+// to the next or previous phase, Esc closes.
 import { button, make } from "./dom.js";
 import { downloadBlob } from "./files.js";
 import { film, inlineFonts, videoType, writeSvg } from "./film.js";
@@ -18,7 +18,7 @@ const NO_RACE = "Slow motion shows a step of a race: run one first, or open a re
 const NO_VIDEO = "This browser cannot record a video. Save the picture as SVG instead.";
 
 export class SlowMotion {
-  // `say`: where the page puts a sentence.
+  // `say` shows a sentence on the page.
   constructor(host, say) {
     this.say = say;
     this.scenes = [];
@@ -48,7 +48,7 @@ export class SlowMotion {
     this.node.append(head, this.canvas);
     host.append(this.node);
     this.node.addEventListener("keydown", (event) => this.press(event));
-    // The space bar pauses again, whatever was pressed.
+    // Take the focus from a pressed button, so that the space bar pauses.
     this.node.addEventListener("click", () => this.node.focus());
     this.node.addEventListener("close", () => this.leave());
     new ResizeObserver(() => this.node.open && this.place()).observe(this.canvas);
@@ -75,20 +75,20 @@ export class SlowMotion {
     if (!CALM.matches) this.play();
   }
 
-  // A moment of a scene.
+  // Shows a moment of a scene.
   at(scene, time) {
-    const other = this.scene !== this.scenes[scene];
+    const changed = this.scene !== this.scenes[scene];
     this.time = time;
     this.scene = this.scenes[scene];
-    if (other || !this.places) this.place();
+    if (changed || !this.places) this.place();
     else this.draw();
   }
 
   place() {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     if (!width || !height) return;
-    const wide = width > height ? WIDE : NARROW;
-    this.places = placeScene(this.scene, wide, Math.round((wide * height) / width));
+    const pictureWidth = width > height ? WIDE : NARROW;
+    this.places = placeScene(this.scene, pictureWidth, Math.round((pictureWidth * height) / width));
     this.draw();
   }
 
@@ -138,13 +138,13 @@ export class SlowMotion {
     else if (this.scenes[this.number + 1]) this.at(this.number + 1, 0);
   }
 
-  // To another phase: to its start while it plays, else to what it looks like at its end.
+  // Goes to another phase: to its start while playing, else to its end.
   move(by) {
-    const here = this.number * PHASES.length + readTime(this.time).phase;
-    const there = Math.min(Math.max(here + by, 0), this.scenes.length * PHASES.length - 1);
-    const phase = there % PHASES.length;
+    const current = this.number * PHASES.length + readTime(this.time).phase;
+    const target = Math.min(Math.max(current + by, 0), this.scenes.length * PHASES.length - 1);
+    const phase = target % PHASES.length;
     this.last = performance.now();
-    this.at(Math.floor(there / PHASES.length), this.playing ? startOf(phase) : stillOf(phase));
+    this.at(Math.floor(target / PHASES.length), this.playing ? startOf(phase) : stillOf(phase));
   }
 
   press(event) {
@@ -158,7 +158,7 @@ export class SlowMotion {
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === " " && event.target.closest?.("button")) return;
     event.preventDefault();
-    // Closed, it would be opened by the page's own key.
+    // Otherwise the page's own handler would open the dialog again.
     event.stopPropagation();
     act();
   }
@@ -167,8 +167,8 @@ export class SlowMotion {
     return `specrace-${this.scene.lane}-step-${this.scene.step}.${ending}`;
   }
 
-  // Pictures for slides have a slide's shape, whatever the window's is.
-  async slides() {
+  // Makes pictures for files, in the shape of a slide whatever the window's shape.
+  async pictureMaker() {
     const fonts = await (this.fonts ??= inlineFonts(FAMILY));
     const { scene } = this;
     const places = placeScene(scene, FILM.width, FILM.height);
@@ -178,7 +178,7 @@ export class SlowMotion {
 
   async saveSvg() {
     const { time } = this;
-    const pictureAt = await this.slides();
+    const pictureAt = await this.pictureMaker();
     downloadBlob(pictureAt(time), this.nameFile("svg"));
   }
 
@@ -188,12 +188,17 @@ export class SlowMotion {
     if (!type) return void (this.status.textContent = NO_VIDEO);
     this.pause();
     const name = this.nameFile(type.startsWith("video/webm") ? "webm" : "mp4");
-    const mine = (this.filming = {});
+    const filming = (this.filming = {});
     this.filmer.textContent = "Stop";
     try {
-      const pictureAt = await this.slides();
-      const video = await film({ pictureAt, length: LENGTH_MS, ...FILM, going: (time) => this.goes(mine, time) });
-      if (this.filming === mine) downloadBlob(video, name);
+      const pictureAt = await this.pictureMaker();
+      const video = await film({
+        pictureAt,
+        length: LENGTH_MS,
+        ...FILM,
+        going: (time) => this.showFilming(filming, time),
+      });
+      if (this.filming === filming) downloadBlob(video, name);
     } finally {
       this.filming = undefined;
       this.filmer.textContent = "Save video";
@@ -201,12 +206,14 @@ export class SlowMotion {
     }
   }
 
-  goes(mine, time) {
+  // Shows how far the video is; false once it was stopped.
+  showFilming(filming, time) {
     this.status.textContent = `Recording: ${Math.floor(time / 1000)} of ${Math.round(LENGTH_MS / 1000)} s`;
-    return this.filming === mine;
+    return this.filming === filming;
   }
 }
 
+// The last moment of a phase.
 function stillOf(phase) {
   return startOf(phase) + PHASES[phase][1] - 1;
 }

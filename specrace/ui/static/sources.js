@@ -1,8 +1,8 @@
-// How much of each lane's answer came from where, as a bar.
+// A bar for each lane that shows what its answer was drafted from.
 import { make } from "./dom.js";
 import { hueOf } from "./lanes.js";
 
-// The order of a frame's `sources`; passages follow.
+// In the order of a frame's `sources`, where the passages follow.
 const SOURCES = [
   ["own", "model's own", "the model's own token, one a step"],
   ["elsewhere", "other tables", "drafted from counts or trajectories; no single place in the text"],
@@ -36,7 +36,7 @@ export class Sources {
     for (const [kind, words, title] of SOURCES) keys.append(this.key(kind, words, title));
     keys.append(this.key("from-passage", "passages, by number", "drafted from a retrieved passage"));
     const head = make("h3", "", "Drafted from where");
-    this.node.replaceChildren(head, ...this.rows.map((each) => each.row), keys);
+    this.node.replaceChildren(head, ...this.rows.map(({ row }) => row), keys);
     this.draw();
   }
 
@@ -47,7 +47,7 @@ export class Sources {
   }
 
   dim() {
-    for (const each of this.rows) each.counts = [];
+    for (const row of this.rows) row.counts = [];
   }
 
   draw() {
@@ -57,16 +57,16 @@ export class Sources {
       const name = row.firstChild.textContent;
       share.textContent = total ? `${Math.round((100 * copied) / total)} %` : "–";
       share.title = `${copied} of the ${total} tokens of ${name} were drafted from the passages.`;
-      bar.replaceChildren(...counts.flatMap((count, place) => (count ? [this.piece(count, place, total, name)] : [])));
+      bar.replaceChildren(...counts.flatMap((count, index) => (count ? [this.piece(count, index, total, name)] : [])));
     }
   }
 
-  piece(count, place, total, name) {
-    const [kind, words] = SOURCES[place] ?? ["from-passage", `passage ${place - SOURCES.length + 1}`];
+  piece(count, source, total, name) {
+    const [kind, words] = SOURCES[source] ?? ["from-passage", `passage ${source - SOURCES.length + 1}`];
     const piece = make(
       "i",
       kind,
-      SOURCES[place] ? "" : String(place - SOURCES.length + 1),
+      SOURCES[source] ? "" : String(source - SOURCES.length + 1),
       `${name}: ${count} of ${total} tokens, ${words}`,
     );
     piece.style.flexGrow = count;

@@ -1,9 +1,17 @@
-// The stage: takes a race in, live or whole, and hands each lane its part as the player comes to it. Text from outside
-// goes through textContent only. On the .stage element it tells others "opened" (another race: its lanes), "steps"
-// (those of it that have come), "reel" (it is there, whole), "begun" (it starts, live or again), "moved" (a lane has
-// gone on), "cursor" (the step that is shown: {lane, step}) and "result" (its rows, at the end; none where they do not
-// count), "figures" (the same, over several runs), "finish" (that of a live race was shown), "lost" (a live race does not
-// come to its end) and "refused" (what the address asks for cannot be); they may ask for a step with "seek".
+// The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
+// set as textContent only. The stage sends these events on the .stage element; `detail` in brackets:
+//   opened   another race is on the stage (its lanes)
+//   steps    steps of it have arrived (the steps)
+//   reel     it is complete (the reel)
+//   begun    it starts, live or as a replay ({live})
+//   moved    a lane has moved on (its frame)
+//   cursor   a step is shown ({lane, step})
+//   result   the race ended (its rows; none if the figures do not count)
+//   figures  there are figures over several runs (likewise)
+//   finish   the end of a live race was shown (the reel)
+//   lost     a live race will not come to its end
+//   refused  what the address asks for is not possible
+// It listens for "seek" ({lane, step}), "complain" (a sentence) and "lanes" (names).
 import { describeRange, describeRecording } from "./format.js";
 import { Feed } from "./event_stream.js";
 import { Gallery } from "./gallery.js";
@@ -20,15 +28,15 @@ import { showResults, tellWhy } from "./results.js";
 import { Forecast } from "./show.js";
 import { Track } from "./track.js";
 
-// Between the first steps' arrival and the start.
+// From the first steps' arrival to the start of the show.
 const LEAD_MS = 2000;
 const MODES = { idle: "", waiting: "Waiting", live: "Live", replay: "Replay", result: "Finished" };
 const MAX_TOKENS = 160;
 const FEW_TOKENS = 8;
-// A step over a draft tree costs no less than one over a token, but for what the clock wavers.
+// A step over a draft tree costs at least as much as one over a token, but the clock may vary by this factor.
 const SLACK = 1.1;
 
-// Over vanilla's speed so far; 0 where a few tokens say too little, or more than the tokens a step allow.
+// The speedup over vanilla so far; 0 if there are too few tokens, or if it is more than the tokens per step allow.
 function speedupSoFar(meters, base) {
   if (!base || !meters || Math.min(meters.tokens, base.tokens) < FEW_TOKENS) return 0;
   const speedup = meters.tokens_per_s / base.tokens_per_s;
@@ -36,8 +44,8 @@ function speedupSoFar(meters, base) {
 }
 
 export class Stage {
-  // `node` is the .stage element, `lanes` those that stand there before a race, `cards` recorded races, `server` the
-  // functions that read them.
+  // `node`: the .stage element; `lanes`: those shown before the first race; `cards`: recorded races; `server`: functions
+  // that load them.
   constructor(node, { lanes, cards, server, takesFiles = true }) {
     this.node = node;
     this.panes = [];
@@ -51,13 +59,13 @@ export class Stage {
       server,
       takesFiles,
       take,
-      complain: (words) => this.complain(words),
+      complain: (text) => this.complain(text),
     });
     node.addEventListener("seek", ({ detail }) => this.player.goTo(this.player.find(detail.lane, detail.step)));
     this.find(".panes").addEventListener("click", ({ target }) => this.pick(target));
     node.addEventListener("complain", ({ detail }) => this.warn(detail));
     node.addEventListener("lanes", ({ detail }) => node.dataset.mode === "idle" && this.setLanes(inOrder(detail)));
-    // Its link would be opened as a file.
+    // A link with a race in it is opened as a file, which this server may not accept.
     this.find("[data-do=pack]").hidden = !takesFiles;
     this.setLanes(lanes);
     this.player.unload();
@@ -71,14 +79,14 @@ export class Stage {
     this.node.dispatchEvent(new CustomEvent(name, { detail }));
   }
 
-  // What the player plays on.
+  // The screen that the player draws on.
   replayScreen() {
     return {
       begin: () => this.beginReplay(),
       clear: () => this.clear(),
       show: (step, still) => this.show(step, still),
       draw: (time) => this.drawClock(time),
-      pace: (words) => (this.pace = words),
+      pace: (text) => (this.pace = text),
       cursor: (step) => this.point(step),
       end: () => this.showWhole(),
     };
@@ -93,7 +101,7 @@ export class Stage {
     this.setSolo(undefined);
   }
 
-  // One lane alone; the one that is, no more.
+  // Shows one lane alone, or all lanes again if it already is.
   setSolo(index) {
     const solo = index === this.player.solo ? undefined : index;
     this.player.solo = solo;
@@ -115,63 +123,62 @@ export class Stage {
     markStop(mode === "live");
   }
 
-  say(words, kind = "") {
+  say(text, kind = "") {
     const line = this.find(".announcer");
     line.dataset.kind = kind;
-    if (words && line.textContent !== words) line.textContent = line.title = words;
+    if (text && line.textContent !== text) line.textContent = line.title = text;
   }
 
-  // Open settings may have pushed the line out of sight.
-  warn(words) {
-    this.say(words, "bad");
+  // Scrolls to the line too, which open settings may have pushed out of sight.
+  warn(text) {
+    this.say(text, "bad");
     this.find(".announcer").scrollIntoView({ block: "nearest" });
   }
 
-  // A live show goes on: while it is live nothing on the page lets it go on again.
+  // Pauses a replay. A live show goes on, because nothing on the page could resume it.
   pause() {
     if (!this.player.live) this.player.pause();
   }
 
-  complain(words) {
+  complain(text) {
     this.pause();
-    this.say(words, "bad");
+    this.say(text, "bad");
   }
 
-  // What the address asks for cannot be: said until the visitor acts, so nothing else may play.
-  refuse(words) {
+  // Says why what the address asks for is not possible. Nothing plays until the visitor acts.
+  refuse(text) {
     this.tell("refused");
     this.gallery.withdraw();
-    this.note("failed", words);
+    this.note("failed", text);
   }
 
-  // The start is not waited for any longer.
-  stay() {
+  // Cancels the start of a live show.
+  cancelStart() {
     clearTimeout(this.starts);
   }
 
-  // A race was asked for. What is on the stage stays until it has begun.
+  // Waits for a requested race; the stage keeps what it shows until that begins.
   wait(race, key) {
-    this.stay();
-    // A recording that comes later would end this race.
+    this.cancelStart();
+    // A recording that is still loading would end this race.
     this.gallery.outdate();
     if (this.player.live) this.player.pause();
     Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
     markStop(true);
-    // From here on the space bar is the replay's, not the button's that was pressed.
+    // Take the focus from the pressed button, so that the space bar controls the replay.
     if (focusAsked()) this.node.focus({ preventScroll: true });
   }
 
-  note(phase, words) {
+  note(phase, text) {
     this.node.dataset.phase = phase;
     if (phase !== "waiting") this.giveUp();
-    this.say(words, phase === "failed" ? "bad" : "");
-    // Open settings may have pushed the line out of sight.
-    if (phase === "failed") this.find(".announcer").scrollIntoView({ block: "nearest" });
+    if (phase === "failed") this.warn(text);
+    else this.say(text);
   }
 
-  // The race that was asked for does not come, or not to its end. A whole one that is on the stage stays.
+  // Gives up the requested race, which does not come or not to its end. A whole race on the stage stays.
   giveUp() {
-    this.stay();
+    this.cancelStart();
     if (this.player.live) {
       this.player.unload();
       this.guess.close();
@@ -181,7 +188,7 @@ export class Stage {
     markStop(false);
   }
 
-  // A live race begins: its lanes are at the start.
+  // A live race begins.
   takeHead({ head, started }) {
     const forecast = new Forecast(head.lanes.length, head.settings?.max_new_tokens ?? MAX_TOKENS);
     this.reader = new StepReader(head.lanes);
@@ -211,7 +218,7 @@ export class Stage {
     else if (first) this.starts = setTimeout(() => player.play(), LEAD_MS);
   }
 
-  // The race is over; its show goes on to the end, unless somebody has stopped it.
+  // A live race is over. Its show goes on to the end, unless the race was stopped.
   takeEnd(end) {
     Object.assign(this.reel, end);
     this.node.dataset.phase = end.phase;
@@ -222,7 +229,7 @@ export class Stage {
     if (CALM.matches || end.phase === "stopped" || !this.player.loaded) this.showWhole();
   }
 
-  // The figures over several runs, which go on while the race is shown.
+  // The figures over several runs, which are made while the race is shown.
   takeAgain(part) {
     Object.assign(this.reel, part);
     if (this.node.dataset.mode !== "result") return;
@@ -237,9 +244,9 @@ export class Stage {
     );
   }
 
-  // The race at its end.
+  // Shows the race at its end.
   showWhole() {
-    this.stay();
+    this.cancelStart();
     while (this.player.next < this.player.steps.length) this.show(this.player.steps[this.player.next++], true);
     this.player.complete();
     this.drawClock(this.player.length);
@@ -272,7 +279,7 @@ export class Stage {
     if (first && counted.length && !CALM.matches) this.tell("finish", reel);
   }
 
-  // The rows whose figures count: none of a race that was stopped, nor of one on a disturbed machine.
+  // Shows the figures; returns the rows if they count, and none for a race that was stopped or disturbed.
   showFigures({ results: rows, phase, pace, repeated }) {
     const stopped = phase === "stopped";
     const disturbed = Boolean((repeated ?? pace)?.disturbed);
@@ -287,7 +294,7 @@ export class Stage {
     return counted;
   }
 
-  // By the race that was shown, whatever the medians of all runs say.
+  // Judges the guess by the race that was shown, whatever the medians of all runs say.
   judgeGuess(rows) {
     if (!rows.length) this.guess.close();
     const line = this.find(".tally");
@@ -308,7 +315,7 @@ export class Stage {
     });
   }
 
-  // A recorded race, as it came. `offered`: nobody asked for it.
+  // Opens a recorded race from the wire. `offered`: it plays without anybody having asked for it.
   openReel(wire, offered) {
     const reel = readReel(wire);
     const { head } = reel;
@@ -317,9 +324,9 @@ export class Stage {
     this.say(`Recorded race: “${head.question ?? "no question"}” ${describeRecording(head)}`);
   }
 
-  // A whole race. One that runs is given up.
+  // Opens a whole race; a live one is given up.
   openRead(reel) {
-    this.stay();
+    this.cancelStart();
     this.feed.leave();
     this.setMode("idle");
     this.node.dataset.phase = "idle";
@@ -339,13 +346,13 @@ export class Stage {
   }
 
   beginReplay() {
-    this.stay();
+    this.cancelStart();
     if (["live", "replay"].includes(this.node.dataset.mode)) return;
     this.setMode("replay");
     this.sayQuestion();
   }
 
-  // The headline would say who wins.
+  // Says the question, because the headline would tell who wins.
   sayQuestion() {
     this.say(`“${this.reel.head.question ?? "No question"}”`);
   }
@@ -367,9 +374,9 @@ export class Stage {
     if (!still) this.tell("moved", step.frame);
     this.track.apply(step.frame);
     if (step.frame.end) this.guess.end();
-    // A step of vanilla moves every lane's speedup, and any step its own.
+    // A step of vanilla changes every lane's speedup, any other step its own lane's.
     const base = this.panes[0].meters;
-    for (const each of step.lane ? [pane] : this.panes) each.setSpeedup(speedupSoFar(each.meters, base));
+    for (const changed of step.lane ? [pane] : this.panes) changed.setSpeedup(speedupSoFar(changed.meters, base));
   }
 
   drawClock(time) {
@@ -383,7 +390,7 @@ export class Stage {
     this.tell("cursor", { lane: step.lane, step: step.index });
   }
 
-  // Words of a pane that were pressed: the step that wrote them.
+  // Shows the step that wrote the words that were pressed.
   pick(target) {
     const words = target.closest("[data-step]");
     const index = this.panes.findIndex((pane) => pane.node.contains(target));

@@ -1,4 +1,4 @@
-// One line that says whether the model is there; the server sends {state, text} as a JSON string.
+// The line that says whether the model is loaded. The server sends {state, text} as a JSON string.
 export function showStatus(line, value) {
   if (!value) return;
   const { state, text } = JSON.parse(value);
@@ -6,7 +6,7 @@ export function showStatus(line, value) {
   line.querySelector("span").textContent = text;
 }
 
-// A page without such a line has no model, and waits for none.
+// The state; "failed" on a page without the line, which has no model and waits for none.
 export function readStatus() {
   return document.querySelector(".status")?.dataset.state ?? "failed";
 }

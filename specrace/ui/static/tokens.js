@@ -1,4 +1,4 @@
-// How tokens are drawn in a pane: the model's own, accepted runs, proposed and rejected drafts. Colours: stage.css.
+// Draws tokens in a pane: the model's own, accepted runs, proposed and rejected drafts. Their colours are in stage.css.
 import { make } from "./dom.js";
 
 const BLANK = "·";
@@ -8,17 +8,17 @@ export function drawOwn(text) {
   return make("span", "own-token", text);
 }
 
-// The run of `count` draft tokens that one step accepted.
+// The run of `count` draft tokens that were accepted in one step.
 export function drawAccepted(text, count) {
   return make("span", "run", text, `${count} draft ${count > 1 ? "tokens" : "token"} accepted in one step`);
 }
 
-// A draft that the model verifies next.
+// A draft that is not verified yet.
 export function drawProposed(text) {
   return make("span", "proposed", text.trim());
 }
 
-// Of a draft that was verified, the accepted part.
+// The accepted part of a verified draft.
 export function drawVerified(text) {
   return make("span", "run", text.trim() || BLANK);
 }

@@ -1,4 +1,4 @@
-// Tooltips: of a lane, of the page's figures, and of the parts of a step's time.
+// Tooltips of lanes, of the page's figures, and of the parts of a step's time.
 export const MEANS = {
   speedup: "Speedup: tokens per second over vanilla's, both on their own clocks in this race.",
   range: "The lowest and the highest speedup of several runs; the figure is their median.",

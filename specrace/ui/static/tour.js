@@ -1,5 +1,5 @@
 // A tour in five chapters: what drafting is, why it is fast, why the text stays the same, and when it does not pay. It
-// runs by itself on recorded races. Space pauses, the arrows go on and back, Esc leaves.
+// plays recorded races by itself. Space pauses, the arrow keys go on and back, Esc leaves.
 import { button, make, svg } from "./dom.js";
 import { writeChapters } from "./chapters.js";
 import { focusQuestion } from "./gradio.js";
@@ -9,12 +9,12 @@ import { readReel } from "./reel.js";
 import { inMs } from "./scenes.js";
 
 const PICTURE_MS = 33;
-// The recorded races that it tells of: one in which drafting pays, and one in which it does not.
+// The recorded races that it shows: one in which drafting pays, and one in which it does not.
 const RACES = ["smollm2-copying", "smollm2-losing"];
 const UNFIT = "The recorded races of this server do not suit the tour.";
 
 export class Tour {
-  // `tools`: what stands around the stage.
+  // `tools` are the tools around the stage.
   constructor(stage, tools) {
     this.stage = stage;
     this.proof = tools.proof;
@@ -48,7 +48,7 @@ export class Tour {
     return !this.node.hidden;
   }
 
-  // Whether the page has the recorded races that it needs.
+  // Whether the page has the recorded races that the tour needs.
   get offered() {
     const { cards } = this.stage.gallery;
     return RACES.every((race) => cards.some(({ name }) => name === race));
@@ -144,7 +144,7 @@ export class Tour {
       " ": () => this.toggle(),
     };
     const act = acts[event.key];
-    // The page's own keys would begin another race behind the tour.
+    // Otherwise the page's own keys would begin another race behind the tour.
     if (event.key.length === 1 && event.key !== " ") event.stopPropagation();
     if (!act || (event.key === " " && event.target.closest?.("button"))) return;
     event.preventDefault();
@@ -169,7 +169,7 @@ export class Tour {
   showRace({ reel, alone }) {
     const { stage } = this;
     stage.openRead(reel);
-    const lane = reel.head.lanes.findIndex((each) => each.lane === alone);
+    const lane = reel.head.lanes.findIndex((candidate) => candidate.lane === alone);
     if (lane >= 0) stage.setSolo(lane);
   }
 
@@ -191,7 +191,7 @@ export class Tour {
   }
 }
 
-// Times of passes, as bars on one scale.
+// Draws the times of passes as bars on one scale.
 function drawBars(bars) {
   const longest = Math.max(...bars.map(([, ms]) => ms));
   const picture = svg("svg", {
@@ -200,8 +200,8 @@ function drawBars(bars) {
     role: "img",
     "aria-label": "Times of passes",
   });
-  bars.forEach(([name, ms], place) => {
-    const y = 30 + 130 * place;
+  bars.forEach(([name, ms], index) => {
+    const y = 30 + 130 * index;
     const width = Math.max(4, (900 * ms) / longest);
     picture.append(
       svg("text", { x: 30, y: y + 30, class: "tour-name" }, name),

@@ -1,4 +1,4 @@
-// The race track: every lane runs from its first token to the end of the answer, and the first one over the line wins.
+// The race track: each lane runs from its first token to the end of the answer, and the first over the line wins.
 import { make, write } from "./dom.js";
 import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
@@ -11,9 +11,9 @@ const LINE = 0.965;
 
 // Numbers of tokens to mark on the way to `total`.
 export function placeTicks(total) {
-  const every = TICKS.find((each) => total / each <= MAX_TICKS) ?? total / MAX_TICKS;
+  const distance = TICKS.find((tick) => total / tick <= MAX_TICKS) ?? total / MAX_TICKS;
   const ticks = [];
-  for (let at = 0; at <= 0.93 * total; at += every) ticks.push(Math.round(at));
+  for (let at = 0; at <= 0.93 * total; at += distance) ticks.push(Math.round(at));
   return ticks;
 }
 
@@ -22,7 +22,7 @@ export class Track {
     this.host = host;
   }
 
-  // `total`: tokens to the finish line, or a list with those of each lane.
+  // `total`: the tokens to the finish line, or a list with each lane's.
   show(methods, total) {
     this.first = this.totals = undefined;
     this.rows = methods.map((method) => this.lane(method));
@@ -38,7 +38,7 @@ export class Track {
     const side = make("span", "side");
     side.append(this.clock, this.pace);
     axis.append(make("span", "name", "tokens"), this.ticks, side);
-    this.host.replaceChildren(...this.rows.map((each) => each.row), axis);
+    this.host.replaceChildren(...this.rows.map(({ row }) => row), axis);
     this.aim(total, true);
     this.draw(0);
   }
@@ -62,12 +62,12 @@ export class Track {
     return { row, fill, photo, words, place, tokens: 0, ms: 0, end: "" };
   }
 
-  // The lane that stands alone, if one does.
+  // Marks the lane that is shown alone, if there is one.
   mark(solo) {
-    this.rows.forEach((each, lane) => each.row.classList.toggle("away", solo !== undefined && lane !== solo));
+    this.rows.forEach(({ row }, lane) => row.classList.toggle("away", solo !== undefined && lane !== solo));
   }
 
-  // Where the finish line is; `known` once a lane has reached it.
+  // Sets the finish line; `known` is true once a lane has reached it.
   aim(total, known) {
     const totals = this.rows.map((_, lane) => Math.max(1, Array.isArray(total) ? total[lane] : total));
     this.host.dataset.known = String(known);
@@ -85,10 +85,10 @@ export class Track {
   }
 
   apply({ lane, meters, end }) {
-    const each = this.rows[lane];
-    Object.assign(each, { tokens: meters.tokens, ms: meters.ms, end });
+    const runner = this.rows[lane];
+    Object.assign(runner, { tokens: meters.tokens, ms: meters.ms, end });
     this.move(lane);
-    if (end && !this.first) this.takePhoto(each);
+    if (end && !this.first) this.takePhoto(runner);
   }
 
   move(lane) {
@@ -96,28 +96,28 @@ export class Track {
     fill.style.transform = `scaleX(${LINE * Math.min(1, tokens / this.totals[lane])})`;
   }
 
-  // The lane that was first over the line; undefined before.
+  // The index of the lane that was first over the line; undefined before.
   get winner() {
     return this.first && this.rows.indexOf(this.first);
   }
 
-  // Where everybody was when the first lane finished.
+  // Marks where the other lanes were when the first one finished.
   takePhoto(winner) {
     this.first = winner;
-    this.rows.forEach((each, lane) => {
-      each.photo.hidden = each === winner || Boolean(each.end);
-      each.photo.style.left = `${100 * LINE * Math.min(1, each.tokens / this.totals[lane])}%`;
+    this.rows.forEach((runner, lane) => {
+      runner.photo.hidden = runner === winner || Boolean(runner.end);
+      runner.photo.style.left = `${100 * LINE * Math.min(1, runner.tokens / this.totals[lane])}%`;
     });
   }
 
   draw(time, pace = "") {
-    const ended = this.rows.filter((each) => each.end).sort((a, b) => a.ms - b.ms);
-    for (const each of this.rows) {
-      const { tokens, ms, end } = each;
-      const place = ended.indexOf(each);
-      write(each.words, !tokens ? "" : end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token"));
-      write(each.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
-      each.row.dataset.place = place + 1;
+    const ended = this.rows.filter(({ end }) => end).sort((a, b) => a.ms - b.ms);
+    for (const runner of this.rows) {
+      const { tokens, ms, end } = runner;
+      const place = ended.indexOf(runner);
+      write(runner.words, !tokens ? "" : end ? `${tokens} tok in ${seconds(ms)}` : countOf(tokens, "token"));
+      write(runner.place, place < 0 || this.rows.length === 1 ? "" : PLACES[place]);
+      runner.row.dataset.place = place + 1;
     }
     write(this.clock, seconds(time));
     write(this.pace, pace);

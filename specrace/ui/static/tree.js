@@ -1,4 +1,4 @@
-// The draft tree of one step, as a picture from left to right.
+// Draws the draft tree of one step, from left to right.
 import { svg } from "./dom.js";
 import { percent, shorten } from "./format.js";
 
@@ -27,18 +27,18 @@ export function judge(event) {
   });
 }
 
-// At most `most` nodes, the accepted path among them; a node's parent always is, for parents have lower numbers.
-export function chooseNodes(event, most) {
-  const path = event.verdict.path.slice(0, most);
+// Chooses at most `maxNodes` nodes, first the accepted path. A chosen node's parent is always chosen too.
+export function chooseNodes(event, maxNodes) {
+  const path = event.verdict.path.slice(0, maxNodes);
   const chosen = new Set(path);
-  for (let node = 0; node < event.tree.parents.length && chosen.size < most; node++) {
+  for (let node = 0; node < event.tree.parents.length && chosen.size < maxNodes; node++) {
     if (chosen.has(event.tree.parents[node])) chosen.add(node);
   }
   return [...chosen].sort((a, b) => a - b);
 }
 
-// How often the drafter had seen each node: as it noted, or as its table's rows for a chain have it. A node that was
-// sampled from a row has its probability instead.
+// How often the drafter had seen each node: from its note, or for a chain from its table's rows. Sampled nodes have a
+// probability instead.
 export function countNodes({ tree, note, checks }) {
   if (note?.counts?.length) return note.counts;
   const rows = (note?.rows ?? []).filter((row) => row.counts?.length);
@@ -59,10 +59,10 @@ export class Tree {
     const kinds = judge(event);
     const { probs, parents } = event.tree;
     const counts = countNodes(event);
-    const telling = probs?.some((prob, node) => node && prob !== 1);
+    const hasProbs = probs?.some((prob, node) => node && prob !== 1);
     this.nodes = chooseNodes(event, TREE_NODES).map((node) => {
       const count = node && counts[node] !== undefined ? `${counts[node]}×` : "";
-      const prob = telling && node && !(count && !event.note.counts.length) ? percent(probs[node]) : "";
+      const prob = hasProbs && node && !(count && !event.note.counts.length) ? percent(probs[node]) : "";
       const piece = event.pieces[node] ?? "";
       return { node, parent: parents[node], kind: kinds[node], piece, small: count || prob, prob, count };
     });
@@ -75,8 +75,8 @@ export class Tree {
     const { path } = event.verdict;
     // The end of a very long path is not drawn, nor what follows it.
     if (event.emitted.length < path.length || path.length > TREE_NODES) return;
-    const said = event.texts[path.length - 1] ?? "";
-    const piece = following?.pieces[0] || said || (event.end === "eos" ? "end" : "·");
+    const text = event.texts[path.length - 1] ?? "";
+    const piece = following?.pieces[0] || text || (event.end === "eos" ? "end" : "·");
     this.nodes.push({
       node: "bonus",
       parent: path[path.length - 1],
@@ -88,48 +88,48 @@ export class Tree {
     });
   }
 
-  // Tidy, left to right: leaves one below the other, a parent in the middle of its children.
+  // Lays out the nodes from left to right: leaves one below the other, a parent in the middle of its children.
   place() {
-    const byNode = new Map(this.nodes.map((each) => [each.node, each]));
+    const byNode = new Map(this.nodes.map((node) => [node.node, node]));
     const widths = [];
-    for (const each of this.nodes) {
-      each.children = [];
-      const parent = byNode.get(each.parent);
-      each.depth = parent ? parent.depth + 1 : 0;
-      parent?.children.push(each);
-      each.text = each.kind === "bonus" && !each.piece.trim() ? "·" : shorten(each.piece);
-      each.mark = each.kind === "rejected" ? "× " : "";
-      each.width =
+    for (const node of this.nodes) {
+      node.children = [];
+      const parent = byNode.get(node.parent);
+      node.depth = parent ? parent.depth + 1 : 0;
+      parent?.children.push(node);
+      node.text = node.kind === "bonus" && !node.piece.trim() ? "·" : shorten(node.piece);
+      node.mark = node.kind === "rejected" ? "× " : "";
+      node.width =
         Math.max(
-          textWidth(each.mark + each.text, "16px Source Sans Pro, sans-serif"),
-          textWidth(each.small, "13px Source Sans Pro, sans-serif"),
+          textWidth(node.mark + node.text, "16px Source Sans Pro, sans-serif"),
+          textWidth(node.small, "13px Source Sans Pro, sans-serif"),
         ) + 18;
-      widths[each.depth] = Math.max(widths[each.depth] ?? 0, each.width);
+      widths[node.depth] = Math.max(widths[node.depth] ?? 0, node.width);
     }
     const lefts = [2];
     for (const [depth, width] of widths.entries()) lefts.push(lefts[depth] + width + DEPTHS_PX);
     let row = 0;
-    const settle = (each) => {
-      each.children.forEach(settle);
-      each.x = lefts[each.depth];
-      const ends = [each.children[0], each.children.at(-1)];
-      each.y = each.children.length ? (ends[0].y + ends[1].y) / 2 : ROW_PX * row++;
+    const placeNode = (node) => {
+      node.children.forEach(placeNode);
+      node.x = lefts[node.depth];
+      const [first, last] = [node.children[0], node.children.at(-1)];
+      node.y = first ? (first.y + last.y) / 2 : ROW_PX * row++;
     };
-    settle(this.nodes[0]);
+    placeNode(this.nodes[0]);
     this.width = lefts.at(-1) - DEPTHS_PX + 4;
     this.height = ROW_PX * row + 2;
   }
 
-  draw(words) {
+  draw(label) {
     const picture = svg("svg", {
       width: Math.ceil(this.width),
       height: Math.ceil(this.height),
       role: "img",
-      "aria-label": words,
+      "aria-label": label,
     });
-    const byNode = new Map(this.nodes.map((each) => [each.node, each]));
-    for (const each of this.nodes.slice(1)) picture.append(this.edge(byNode.get(each.parent), each));
-    for (const each of this.nodes) picture.append(this.box(each));
+    const byNode = new Map(this.nodes.map((node) => [node.node, node]));
+    for (const node of this.nodes.slice(1)) picture.append(this.edge(byNode.get(node.parent), node));
+    for (const node of this.nodes) picture.append(this.box(node));
     return picture;
   }
 
@@ -142,26 +142,26 @@ export class Tree {
     });
   }
 
-  box(each) {
+  box(node) {
     const group = svg("g", {
-      class: `node ${each.kind}`,
-      transform: `translate(${each.x} ${each.y})`,
-      "data-node": each.node,
+      class: `node ${node.kind}`,
+      transform: `translate(${node.x} ${node.y})`,
+      "data-node": node.node,
     });
-    const facts = [each.count && `seen ${each.count}`, each.prob && `probability ${each.prob}`]
+    const facts = [node.count && `seen ${node.count}`, node.prob && `probability ${node.prob}`]
       .filter(Boolean)
       .join(", ");
-    const shown = JSON.stringify(each.piece.length > 200 ? `${each.piece.slice(0, 200)}…` : each.piece);
-    group.append(svg("title", {}, `${shown}: ${NODE_WORDS[each.kind]}${facts ? ` (${facts})` : ""}`));
-    group.append(svg("rect", { width: each.width, height: NODE_PX, rx: 4 }));
-    if (each.kind === "accepted")
-      group.append(svg("path", { class: "bars", d: `M1.5 0V${NODE_PX - 1.5}H${each.width - 1.5}V0` }));
-    const piece = svg("text", { class: "piece", x: each.width / 2, y: each.small ? 17 : 24 });
-    // The cross is not struck through: of a token of one letter nothing else could be read.
-    if (each.mark) piece.append(svg("tspan", { class: "cross" }, each.mark));
-    piece.append(svg("tspan", { class: "said" }, each.text));
+    const shown = JSON.stringify(node.piece.length > 200 ? `${node.piece.slice(0, 200)}…` : node.piece);
+    group.append(svg("title", {}, `${shown}: ${NODE_WORDS[node.kind]}${facts ? ` (${facts})` : ""}`));
+    group.append(svg("rect", { width: node.width, height: NODE_PX, rx: 4 }));
+    if (node.kind === "accepted")
+      group.append(svg("path", { class: "bars", d: `M1.5 0V${NODE_PX - 1.5}H${node.width - 1.5}V0` }));
+    const piece = svg("text", { class: "piece", x: node.width / 2, y: node.small ? 17 : 24 });
+    // The cross is not struck through, or a token of one letter could not be read.
+    if (node.mark) piece.append(svg("tspan", { class: "cross" }, node.mark));
+    piece.append(svg("tspan", { class: "said" }, node.text));
     group.append(piece);
-    if (each.small) group.append(svg("text", { class: "small", x: each.width / 2, y: 32 }, each.small));
+    if (node.small) group.append(svg("text", { class: "small", x: node.width / 2, y: 32 }, node.small));
     return group;
   }
 }

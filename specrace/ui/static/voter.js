@@ -1,8 +1,8 @@
-// The phone's side of the audience's tally: one button a lane, and who was right.
+// The audience's page on a phone: one button for each lane, and whether the vote was right.
 import { write } from "./dom.js";
 
 const PAGE = location.pathname.replace(/\/$/, "");
-const AGAIN_MS = 4000;
+const RETRY_MS = 4000;
 
 export function describe({ open, mine, winner, lanes, round }) {
   if (!round) return "Wait for the race on the stage.";
@@ -20,12 +20,12 @@ export class Voter {
   }
 
   async ask(path, body) {
-    const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
     try {
-      const answer = await fetch(PAGE + path, body && sent);
-      const given = await answer.json();
-      this.problem.textContent = given.error ?? "";
-      if (answer.ok) this.draw(given);
+      const answer = await fetch(PAGE + path, body && options);
+      const state = await answer.json();
+      this.problem.textContent = state.error ?? "";
+      if (answer.ok) this.draw(state);
     } catch {
       this.problem.textContent = "The stage cannot be reached; this page tries again.";
     }
@@ -35,29 +35,29 @@ export class Voter {
     this.state = state;
     write(this.words, describe(state));
     const { children } = this.choices;
-    // Buttons stay, for one of them may be in focus.
+    // Keep the buttons, because one of them may have the focus.
     while (children.length > state.lanes.length) this.choices.lastChild.remove();
     while (children.length < state.lanes.length) this.choices.append(this.choice(children.length));
-    state.lanes.forEach((title, place) => this.mark(children[place], title, place));
+    state.lanes.forEach((title, lane) => this.mark(children[lane], title, lane));
   }
 
-  choice(place) {
+  choice(lane) {
     const node = document.createElement("button");
-    node.addEventListener("click", () => this.ask("/vote", { round: this.state.round, choice: place }));
+    node.addEventListener("click", () => this.ask("/vote", { round: this.state.round, choice: lane }));
     return node;
   }
 
-  mark(node, title, place) {
+  mark(node, title, lane) {
     const { open, mine, winner, counts } = this.state;
-    write(node, open ? title : `${title}: ${counts[place]}`);
+    write(node, open ? title : `${title}: ${counts[lane]}`);
     node.disabled = !open;
-    node.setAttribute("aria-pressed", String(mine === place));
-    node.dataset.won = String(winner === place);
+    node.setAttribute("aria-pressed", String(mine === lane));
+    node.dataset.won = String(winner === lane);
   }
 
   async follow() {
     await this.ask("/state");
-    setTimeout(() => this.follow(), this.state?.wait_ms ?? AGAIN_MS);
+    setTimeout(() => this.follow(), this.state?.wait_ms ?? RETRY_MS);
   }
 }
 

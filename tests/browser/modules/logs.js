@@ -78,7 +78,7 @@ export const cases = {
       logs.costs.batch.value = "16";
       logs.costs.batch.dispatchEvent(new Event("change"));
       const { inert } = logs.advice.node;
-      while (logs.going) await new Promise((done) => setTimeout(done));
+      while (logs.task) await new Promise((done) => setTimeout(done));
       const sent = asked.slice(1).map((url) => [url.split("?")[0], new URLSearchParams(url).get("batch")]);
       return [
         [sent, logs.advice.node.textContent, inert, logs.advice.node.inert],
@@ -101,7 +101,7 @@ export const cases = {
       logs.take([LOG]);
       while (asked.length < 2) await new Promise((done) => setTimeout(done));
       logs.costs.batch.dispatchEvent(new Event("change"));
-      while (logs.going) await new Promise((done) => setTimeout(done));
+      while (logs.task) await new Promise((done) => setTimeout(done));
       return [
         asked.slice(1).map((url) => url.split("?")[0]),
         ["gradio_api/advice", "gradio_api/advice", "gradio_api/logs"],

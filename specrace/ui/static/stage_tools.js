@@ -1,4 +1,4 @@
-// What stands around the stage: the step inspector, the plots and explain mode, and how they are turned on.
+// The tools around the stage (step inspector, plots, explain mode, logs and others), and how they are opened.
 import { Audience } from "./audience.js";
 import { Explainer } from "./explain.js";
 import { Inspector } from "./inspector.js";
@@ -17,7 +17,7 @@ export class Tools {
     this.inspector = new Inspector(node, player);
     this.explainer = new Explainer(node);
     this.inspector.node.dataset.open = "true";
-    const say = (words) => stage.say(words);
+    const say = (text) => stage.say(text);
     this.slow = new SlowMotion(node, say);
     this.proof = new Proof(node, say);
     this.tour = new Tour(stage, this);
@@ -28,13 +28,13 @@ export class Tools {
     stage.find(".passages").before(this.inspector.node, new Plots(node).node);
     node.addEventListener("moved", ({ detail }) => this.explainer.take(detail, stage.panes[detail.lane].method));
     node.addEventListener("begun", ({ detail }) => this.explainer.begin(detail.live));
-    for (const known of ["result", "figures"])
-      node.addEventListener(known, ({ detail }) => this.explainer.conclude(detail));
-    // On a stage the proof follows the finish.
+    for (const name of ["result", "figures"])
+      node.addEventListener(name, ({ detail }) => this.explainer.conclude(detail));
+    // In stage view the proof follows the finish.
     node.addEventListener("finish", ({ detail }) => {
       if (document.body.dataset.view === "stage") setTimeout(() => this.prove(stage, detail), FINISH_MS);
     });
-    // The step that is stood on shows where its words came from.
+    // The step under the cursor shows where its words came from.
     node.addEventListener("cursor", ({ detail: { lane, step } }) => {
       if (!player.playing) passages.pointAtRun(stage.panes[lane]?.body.querySelector(`.run[data-step="${step}"]`));
     });
@@ -45,12 +45,12 @@ export class Tools {
     if (stage.reel === reel && stage.node.dataset.mode === "result") this.proof.flash(reel);
   }
 
-  // On stage the inspector lies over the panes and is shut at first; on the bench it stands open.
+  // In stage view the inspector covers the panes and is closed at first; on the bench it is open.
   toggleInspector() {
     const { node } = this.inspector;
     const overlay = document.body.dataset.view === "stage";
     const kind = overlay ? "overlay" : "open";
-    // One that is open below the fold is not to be shut by who looks for it.
+    // An inspector that is open but out of sight is scrolled to, not closed.
     const shows = node.dataset[kind] !== "true" || (!overlay && !this.inspector.seen);
     node.dataset[kind] = String(shows);
     document.getElementById("inspector-toggle")?.setAttribute("aria-expanded", String(shows));
