@@ -14,7 +14,9 @@ from specrace import workbench as module
 from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.engine.spec import RaceSpec
+from specrace.model.loading import load_target
 from specrace.model.target import Target
+from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
 from specrace.views.recording_check import check
 from specrace.workbench import Workbench
@@ -135,3 +137,14 @@ def test_a_lane_has_the_documents_that_its_options_ask_for(
 ) -> None:
     sources = bundled.sources(RaceSpec((lane,), options={lane: options}))
     assert [name for name in ("corpus", "corpus_index") if getattr(sources, name) is not None] == [part] * bool(part)
+
+
+def test_a_workbench_indexes_its_documents_once() -> None:
+    target = load_target()
+    texts = ("The sky is blue.", "Why is the sky blue?")
+    workbench = module.Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
+    index = workbench.tables.suffixes
+    assert workbench.tables.suffixes is index
+    ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert index.text.tolist() == [*ids[0], END, *ids[1], END]
+    assert workbench.tables.counts.row((ids[0][0],)) == {ids[0][1]: 1}

@@ -24,8 +24,7 @@ from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
-from tests.models import tiny_target
-from tests.parts import VOCAB, inputs, random_prompt, step_verdict
+from tests.parts import VOCAB, TableTarget, inputs, random_prompt, step_verdict
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
@@ -286,7 +285,7 @@ def test_how_outputs_begin_is_remembered_after_how_their_prompts_end() -> None:
 
 
 def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
-    past = PastOutputs([(1, 2)], most=4)
+    past = PastOutputs([(1, 2)], max_outputs=4)
     known = past.automaton(5)
     past.add((1, 3))
     assert past.automaton(5) is known and known.counts[known.successor(ROOT, 1)] == 2
@@ -339,7 +338,7 @@ def test_where_copying_was_wrong_the_recycled_estimates_are_calibrated() -> None
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("method", ["recycling", "fusion"])
 def test_copied_or_not_the_text_is_vanillas(method: str, temperature: float) -> None:
-    target, prompt = tiny_target("qwen3"), (3, 4, 5, 3, 4, 5, 3, 4)
+    target, prompt = TableTarget(order=1), (3, 4, 5, 3, 4, 5, 3, 4)
     lanes = [("vanilla", {}), (method, {"copy": False}), (method, {"copy": True})]
     texts, steps = [], []
     for lane, options in lanes:
@@ -352,7 +351,7 @@ def test_copied_or_not_the_text_is_vanillas(method: str, temperature: float) -> 
 def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
     for name in ("recycling", "corpus"):
         assert [METHODS["fusion"].defaults(device)[name] for device in ("cpu", "cuda")] == [False, True]
-    target = tiny_target("llama")
+    target = TableTarget()
     prefix = target.prefill([2, 3, 4])
     for value, asked in ((False, 0), (True, NUM_TOP)):
         spec = RaceSpec(("fusion",), options={"fusion": {"recycling": value}})
@@ -378,7 +377,7 @@ def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
 
 def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None:
     """A race hands the machine's curve over: rows too dear leave the bare root."""
-    target, prompt = tiny_target("llama"), [2, 3, 4] * 6
+    target, prompt = TableTarget(), [2, 3, 4] * 6
     assert plan_lane(RaceSpec(("fusion",)), "fusion", "cpu", STEEP).num_draft == METHODS["fusion"].budget("cpu", {})
     drafted = {}
     for name, curve in (("free", FREE), ("steep", STEEP)):
@@ -391,7 +390,7 @@ def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None
 
 def test_the_curve_of_a_generation_reaches_it() -> None:
     """Where a second row costs twenty times the first nothing pays, however well the text repeats itself."""
-    target, prompt = tiny_target("llama"), [2, 3, 4, 5] * 8
+    target, prompt = TableTarget(), [2, 3, 4, 5] * 8
     steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
     drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep)]
     assert drafted == [0] * 24

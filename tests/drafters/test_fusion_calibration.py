@@ -119,12 +119,12 @@ def test_an_index_of_answers_gets_prompts_and_outputs_and_is_rebuilt_between_req
         def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
             self.found.append((tuple(prompt), tuple(output)))
 
-    past = PastOutputs(most=2)
+    past = PastOutputs(max_outputs=2)
     past.add([1], [10, 11])
     pairs = past.answers(Pairs)
     past.add([2], [12])
     assert pairs.found == [((10, 11), (1,)), ((12,), (2,))] and past.answers(Pairs) is pairs
-    assert past.of_others([12]).answers(Pairs).found == [((10, 11), (1,))]
+    assert past.excluding([12]).answers(Pairs).found == [((10, 11), (1,))]
     past.add([3], [13])
     rebuilt = past._indexes.copy()
     assert past.answers(Pairs).found == [((12,), (2,)), ((13,), (3,))] and past._indexes == rebuilt

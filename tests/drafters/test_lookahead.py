@@ -9,15 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import verify
 from specrace.drafters.lookahead import LookaheadDrafter, NGramPool, fitting_window
-from specrace.model.sampling import Sampler
-from tests.models import tiny_target
-from tests.parts import VOCAB, continuation, function_lane, inputs, markov, step_verdict
+from tests.parts import VOCAB, TableTarget, compared, continuation, function_lane, inputs, markov, step_verdict
 
 SETTINGS = [(w, n, g) for w in (1, 2, 3, 5, 8, 15) for n in (3, 4, 5, 7) for g in (0, 1, 3, 7)]
 Placed = tuple[tuple[int, ...], int]
@@ -330,15 +329,15 @@ def test_the_first_row_is_drawn_from_the_prompt() -> None:
 
 def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
     """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
-    target, prompt, params = tiny_target("llama", initializer_range=0.2), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
+    target, prompt, params = TableTarget(), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
     drafter = LookaheadDrafter(inputs(prompt), n=3, window=4, guesses=2)
     session = target.session(target.prefill(prompt), 40, params)
     tree = drafter.propose(prompt, 40)
-    logits = session.logits(tree)
+    logits = np.stack([target.logits(text) for text in session.texts(tree)])
     drafter.observe(tree, verify(tree, session.score(tree)))
     # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
-    drawn = Sampler(params).choose(logits, range(4, 4 + len(tree))).tolist()
-    assert drafter.rows[-1] == drawn[1:] != logits.argmax(-1).tolist()[1:]
+    drawn = compared(logits, params, range(4, 4 + len(tree))).argmax(axis=1).tolist()
+    assert drafter.rows[-1] == drawn[1:] != logits.argmax(axis=1).tolist()[1:]
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS[::7])

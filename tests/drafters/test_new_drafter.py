@@ -1,14 +1,12 @@
-"""An eighth decoder is one class and one line in the registry: every face and every test then takes it up."""
+"""Another drafter is one class and one line in the registry: races, `score` and every test then take it up."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
 import pytest
 
-from specrace.cli.main import main
 from specrace.core.events import Finished, Started
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
@@ -18,12 +16,8 @@ from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import Scoreboard, ScoredLane, scorable_lanes
 from specrace.lab.transcripts import Transcript
-from specrace.ui.page import build_page
-from specrace.ui.race_request import parse_request
-from specrace.ui.worker import Worker
 from tests.drafters import test_contract as contract
-from tests.engine import test_lossless as lossless
-from tests.models import ARCHITECTURES, tiny_target
+from tests.parts import TableTarget
 
 LOOP = (2, 3, 4, 5) * 4
 
@@ -45,10 +39,13 @@ class EchoDrafter:
         """Nothing: the context has it."""
 
 
+ECHO = Method("echo", "Echo", "the last thing again", EchoDrafter, 6)
+
+
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one registry entry."""
-    monkeypatch.setitem(METHODS, "echo", Method("echo", "Echo", "the last thing again", EchoDrafter, 6))
+    monkeypatch.setitem(METHODS, "echo", ECHO)
 
 
 def test_a_misspelt_capability_fails_at_construction() -> None:
@@ -64,7 +61,7 @@ def test_a_misspelt_capability_fails_at_construction() -> None:
 
 
 def test_it_races_and_its_text_is_vanillas() -> None:
-    started, *_, finished = race(tiny_target("llama"), LOOP, RaceSpec(("echo", "trie"), max_new_tokens=24, num_draft=6))
+    started, *_, finished = race(TableTarget(order=1), LOOP, RaceSpec(("echo", "trie"), max_new_tokens=24, num_draft=6))
     assert isinstance(started, Started) and isinstance(finished, Finished)
     info, result = started.lanes[1], finished.lanes[1]
     assert (info.lane, info.title, info.num_draft, info.options) == ("echo", "Echo", 6, {"rounds": 2})
@@ -94,33 +91,3 @@ def test_it_scores() -> None:
 )
 def test_it_keeps_the_contract(test) -> None:
     test("echo")
-
-
-@pytest.mark.parametrize("params", lossless.RULES.values(), ids=lossless.RULES)
-def test_it_is_lossless_on_every_architecture(params) -> None:
-    accepted = 0
-    for name in ARCHITECTURES:
-        target = lossless.target_of(name)
-        for prompt in lossless.prompts_of(name, 4):
-            prefix = target.prefill(prompt)
-            drafter = METHODS["echo"].build(lossless.inputs(prompt))
-            lane = lossless.run_lane(target, prefix, prompt, drafter, params=params, eos_ids=lossless.NO_END)
-            assert lane.tokens == lossless.vanilla(target, prefix, prompt, params)
-            accepted += len(lane.tokens) - lane.num_steps
-    assert accepted > 0
-
-
-def test_the_page_lists_it() -> None:
-    page = build_page(Worker(lambda _: pytest.fail("nothing loads before the worker starts")), ["Why?"])
-    components = page.get_config_file()["components"]
-    lanes = next(each["props"] for each in components if each["props"].get("label") == "Lanes")
-    assert ["Echo", "echo"] in [list(choice) for choice in lanes["choices"]]
-    methods = [each["props"]["props"]["methods"] for each in components if "methods" in str(each["props"].get("props"))]
-    assert [method["title"] for method in methods[0]][-1] == "Echo" and len(methods[0]) == len(METHODS)
-    assert parse_request("Why?", ["echo", "trie"], {}).spec.lanes == ("vanilla", "trie", "echo")
-
-
-def test_the_command_line_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lanes", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)["lanes"][-1]
-    assert (row["lane"], row["options"][0]["name"], row["options"][0]["high"]) == ("echo", "echo.rounds", 9)

@@ -119,10 +119,10 @@ def test_drafters_made_without_options_have_the_listed_ones() -> None:
     assert (trie.trie.n, trie.prefix, trie.static) == (13, 3, False)
     assert (lookup.text.longest, lookup.shortest, lookup.llma) == (3, 1, False)
     assert (rest.longest, rest.shortest, rest.length, rest.branches) == (16, 2, 10, 64)
-    assert (suffix.depth, suffix.factor, suffix.least, suffix.tree) == (64, 1, 0.1, False)
+    assert (suffix.depth, suffix.factor, suffix.min_prob, suffix.tree) == (64, 1, 0.1, False)
     assert TrieDrafter(given, n=4, prefix=32).prefix == 3 and TrieDrafter(given, n=4, prefix=2).prefix == 2
     fusion, trigram, lookahead = FusionDrafter(given), TrigramDrafter(given), LookaheadDrafter(given)
-    assert (fusion.own.longest, fusion.corpus, fusion.recycled) == (8, None, None)
+    assert (fusion.text_model.longest, fusion.corpus, fusion.recycled) == (8, None, None)
     assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
     assert (BigramDrafter(given).smoothing, BigramDrafter(given).rows) == (1.0, None)
     assert (lookahead.n, len(lookahead.rows[0]), lookahead.pool.capacity, lookahead.pool_from_prompt) == (

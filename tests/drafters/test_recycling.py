@@ -19,8 +19,7 @@ from specrace.drafters.recycling import NUM_TOP, RecyclingDrafter, template
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
-from tests.models import tiny_target
-from tests.parts import inputs, run_lane
+from tests.parts import TableTarget, inputs, run_lane
 
 
 def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
@@ -196,7 +195,7 @@ def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], b
 
 def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
     """Without them a row would hold the target's own choices only."""
-    target, prompt = tiny_target("llama"), (3, 4, 5, 3, 4)
+    target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24, num_draft=16)))
     assert isinstance(events[-1], Finished)
     assert METHODS["recycling"].num_top_with({}) == 8 and METHODS["trie"].num_top_with({}) == 0
@@ -205,7 +204,7 @@ def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
 
 
 def test_a_vocabulary_smaller_than_its_rows() -> None:
-    target, prompt = tiny_target("gpt2", vocab_size=5), (3, 4, 2, 3, 4)
+    target, prompt = TableTarget(vocab=5), (3, 4, 2, 3, 4)
     session = target.session(target.prefill(prompt), 8, num_top=8)
     top = session.score(TokenTree.chain(4)).top
     assert top is not None and sorted(top[0]) == [0, 1, 2, 3, 4]
@@ -214,7 +213,7 @@ def test_a_vocabulary_smaller_than_its_rows() -> None:
 
 
 def test_warm_or_cold_the_text_is_vanillas() -> None:
-    target, prompt = tiny_target("qwen3"), (3, 4, 5, 3, 4)
+    target, prompt = TableTarget(order=1), (3, 4, 5, 3, 4)
     prefix = target.prefill(prompt)
     texts = {
         tuple(run_lane(target, prefix, prompt, drafter).tokens)

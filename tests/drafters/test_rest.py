@@ -16,13 +16,9 @@ from specrace.drafters import METHODS
 from specrace.drafters.rest import RestDrafter
 from specrace.engine.race import generate, race
 from specrace.engine.spec import RaceSpec
-from specrace.model.loading import load_target
 from specrace.ngrams.sources import Sources
-from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, matches_in_itself
-from specrace.retrieval.documents import Document
-from specrace.workbench import Workbench
-from tests.models import tiny_target
-from tests.parts import inputs, step_verdict
+from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, earlier_matches
+from tests.parts import TableTarget, inputs, step_verdict
 
 TOKENS = st.lists(st.integers(0, 2), max_size=40)
 DOCUMENTS = st.lists(TOKENS, max_size=5)
@@ -137,7 +133,7 @@ def test_the_draft_is_the_brute_force_one(
 @settings(max_examples=200, deadline=None)
 def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[int]], query: list[int]) -> None:
     index = SuffixIndex(documents)
-    places = index.places(query, 10_000).tolist()
+    places = index.positions_after(query, 10_000).tolist()
     assert sorted(places) == places_by_scan(documents, query)
     text = index.text.tolist()
     ahead = SORTED_TOKENS - len(query)
@@ -154,10 +150,11 @@ def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
 
 def test_too_many_places_are_thinned_out_evenly() -> None:
     index = SuffixIndex([[1, token] for token in range(100)])
-    places = index.places([1], 10)
+    places = index.positions_after([1], 10)
     assert index.text[places].tolist() == [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]
     assert (
-        len(index.places([1], 100)) == len(index.places([1], 150)) == 100 and len(SuffixIndex([]).places([1], 10)) == 0
+        len(index.positions_after([1], 100)) == len(index.positions_after([1], 150)) == 100
+        and len(SuffixIndex([]).positions_after([1], 10)) == 0
     )
 
 
@@ -165,7 +162,7 @@ def test_too_many_places_are_thinned_out_evenly() -> None:
 def test_a_texts_own_matches_are_the_brute_force_ones(text: list[int], shortest: int, more: int) -> None:
     query = match_by_scan([text], text, shortest, shortest + more)
     expected = places_by_scan([text], query) if query else []
-    assert matches_in_itself(np.array(text), shortest, shortest + more).tolist() == expected
+    assert earlier_matches(np.array(text), shortest, shortest + more).tolist() == expected
 
 
 @pytest.mark.parametrize("most", [1, 3, 8, 64])
@@ -173,7 +170,7 @@ def test_a_texts_own_matches_are_the_brute_force_ones(text: list[int], shortest:
 @settings(max_examples=60, deadline=None)
 def test_continuations_are_counted_and_ranked(documents: list[list[int]], length: int, most: int) -> None:
     index = SuffixIndex(documents)
-    found = count_continuations(index.text, index.places([1], 10_000), length, most)
+    found = count_continuations(index.text, index.positions_after([1], 10_000), length, most)
     expected = ranked(continuations(documents, [1], length), most)
     assert [(each.tokens, each.count, each.first) for each in found] == expected
 
@@ -189,7 +186,7 @@ def test_a_large_corpus_is_no_matter() -> None:
 
 def test_a_race_hands_over_its_index() -> None:
     """A corpus that holds what the model is about to say: REST drafts it, in a race and in `generate`."""
-    target, prompt = tiny_target("llama"), (3, 4, 5, 3, 4)
+    target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     spec = RaceSpec(("rest",), max_new_tokens=30)
     said = [token for step in generate(target, "vanilla", prompt, max_new_tokens=30) for token in step.emitted]
     index = SuffixIndex([[9, 9], [*prompt, *said], [3, 4, 8]])
@@ -198,17 +195,6 @@ def test_a_race_hands_over_its_index() -> None:
     steps = list(generate(target, "rest", prompt, max_new_tokens=30, sources=Sources(corpus_index=index)))
     assert len(steps) == finished.lanes[1].steps <= 1 + len(said) / 8
     assert [token for step in steps for token in step.emitted] == said
-
-
-def test_the_workbench_indexes_its_documents_once() -> None:
-    target = load_target()
-    texts = ("The sky is blue.", "Why is the sky blue?")
-    workbench = Workbench(target, [Document("a", "", text) for text in texts], None, None)  # type: ignore[arg-type]
-    index = workbench.tables.suffixes
-    assert workbench.tables.suffixes is index
-    ids = [target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    assert index.text.tolist() == [*ids[0], END, *ids[1], END]
-    assert workbench.tables.counts.row((ids[0][0],)) == {ids[0][1]: 1}
 
 
 def test_places_are_whole_numbers_even_where_there_are_none() -> None:

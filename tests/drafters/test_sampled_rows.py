@@ -12,11 +12,11 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.ngrams.counts import NGramCounts
-from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
+from specrace.ngrams.dense import MAX_VOCABULARY, DenseCounts
 from tests.parts import step_verdict
 
 TEXT = (1, 2, 3, 1, 2, 3, 1, 2, 0, 4, 2, 0, 3, 3, 1, 2)
-SMALL, LARGE = 5, LARGEST_VOCABULARY + 1
+SMALL, LARGE = 5, MAX_VOCABULARY + 1
 ORDERS = ("bigram", "trigram")
 
 
@@ -144,7 +144,7 @@ def test_dense_counts_are_arrays_of_every_pair_and_triple() -> None:
 
 def test_small_vocabularies_are_dense() -> None:
     random = np.random.default_rng(0)
-    for size, kept in ((LARGEST_VOCABULARY, True), (LARGE, False)):
+    for size, kept in ((MAX_VOCABULARY, True), (LARGE, False)):
         rows = SampledRows(NGramCounts(), size, 1.0, SamplingParams(1.0), random)
         assert (rows._dense is not None) == kept
 

@@ -84,7 +84,7 @@ def test_the_output_is_learned() -> None:
     tree = drafter.propose((1, 2, 3, 1), 4)
     assert tree.tokens == (1, 2)
     drafter.observe(tree, step_verdict(tree, [2, 5]))
-    assert drafter.own.tokens == [1, 2, 3, 1, 2, 5]
+    assert drafter.text.tokens == [1, 2, 3, 1, 2, 5]
 
 
 def stands(text: Sequence[int], ngram: Path, at: int) -> bool:

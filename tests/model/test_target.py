@@ -497,3 +497,9 @@ def test_buffers_of_large_trees_are_not_kept_for_ever(monkeypatch: pytest.Monkey
     assert target.inputs(11) is made[1] and target.inputs(10) is made[0] and target.inputs(4) is small
     target.inputs(17)
     assert set(target._inputs) == {17} and target.inputs(4) is not small
+
+
+def test_a_vocabulary_smaller_than_the_likeliest_that_are_asked_for() -> None:
+    target = tiny_target("gpt2", vocab_size=5)
+    top = target.session(target.prefill((3, 4, 2)), 8, num_top=8).score(TokenTree.chain(4)).top
+    assert top is not None and sorted(top[0]) == [0, 1, 2, 3, 4]
