@@ -32,6 +32,7 @@ _WIDE_TOLERANCE = {torch.bfloat16: 0.6}
 _LONGEST_REASON = 80
 # Parameters: a smaller model's steps are too short to earn the ten seconds that a machine's first compilation takes.
 _MIN_COMPILED = 50_000_000
+_NOT_COMPILED = "not compiled"
 _log = logging.getLogger(__name__)
 
 
@@ -72,23 +73,34 @@ def capture_graphs(target: Target, capturer: Capturer) -> None:
 
 @torch.inference_mode()
 def trace_forwards(
-    target: Target, *, compiled: bool | None = None, packed: bool | None = None, fused: bool = True
+    target: Target,
+    *,
+    compiled: bool | None = None,
+    packed: bool | None = None,
+    fused: bool = True,
+    lanes: int | None = None,
 ) -> None:
     """Let the target replay its forward: in the compiled decoder where its family is known and it is large enough
     (`compiled` None), or as TorchScript: in few operations where its family is known and `fused` is true, and with
     weights packed for a few rows where there is memory for that (`packed` None). Weights of 8 bits run in the compiled
-    decoder or not at all.
+    decoder or not at all. The decoder's vectors hold `lanes` float32: 16, 8, 0 for no decoder, None for what this
+    processor takes.
 
-    The first way that scores as the model does eagerly is taken; with none the target stays eager, and says why.
+    The first way that scores as the model does eagerly is taken; with none the target stays eager, and says why. What
+    kept the compiled decoder from running is said, too.
     """
+    not_compiled = ""
     store = target.prefill(_check_tokens(target, 9)).store.clone(64)
-    for what, make in _ways(target, store, compiled, packed, fused):
+    for what, make in _ways(target, store, compiled, packed, fused, lanes):
         try:
             replayed = _checked(target, make, store)
         # Tracing runs any model's own Python on stand-ins, so it may raise anything; then the model stays as it is.
         except Exception as error:
             _stay_eager(target, what, error)
+            if what == _NOT_COMPILED:
+                not_compiled = f" ({target.eager_because})"
         else:
+            replayed.name += not_compiled
             target.traced, target.eager_because = replayed, ""
             if replayed.reader is not None:
                 target.min_rows = 1
@@ -128,13 +140,13 @@ def _refuse_to_run(*_: object, **__: object) -> None:
 
 
 def _ways(
-    target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool
+    target: Target, store: KVStore, compiled: bool | None, packed: bool | None, fused: bool, lanes: int | None
 ) -> Iterator[tuple[str, Callable[[], Replay]]]:
     """Ways to replay a forward, the best first, each with what it is not where it fails."""
     model = target.model
     large = sum(each.numel() for each in model.parameters()) >= _MIN_COMPILED
     if target.int8 or compiled or (compiled is None and large):
-        yield "not compiled", partial(_compiled, model, target.int8)
+        yield _NOT_COMPILED, partial(_compiled, model, target.int8, lanes)
     if target.int8:
         return
     pack = (True, False) if packed is None and fits_twice(model) else (bool(packed),)
@@ -146,12 +158,13 @@ def _ways(
         yield what, partial(TracedForward, model, store, target.dtype, packed=way)
 
 
-def _compiled(model: Any, int8: bool) -> Replay:
+def _compiled(model: Any, int8: bool, lanes: int | None) -> Replay:
     """The compiled decoder. Raises ImportError without numba."""
     # It takes half a second, which small models do without.
     from specrace.model.compiled.forward import CompiledForward
+    from specrace.model.compiled.processor import host_lanes
 
-    return CompiledForward(model, int8=int8)
+    return CompiledForward(model, host_lanes() if lanes is None else lanes, int8=int8)
 
 
 def _stay_eager(target: Target, what: str, error: Exception) -> None:

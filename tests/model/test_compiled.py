@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import platform
 import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,31 +20,58 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from llvmlite.binding import get_host_cpu_features
 
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.errors import InputError
-from specrace.core.events import Finished
+from specrace.core.events import Finished, Started
 from specrace.core.tree import TokenTree
 from specrace.drafters import native_methods
 from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model import device_map, replays
-from specrace.model.compiled import decoder, jit
-from specrace.model.compiled.decoder import compile_ahead, take_part
+from specrace.model.compiled import decoder, jit, processor
+from specrace.model.compiled.decoder import compile_ahead, compiled_step
 from specrace.model.compiled.forward import CompiledForward
 from specrace.model.compiled.numbers import exp, softmax, store
-from specrace.model.compiled.vectors import BFLOAT16, LANES
+from specrace.model.compiled.vectors import BFLOAT16
 from specrace.model.fetching import prepare
 from specrace.model.loading import check_device, load_target, make_ready
 from specrace.model.products import quantized, round_weights
 from specrace.model.replays import trace_forwards
+from specrace.model.roofline import weight_bytes
 from specrace.model.target import Target
 from specrace.model.tree_inputs import TreeInputs
 from tests.models import WIDE, assert_scored_alike, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
-FAMILY = ("llama", "qwen2", "qwen3", "mistral")
-KINDS = ("float32", "bfloat16", "int8")
+# Every two of model, kind of weights, threads and lanes meet in one of these.
+CASES = [
+    ("llama", "float32", 1, 8),
+    ("llama", "bfloat16", 2, 16),
+    ("llama", "int8", 5, 16),
+    ("qwen2", "float32", 2, 8),
+    ("qwen2", "bfloat16", 5, 8),
+    ("qwen2", "int8", 1, 16),
+    ("qwen3", "float32", 5, 8),
+    ("qwen3", "bfloat16", 1, 8),
+    ("qwen3", "int8", 2, 16),
+    ("mistral", "float32", 1, 16),
+    ("mistral", "bfloat16", 2, 8),
+    ("mistral", "int8", 5, 8),
+]
+AVX512, AVX2, SSE = {"avx512f": True, "avx2": True, "fma": True}, {"avx2": True, "fma": True}, {"sse4.2": True}
+
+
+@pytest.fixture(autouse=True)
+def run_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, bool]], None]:
+    """Lets a test run as another machine would; until then all run as one with AVX2, wherever they are."""
+
+    def change(machine: str, features: dict[str, bool]) -> None:
+        monkeypatch.setattr(processor, "host", lambda: (machine, features))
+
+    change("x86_64", AVX2)
+    return change
 
 
 def model_of(name: str, kind: str) -> Any:
@@ -53,9 +82,9 @@ def model_of(name: str, kind: str) -> Any:
 
 
 @cache
-def compiled(name: str, kind: str = "float32") -> Target:
+def compiled(name: str, kind: str = "float32", lanes: int = 8) -> Target:
     target = Target(model_of(name, kind), name=name, int8=kind == "int8")
-    trace_forwards(target, compiled=True)
+    trace_forwards(target, compiled=True, lanes=lanes)
     assert target.forward_kind == "compiled decoder" + (", int8 weights" if kind == "int8" else "")
     return target
 
@@ -66,41 +95,41 @@ def eager(name: str, kind: str = "float32") -> Target:
     return Target(model_of(name, kind), name=name)
 
 
-@pytest.fixture(params=[1, 2, 5])
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("kind", ["float32", "int8"])
-@pytest.mark.parametrize("name", FAMILY)
-def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str) -> None:
-    assert_scored_alike(compiled(name, kind), eager(name, kind), name, atol=5e-3)
+@pytest.mark.parametrize(("name", "kind", "threads", "lanes"), [case for case in CASES if case[1] != "bfloat16"])
+def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, threads: int, lanes: int) -> None:
+    with torch_threads(threads):
+        assert_scored_alike(compiled(name, kind, lanes), eager(name, kind), name, atol=5e-3)
 
 
-@pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FAMILY)
-def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(name: str, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind", "threads", "lanes"), CASES)
+def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(name: str, kind: str, threads: int, lanes: int) -> None:
     """Paths of random trees, against the same tokens one at a time: logits, keys and values are equal."""
-    target, chance = compiled(name, kind), random.Random(name)
+    target, chance = compiled(name, kind, lanes), random.Random(name)
     text = list(random_prompt(chance))
-    together, alone = (target.prefill(text).store.clone(400) for _ in range(2))
-    for size in (1, 5, 2, 9, 30, 3):
-        tree = random_tree(chance, text[-1], size)
-        logits = target.logits(together, tree)
-        path = tree.path_to(chance.randrange(len(tree)))
-        for node in path:
-            single = target.logits(alone, TokenTree.chain(tree.tokens[node]))
-            assert torch.equal(logits[node], single[0])
-            alone.keep((0,))
-        together.keep(path)
-        assert together.data is not None and alone.data is not None
-        assert torch.equal(together.data[..., : together.length, :], alone.data[..., : alone.length, :])
-        text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
+    with torch_threads(threads):
+        together, alone = (target.prefill(text).store.clone(400) for _ in range(2))
+        for size in (1, 5, 2, 9, 30, 3):
+            tree = random_tree(chance, text[-1], size)
+            logits = target.logits(together, tree)
+            path = tree.path_to(chance.randrange(len(tree)))
+            for node in path:
+                single = target.logits(alone, TokenTree.chain(tree.tokens[node]))
+                assert torch.equal(logits[node], single[0])
+                alone.keep((0,))
+            together.keep(path)
+            assert together.data is not None and alone.data is not None
+            assert torch.equal(together.data[..., : together.length, :], alone.data[..., : alone.length, :])
+            text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
 
 
 def test_threads_change_no_bit() -> None:
@@ -124,21 +153,25 @@ def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
     assert replays.gap(own, expected) < max(0.02, replays.gap(modules, expected))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_lane_prints_vanillas_text(kind: str, temperature: float) -> None:
-    lanes = tuple(name for name, method in native_methods().items() if not method.needs_draft_model)
-    spec = RaceSpec(lanes, max_new_tokens=24, temperature=temperature, seed=5)
-    for name in ("llama", "qwen3"):
-        events = list(race(compiled(name, kind), random_prompt(random.Random(3)), spec))
-        assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+@pytest.mark.parametrize(
+    ("name", "kind", "lanes", "temperature"),
+    [("llama", "float32", 16, 0.8), ("qwen3", "bfloat16", 8, 0.0), ("llama", "int8", 16, 0.0)],
+)
+def test_every_lane_prints_vanillas_text(name: str, kind: str, lanes: int, temperature: float) -> None:
+    racing = tuple(lane for lane, method in native_methods().items() if not method.needs_draft_model)
+    spec = RaceSpec(racing, max_new_tokens=24, temperature=temperature, seed=5)
+    events = list(race(compiled(name, kind, lanes), random_prompt(random.Random(3)), spec))
+    assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
 
 
-@pytest.mark.parametrize("changes", [{"num_key_value_heads": 4}, {"vocab_size": 39}, {"tie_word_embeddings": True}])
-def test_other_shapes_are_scored_too(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "lanes"),
+    [({"num_key_value_heads": 4}, 8), ({"vocab_size": 39}, 16), ({"tie_word_embeddings": True}, 8)],
+)
+def test_other_shapes_are_scored_too(changes: dict[str, Any], lanes: int) -> None:
     model = tiny_model("llama", **WIDE, **changes)
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
-    trace_forwards(target, compiled=True)
+    trace_forwards(target, compiled=True, lanes=lanes)
     assert target.forward_kind == "compiled decoder"
     found, expected = (each.logits(each.prefill([3, 4, 5]).store.clone(90), tree) for each in (target, Target(model)))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
@@ -303,12 +336,21 @@ def test_torch_has_one_thread_between_forwards_and_as_many_as_before_after_them(
 # Compilation.
 
 
-def test_what_is_compiled_ahead_is_what_a_forward_runs() -> None:
+def test_what_is_compiled_ahead_is_what_a_forward_runs(run_as: Callable[[str, dict[str, bool]], None]) -> None:
+    run_as("x86_64", AVX512)
     compile_ahead()
-    known = list(take_part.signatures)
-    target = compiled("llama")
+    known = list(compiled_step(16).signatures)
+    assert len(known) == 1
+    target = compiled("llama", lanes=16)
     target.logits(target.prefill([3, 4, 5]).store.clone(90), TokenTree.chain(5))
-    assert list(take_part.signatures) == known
+    assert list(compiled_step(16).signatures) == known
+    run_as("x86_64", SSE)
+    compile_ahead()
+
+
+def test_both_widths_are_kept_side_by_side() -> None:
+    names = [compiled_step(lanes).py_func.__qualname__ for lanes in (8, 16)]
+    assert names[0].removesuffix("8_lanes") == names[1].removesuffix("16_lanes")
 
 
 def test_code_that_changed_anywhere_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +391,7 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
         raise OSError(28, "No space left on device")
 
     refuse.signatures = ["compiled"]  # type: ignore[attr-defined]
-    monkeypatch.setattr(decoder, "take_part", refuse)
+    monkeypatch.setattr(decoder, "compiled_step", lambda _: refuse)
     compile_ahead()
     refuse.signatures = []  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="No space"):
@@ -363,31 +405,65 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("machine", "features", "lanes"),
     [
-        ("gpt2", {}),
-        ("llama", {}),
-        ("llama", {**WIDE, "hidden_act": "gelu"}),
-        ("llama", {**WIDE, "head_dim": LANES // 2}),
+        ("x86_64", AVX512, 16),
+        ("AMD64", AVX512, 16),
+        ("x86_64", AVX2, 8),
+        ("x86_64", SSE, 0),
+        ("x86_64", {}, 0),
+        ("aarch64", {"neon": True}, 8),
+        ("arm64", {}, 8),
+        ("riscv64", {"v": True}, 0),
+        ("i686", AVX2, 0),
     ],
 )
-def test_other_models_run_as_before(name: str, changes: dict[str, Any]) -> None:
+def test_the_processor_decides_the_width(
+    machine: str, features: dict[str, bool], lanes: int, run_as: Callable[[str, dict[str, bool]], None]
+) -> None:
+    run_as(machine, features)
+    assert processor.host_lanes() == lanes
+
+
+def test_this_processor_is_asked() -> None:
+    assert processor.choose_lanes(platform.machine(), get_host_cpu_features()) in (0, 8, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "lanes", "reason"),
+    [
+        ("gpt2", {}, 16, "not those of the Llama family"),
+        ("llama", {}, 16, "widths that 16 does not divide"),
+        ("llama", {**WIDE, "head_dim": 8}, 16, "widths that 16 does not divide"),
+        ("llama", {**WIDE, "head_dim": 4}, 8, "widths that 8 does not divide"),
+        ("llama", {**WIDE, "hidden_act": "gelu"}, 8, "not those of the Llama family"),
+        ("llama", WIDE, 0, "needs AVX with FMA, or NEON"),
+    ],
+)
+def test_other_models_and_processors_run_as_before(name: str, changes: dict[str, Any], lanes: int, reason: str) -> None:
     target = Target(tiny_model(name, **changes))
-    trace_forwards(target, compiled=True)
-    assert "TorchScript" in target.forward_kind
+    trace_forwards(target, compiled=True, lanes=lanes)
+    assert "TorchScript" in target.forward_kind and "(not compiled: ValueError: " in target.forward_kind
+    assert reason in target.forward_kind
+
+
+def test_a_width_that_8_divides_runs_in_8_lanes() -> None:
+    target = Target(tiny_model("llama"))
+    trace_forwards(target, compiled=True, lanes=8)
+    assert target.forward_kind == "compiled decoder"
 
 
 def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def engine() -> str:
         target = Target(tiny_model("llama", **WIDE))
-        trace_forwards(target)
+        trace_forwards(target, packed=False)
         return target.forward_kind
 
-    assert engine().startswith("fused TorchScript")
+    assert engine() == "fused TorchScript"
     monkeypatch.setattr(replays, "_MIN_COMPILED", 1000)
     assert engine() == "compiled decoder"
     monkeypatch.setitem(sys.modules, "specrace.model.compiled.forward", None)
-    assert engine().startswith("fused TorchScript")
+    assert engine().startswith("fused TorchScript (not compiled: ModuleNotFoundError: ")
 
 
 @pytest.mark.parametrize("change", ["dtype", "shape", "kind"])
@@ -403,7 +479,7 @@ def test_weights_of_another_kind_are_refused(change: str) -> None:
         own.up_proj = torch.nn.Sequential(own.up_proj)
         own.up_proj.weight, own.up_proj.bias = own.up_proj[0].weight, None
     with pytest.raises(ValueError, match="another kind or shape"):
-        CompiledForward(model)
+        CompiledForward(model, 8)
 
 
 def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
@@ -411,27 +487,48 @@ def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
     model.lm_head = torch.nn.Linear(64, VOCAB - 6, bias=False)
     target, tree = Target(model), random_tree(random.Random(3), 5, 9)
     expected = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
-    target.traced = CompiledForward(model)
+    target.traced = CompiledForward(model, 8)
     found = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
 
 
 def test_float16_has_no_compiled_decoder() -> None:
     with pytest.raises(ValueError, match="no compiled decoder for float16"):
-        CompiledForward(tiny_model("llama", **WIDE).to(torch.float16))
+        CompiledForward(tiny_model("llama", **WIDE).to(torch.float16), 8)
 
 
 # int8.
 
 
-def test_the_bundled_model_in_int8_races_with_its_own_text() -> None:
+@pytest.mark.parametrize("features", [AVX512, AVX2])
+def test_the_bundled_model_in_int8_races_with_its_own_text(
+    features: dict[str, bool], run_as: Callable[[str, dict[str, bool]], None]
+) -> None:
+    run_as("x86_64", features)
     target = load_target(BUNDLED_MODEL, dtype="int8")
     about = target.describe()
     assert (about["dtype"], about["engine"]) == ("int8", "compiled decoder, int8 weights")
-    assert target.roofline.weight_bytes * 4 <= load_target(BUNDLED_MODEL).roofline.weight_bytes
+    assert target.roofline.weight_bytes * 4 <= weight_bytes(load_target(BUNDLED_MODEL, graphs=False).model)
     prompt = target.tokenizer("What is a trie, and what is a trie built from?")["input_ids"]
-    events = list(race(target, prompt, RaceSpec(("trie", "lookahead", "fusion"), max_new_tokens=60)))
+    events = list(race(target, prompt, RaceSpec(("trie", "lookahead", "fusion"), max_new_tokens=40)))
     assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
+
+
+def test_a_processor_without_avx_runs_torchscript_says_so_and_refuses_int8(
+    monkeypatch: pytest.MonkeyPatch, run_as: Callable[[str, dict[str, bool]], None]
+) -> None:
+    run_as("x86_64", SSE)
+    # It counts as a large model, which would run in the compiled decoder.
+    monkeypatch.setattr(replays, "_MIN_COMPILED", 1000)
+    reason = "not compiled: ValueError: no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX"
+    target = load_target(BUNDLED_MODEL)
+    started, *_, finished = race(target, [3, 4, 5, 3, 4], RaceSpec(("trie", "fusion"), max_new_tokens=12))
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert started.about["engine"].startswith("fused TorchScript") and started.about["engine"].endswith(f" ({reason})")
+    assert all(lane.identical for lane in finished.lanes)
+    with pytest.raises(InputError, match="cannot run in int8") as refused:
+        load_target(BUNDLED_MODEL, dtype="int8")
+    assert f"({reason}); use --dtype float32" in str(refused.value)
 
 
 def test_int8_is_refused_where_no_kernel_follows_the_model(tmp_path: Path) -> None:

@@ -8,99 +8,110 @@ layers all is float32, whatever weights and cache are.
 from __future__ import annotations
 
 import os
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import carray
 
 from specrace.model.compiled.jit import cached, compiled
 from specrace.model.compiled.numbers import floats, gate, pointer, rms_norm, rotate, softmax, store
+from specrace.model.compiled.processor import host_lanes
 from specrace.model.compiled.records import JOB, LAYER
 from specrace.model.compiled.threads import barrier, wait, wake
 from specrace.model.compiled.vectors import (
-    COMPILES,
-    LANES,
     SIZES,
     TILE_OUTPUTS,
-    TILE_ROWS,
     VECTORS,
     add_weighted,
     dot,
     tile,
+    tile_rows,
 )
 
 # How often the threads wait for each other in a layer.
 _MEETINGS = 6
 
 
-@cached
-def take_part(jobs, thread, pipes):
-    """Thread 0: wake the threads at the pipes and run jobs[0] with them.
+@cache
+def compiled_step(lanes: int) -> Any:
+    """The compiled function of a step with vectors of 8 or 16 lanes, called (jobs, thread, pipes).
 
-    Another: run it whenever a byte comes from its own pipe, until that is closed.
+    Thread 0 wakes the threads at the pipes and runs jobs[0] with them. Another runs it whenever a byte comes from its
+    own pipe, until that is closed.
     """
-    if thread == 0:
-        for pipe in pipes:
-            wake(pipe)
-        _forward(jobs[0], thread)
-    else:
-        while wait(pipes[0]):
-            _forward(jobs[0], thread)
+
+    def take_part(jobs, thread, pipes):
+        if thread == 0:
+            for pipe in pipes:
+                wake(pipe)
+            _forward(jobs[0], thread, lanes)
+        else:
+            while wait(pipes[0]):
+                _forward(jobs[0], thread, lanes)
+
+    return cached(take_part, f"{lanes}_lanes")
 
 
-def compile_ahead() -> None:
-    """Compile for this processor, or find what an earlier process compiled; runs nothing."""
-    if not COMPILES:
+def compile_ahead(lanes: int | None = None) -> None:
+    """Compile for vectors of 8 or 16 lanes, or find what an earlier process compiled; runs nothing.
+
+    None: what this machine takes, if it takes any.
+    """
+    lanes = host_lanes() if lanes is None else lanes
+    if not lanes:
         return
+    step = compiled_step(lanes)
     reading, writing = os.pipe()
     os.close(writing)
     try:
-        take_part(np.zeros(1, JOB), 1, np.array([reading], np.int64))
+        step(np.zeros(1, JOB), 1, np.array([reading], np.int64))
     except OSError:
         # Of the disk, on which it could not be kept. It is compiled all the same.
-        if not take_part.signatures:
+        if not step.signatures:
             raise
     finally:
         os.close(reading)
 
 
 @compiled
-def _forward(job, thread):
+def _forward(job, thread, lanes):
     """One thread's part."""
     layers = carray(pointer(job.model), (job.layers,), LAYER)
     normed = job.normed + 4 * thread * job.rows * job.width
     for number in range(job.layers):
-        _run_layer(job, layers[number], number, thread, normed)
-    _norm_rows(job, job.norm, normed)
+        _run_layer(job, layers[number], number, thread, normed, lanes)
+    _norm_rows(job, job.norm, normed, lanes)
     first, last = _share(job.vocabulary, thread, job.threads)
-    _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary)
+    _linear(job, job.head, first, last, normed, job.width, job.logits, job.vocabulary, lanes)
     _meet(job, 1 + _MEETINGS * job.layers)
 
 
 @compiled
-def _run_layer(job, layer, number, thread, normed):
+def _run_layer(job, layer, number, thread, normed, lanes):
     """One layer."""
     meeting = 1 + _MEETINGS * number
     queries, keys = job.heads * job.size, job.kv_heads * job.size
     projected, columns = job.projected, queries + 2 * keys
-    _norm_rows(job, layer.before_attention, normed)
+    _norm_rows(job, layer.before_attention, normed, lanes)
     first, last = _share(queries, thread, job.threads)
-    _linear(job, layer.queries, first, last, normed, job.width, projected, columns)
+    _linear(job, layer.queries, first, last, normed, job.width, projected, columns, lanes)
     first, last = _share(keys, thread, job.threads)
-    _linear(job, layer.keys, first, last, normed, job.width, projected + 4 * queries, columns)
-    _linear(job, layer.values, first, last, normed, job.width, projected + 4 * (queries + keys), columns)
+    _linear(job, layer.keys, first, last, normed, job.width, projected + 4 * queries, columns, lanes)
+    _linear(job, layer.values, first, last, normed, job.width, projected + 4 * (queries + keys), columns, lanes)
     _meet(job, meeting)
-    _turn(job, layer, number, thread)
+    _turn(job, layer, number, thread, lanes)
     _meet(job, meeting + 1)
-    _attend(job, number, thread)
+    _attend(job, number, thread, lanes)
     _meet(job, meeting + 2)
     first, last = _share(job.width, thread, job.threads)
-    _linear(job, layer.attended, first, last, job.gathered, queries, job.ups, job.width)
+    _linear(job, layer.attended, first, last, job.gathered, queries, job.ups, job.width, lanes)
     _add_to_rows(job, job.ups, first, last)
     _meet(job, meeting + 3)
-    _norm_rows(job, layer.before_mlp, normed)
-    _gate(job, layer, thread, normed)
+    _norm_rows(job, layer.before_mlp, normed, lanes)
+    _gate(job, layer, thread, normed, lanes)
     _meet(job, meeting + 4)
-    _linear(job, layer.down, first, last, job.gates, job.hidden, job.ups, job.width)
+    _linear(job, layer.down, first, last, job.gates, job.hidden, job.ups, job.width, lanes)
     _add_to_rows(job, job.ups, first, last)
     _meet(job, meeting + 5)
 
@@ -121,14 +132,14 @@ def _share(count, thread, threads):
 
 
 @compiled
-def _norm_rows(job, weight, target):
+def _norm_rows(job, weight, target, lanes):
     for row in range(job.rows):
         place = 4 * row * job.width
-        rms_norm(job.stream + place, job.width, weight, np.float32(job.epsilon), target + place)
+        rms_norm(job.stream + place, job.width, weight, np.float32(job.epsilon), target + place, lanes)
 
 
 @compiled
-def _linear(job, layer, first, last, inputs, width, sums, outputs):
+def _linear(job, layer, first, last, inputs, width, sums, outputs, lanes):
     """Outputs first to last of a linear layer: inputs [N, width] to float32 sums [N, outputs]."""
     _products(
         job.kind,
@@ -142,28 +153,30 @@ def _linear(job, layer, first, last, inputs, width, sums, outputs):
         sums,
         4 * outputs,
         width,
+        lanes,
     )
     for row in range(job.rows):
-        own = floats(sums + 4 * row * outputs, last)
+        row_sums = floats(sums + 4 * row * outputs, last)
         if layer.scale != 0:
             scales = floats(layer.scale, last)
-            for each in range(first, last):
-                own[each] *= scales[each]
+            for output in range(first, last):
+                row_sums[output] *= scales[output]
         if layer.bias != 0:
             biases = floats(layer.bias, last)
-            for each in range(first, last):
-                own[each] += biases[each]
+            for output in range(first, last):
+                row_sums[output] += biases[output]
 
 
 @compiled
-def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width):
+def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width, lanes):
     """sums[r, o] = the sum of weights[o, i] * inputs[r, i] over i, for the outputs o from first to last."""
-    whole = last - (last - first) % TILE_OUTPUTS
+    whole, max_rows = last - (last - first) % TILE_OUTPUTS, tile_rows(lanes)
     for output in range(first, whole, TILE_OUTPUTS):
-        for row in range(0, rows, TILE_ROWS):
+        for row in range(0, rows, max_rows):
             tile(
+                lanes,
                 kind,
-                min(TILE_ROWS, rows - row),
+                min(max_rows, rows - row),
                 weights + output * step,
                 step,
                 inputs + row * input_step,
@@ -175,11 +188,11 @@ def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, 
     for output in range(whole, last):
         for row in range(rows):
             place = sums + row * sum_step + 4 * output
-            dot(kind, weights + output * step, inputs + row * input_step, place, width)
+            dot(lanes, kind, weights + output * step, inputs + row * input_step, place, width)
 
 
 @compiled
-def _turn(job, layer, number, thread):
+def _turn(job, layer, number, thread, lanes):
     """Norm and rotate this thread's heads of queries and keys, and write keys and values to the cache."""
     keys = job.heads + job.kv_heads
     total, size = keys + job.kv_heads, job.size
@@ -191,7 +204,7 @@ def _turn(job, layer, number, thread):
             if head < keys:
                 norm = layer.query_norm if head < job.heads else layer.key_norm
                 if norm != 0:
-                    rms_norm(place, size, norm, np.float32(job.epsilon), place)
+                    rms_norm(place, size, norm, np.float32(job.epsilon), place, lanes)
                 rotate(place, job.cos + 4 * row * size, job.sin + 4 * row * size, size)
             if head >= keys:
                 store(cache + job.value_step + (head - keys) * job.head_step + column, place, size, job.cache_kind)
@@ -200,60 +213,73 @@ def _turn(job, layer, number, thread):
 
 
 @compiled
-def _attend(job, number, thread):
+def _attend(job, number, thread, lanes):
     """What the queries of this thread's heads gather."""
-    size, base, end = job.size, job.base, job.base + job.rows
-    scores, step = job.scores + 4 * thread * job.rows * job.columns, 4 * job.columns
+    size, base, rows, max_rows = job.size, job.base, job.rows, tile_rows(lanes)
+    # numba would compile what is called with a literal 0 or 1 once more.
+    zero, one = np.int64(0), np.int64(1)
+    end, cache = base + rows, job.cache + number * job.layer_step
+    scores, step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
     row_step = 4 * (job.heads + 2 * job.kv_heads) * size
-    hidden = carray(pointer(job.masked), (job.rows, job.rows), np.int64)
+    hidden = carray(pointer(job.masked), (rows, rows), np.int64)
     factor, gathered_step = np.float32(1.0 / np.sqrt(size)), 4 * job.heads * size
     for head in range(thread, job.heads, job.threads):
-        keys = job.cache + number * job.layer_step + head // (job.heads // job.kv_heads) * job.head_step
+        keys = cache + head // (job.heads // job.kv_heads) * job.head_step
         values, gathered = keys + job.value_step, job.gathered + 4 * head * size
         queries = job.projected + 4 * head * size
-        _products(job.cache_kind, keys, job.column_step, 0, end, job.rows, queries, row_step, scores, step, size)
-        for row in range(job.rows):
-            own = floats(scores + row * step, end)
+        _products(job.cache_kind, keys, job.column_step, zero, end, rows, queries, row_step, scores, step, size, lanes)
+        for row in range(rows):
+            row_scores = floats(scores + row * step, end)
             # The ancestors right after the committed tokens: sums run in the order of a text without other branches.
             seen = base
             for node in range(row + 1):
                 if not hidden[row, node]:
-                    own[seen] = own[base + node]
+                    row_scores[seen] = row_scores[base + node]
                     seen += 1
-            softmax(own, seen, factor)
+            softmax(row_scores, seen, factor)
             floats(gathered + row * gathered_step, size)[:] = 0
-        for row in range(0, job.rows, TILE_ROWS):
-            some = min(TILE_ROWS, job.rows - row)
-            _weigh(job, values, base, some, scores + row * step, step, gathered + row * gathered_step, gathered_step)
-        for row in range(job.rows):
+        for row in range(0, rows, max_rows):
+            count, place, target = min(max_rows, rows - row), scores + row * step, gathered + row * gathered_step
+            _weigh(job, values, base, count, place, step, target, gathered_step, lanes)
+        for row in range(rows):
             seen = base
             for node in range(row + 1):
                 if not hidden[row, node]:
                     column, place = values + (base + node) * job.column_step, scores + row * step + 4 * seen
-                    _weigh(job, column, 1, 1, place, step, gathered + row * gathered_step, gathered_step)
+                    _weigh(job, column, one, one, place, step, gathered + row * gathered_step, gathered_step, lanes)
                     seen += 1
 
 
 @compiled
-def _weigh(job, values, count, rows, factors, factor_step, target, target_step):
+def _weigh(job, values, count, rows, factors, factor_step, target, target_step, lanes):
     """Add `count` tokens' values, each times its factor, to a head's rows, a tile at most."""
-    itemsize, many = SIZES[job.cache_kind], VECTORS * LANES
+    itemsize = SIZES[job.cache_kind]
     done = 0
     while done < job.size:
-        vectors = VECTORS if done + many <= job.size else 1
+        vectors = VECTORS if done + VECTORS * lanes <= job.size else 1
         numbers, sums = values + itemsize * done, target + 4 * done
         add_weighted(
-            job.cache_kind, vectors, rows, numbers, job.column_step, factors, factor_step, count, sums, target_step
+            lanes,
+            job.cache_kind,
+            vectors,
+            rows,
+            numbers,
+            job.column_step,
+            factors,
+            factor_step,
+            count,
+            sums,
+            target_step,
         )
-        done += vectors * LANES
+        done += vectors * lanes
 
 
 @compiled
-def _gate(job, layer, thread, normed):
+def _gate(job, layer, thread, normed, lanes):
     """This thread's outputs of the first half of the MLP."""
     first, last = _share(job.hidden, thread, job.threads)
-    _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden)
-    _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden)
+    _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden, lanes)
+    _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden, lanes)
     for row in range(job.rows):
         place = 4 * row * job.hidden
         gate(floats(job.gates + place, last), floats(job.ups + place, last), first, last)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from specrace.model.compiled.records import LAYER, buffer_sizes
-from specrace.model.compiled.vectors import BFLOAT16, COMPILES, FLOAT32, INT8, LANES
+from specrace.model.compiled.vectors import BFLOAT16, FLOAT32, INT8
 from specrace.model.compiled.workers import Workers
 from specrace.model.fused import FusedForward, check_family
 from specrace.model.products import plain_product, quantized
@@ -22,21 +22,22 @@ class CompiledForward:
     """Called as `traced.TracedForward` is; each row's logits [N, V], float32, are those that it has alone.
 
     Prompts run in `FusedForward`. With `int8` the weights of linear layers, rounded before, are copied to 8 bits.
-    Raises ValueError for a model of another family, dtype or width, and on a processor or system without what it needs.
+    `lanes` is how many float32 a vector holds, as `processor.host_lanes` says. Raises ValueError for a model of another
+    family, dtype or width, and for 0 lanes: a processor or system without what the decoder needs.
     """
 
     own_threads = True
 
-    def __init__(self, model: Any, *, int8: bool = False) -> None:
+    def __init__(self, model: Any, lanes: int, *, int8: bool = False) -> None:
         check_family(model)
-        _check_sizes(model)
+        _check_sizes(model, lanes)
         self.name = "compiled decoder" + (", int8 weights" if int8 else "")
         # Before the weights' addresses are taken: it lays those with the same inputs side by side.
         self.reader = FusedForward(model, plain_product(model.dtype), "fused TorchScript")
         self._rotary, self._embed = model.model.rotary_emb, model.get_input_embeddings().weight
         self._held: list[Tensor] = []
         self._int8, self._dtype = int8, model.dtype
-        self._workers, self._lock = Workers(), threading.Lock()
+        self._workers, self._lock = Workers(lanes), threading.Lock()
         self._job = self._workers.job
         self._describe(model)
         self._turns = self._turn(0)
@@ -145,13 +146,13 @@ class CompiledForward:
         return cos[0].contiguous(), torch.cat([-first, second], -1)
 
 
-def _check_sizes(model: Any) -> None:
+def _check_sizes(model: Any, lanes: int) -> None:
     """Raises ValueError for numbers that do not fill vectors, or of another dtype, and where nothing is compiled."""
-    if not COMPILES:
-        raise ValueError("no compiled decoder for this processor or system")
+    if not lanes:
+        raise ValueError("no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX")
     if model.dtype not in _KINDS:
         raise ValueError(f"no compiled decoder for {str(model.dtype).removeprefix('torch.')}")
     config = model.config
     widths = (model.model.layers[0].self_attn.head_dim, config.hidden_size, config.intermediate_size)
-    if any(each % LANES for each in widths):
-        raise ValueError(f"no compiled decoder for widths that {LANES} does not divide")
+    if any(width % lanes for width in widths):
+        raise ValueError(f"no compiled decoder for widths that {lanes} does not divide")

@@ -14,16 +14,16 @@ from numba import njit
 compiled: Callable[..., Any] = partial(njit, nogil=True, error_model="numpy")
 
 
-def cached(function: Callable[..., Any]) -> Any:
+def cached(function: Callable[..., Any], variant: str = "") -> Any:
     """Compiled at its first call, and kept on the disk where there is a place for it.
 
     numba compiles again when the function's own file changes, but not for what it calls in others. So it is kept under
-    a name that holds a checksum of this folder.
+    a name that holds a checksum of this folder, and which variant of the function it is.
     """
     checksum = 0
     for file in sorted(Path(__file__).parent.glob("*.py")):
         checksum = zlib.crc32(file.read_bytes(), checksum)
-    function.__qualname__ += f"_{checksum:08x}"
+    function.__qualname__ += f"_{checksum:08x}{variant}"
     try:
         return compiled(function, cache=True)
     except RuntimeError:  # no folder that can be written

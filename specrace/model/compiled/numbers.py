@@ -84,11 +84,11 @@ def softmax(scores, count, factor):
 
 
 @compiled
-def rms_norm(source, width, weight, epsilon, target):
+def rms_norm(source, width, weight, epsilon, target, lanes):
     """The RMS norm of a row at `source`, times weights, at `target`, which may be the same."""
     own, factors, out = floats(source, width), floats(weight, width), floats(target, width)
     sums = np.empty(1, np.float32)
-    dot(FLOAT32, source, source, sums.ctypes.data, width)
+    dot(lanes, FLOAT32, source, source, sums.ctypes.data, width)
     factor = _ONE / np.sqrt(sums[0] / np.float32(width) + epsilon)
     for each in range(width):
         out[each] = factors[each] * (own[each] * factor)

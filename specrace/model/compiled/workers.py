@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from typing import Any
 
 import numpy as np
 
-from specrace.model.compiled.decoder import compile_ahead, take_part
+from specrace.model.compiled.decoder import compile_ahead, compiled_step
 from specrace.model.compiled.records import JOB
 
 
 class Workers:
     """One job at a time, by the caller's thread and as many others as are asked for.
 
-    The others wait in compiled code, where no other Python thread can hold them up, and end with this object.
+    The others wait in compiled code, where no other Python thread can hold them up, and end with this object. `lanes`
+    is the width of the vectors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int) -> None:
         # Before there are threads: one that fails would be waited for.
-        compile_ahead()
+        compile_ahead(lanes)
+        self._step = compiled_step(lanes)
         # The first bytes of a second record count arrivals: in the array that the threads keep alive.
         self.jobs: np.ndarray = np.zeros(2, JOB)
         self._arrived = self.jobs[1:].view(np.int64)[:1]
@@ -44,12 +47,12 @@ class Workers:
         while len(self._pipes) < threads - 1:
             self._add()
         self.job["threads"], self.job["met"] = threads, self._arrived[0]
-        take_part(self.jobs, 0, np.array(self._pipes[: threads - 1], np.int64))
+        self._step(self.jobs, 0, np.array(self._pipes[: threads - 1], np.int64))
 
     def _add(self) -> None:
         """Start one more thread."""
         reading, writing = os.pipe()
-        arguments = (self.jobs, len(self._pipes) + 1, reading)
+        arguments = (self._step, self.jobs, len(self._pipes) + 1, reading)
         try:
             threading.Thread(target=_serve, args=arguments, daemon=True, name="compiled-decoder").start()
         except RuntimeError:  # the system has no more threads
@@ -61,10 +64,10 @@ class Workers:
         weakref.finalize(self, _close, writing, self._process).atexit = False
 
 
-def _serve(jobs: np.ndarray, number: int, pipe: int) -> None:
+def _serve(step: Any, jobs: np.ndarray, number: int, pipe: int) -> None:
     """Take part in jobs until the pipe is closed."""
     try:
-        take_part(jobs, number, np.array([pipe], np.int64))
+        step(jobs, number, np.array([pipe], np.int64))
     finally:
         os.close(pipe)
 
