@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({**asdict(head), "seconds": seconds})
     else:
         count = f"{head.documents:,} documents, {head.passages:,} passages"
-        console().print(f"{options.out}: {count}, {head.words()}; {seconds:.1f} s.")
+        console().print(f"{options.out}: {count}, {head.describe()}; {seconds:.1f} s.")
     return 0
 
 
@@ -83,8 +83,9 @@ def _read_settings(options: argparse.Namespace) -> Head:
 
 def _splitter(head: Head, embedder: SentenceEmbedder) -> Split:
     """Raises InputError for passages that the embedder would not read whole."""
-    most = head.passage_tokens
-    if most > embedder.max_tokens:
-        raise InputError(f"--passage-tokens is {most}, but the embedder reads {embedder.max_tokens} at most.")
-    tokens = partial(split_by_tokens, count=embedder.count_tokens, most=most, overlap=head.overlap)
-    return tokens if most else split_passages
+    max_tokens = head.passage_tokens
+    if not max_tokens:
+        return split_passages
+    if max_tokens > embedder.max_tokens:
+        raise InputError(f"--passage-tokens is {max_tokens}, but the embedder reads {embedder.max_tokens} at most.")
+    return partial(split_by_tokens, count=embedder.count_tokens, max_tokens=max_tokens, overlap=head.overlap)

@@ -1,4 +1,4 @@
-"""Where in a document a stretch of its text stands, in words."""
+"""Addresses: where in a document a piece of its text stands, in words."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from specrace.retrieval.readers.reading import Mark
 
 
 class Addresses:
-    """A document's addresses by offset."""
+    """Looks up the address of a piece of a document's text by its offsets."""
 
     def __init__(self, text: str, marks: Sequence[Mark]) -> None:
-        self._marks, self._starts = marks, [mark.start for mark in marks]
-        counts = any(mark.line for mark in marks)
-        self._line_ends = [place for place, letter in enumerate(text) if letter == "\n"] if counts else []
+        self._marks = marks
+        self._starts = [mark.start for mark in marks]
+        has_lines = any(mark.line for mark in marks)
+        self._line_ends = [offset for offset, letter in enumerate(text) if letter == "\n"] if has_lines else []
 
-    def of(self, start: int, end: int) -> str:
-        """For instance "page 3", "line 12–30" or a heading, of the stretch [start, end); "" without an address."""
-        first, last = self._at(start), self._at(end - 1)
+    def describe(self, start: int, end: int) -> str:
+        """The address of the text [start, end), such as "page 3", "line 12–30" or a heading; "" if it has none."""
+        first, last = self._address_at(start), self._address_at(end - 1)
         if not first or first == last:
             return last
         kind, _, number = first.rpartition(" ")
-        other_kind, _, until = last.rpartition(" ")
-        counted = kind == other_kind and number.isdecimal() and until.isdecimal()
-        return f"{first}–{until}" if counted else f"{first} – {last}"
+        last_kind, _, last_number = last.rpartition(" ")
+        is_range = kind == last_kind and number.isdecimal() and last_number.isdecimal()
+        return f"{first}–{last_number}" if is_range else f"{first} – {last}"
 
-    def _at(self, place: int) -> str:
-        number = bisect_right(self._starts, place) - 1
-        if number < 0:
+    def _address_at(self, offset: int) -> str:
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0:
             return ""
-        start, address, line = self._marks[number]
+        start, address, line = self._marks[index]
         if not line:
             return address
-        return f"{address} {line + bisect_right(self._line_ends, place - 1) - bisect_right(self._line_ends, start - 1)}"
+        lines_between = bisect_right(self._line_ends, offset - 1) - bisect_right(self._line_ends, start - 1)
+        return f"{address} {line + lines_between}"

@@ -1,4 +1,4 @@
-"""Building an index on disk, and adding to one: documents stream through, so memory stays flat."""
+"""Builds an index on disk, or adds to one. Documents are streamed, so memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from specrace.core.errors import InputError
-from specrace.core.files import explained
-from specrace.retrieval.documents import REPORT_S, Document
+from specrace.core.files import as_input_error
+from specrace.retrieval.documents import REPORT_S, Document, ignore
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.index import embedded_text, require_faiss
 from specrace.retrieval.passages import Passage
@@ -43,19 +43,20 @@ from specrace.retrieval.store import (
     stored_vectors,
 )
 
-# Codes of 8 bits have 256 centroids, and faiss wants 39 vectors for each; exact search in so few takes 2 ms.
+# An 8-bit code has 256 centroids, and faiss wants 39 vectors for each of them (9,984). Exact search among so few
+# vectors takes 2 ms.
 EXACT_BELOW = 10_000
-# The n-gram trie paper's (section 4.1.4).
+# The n-gram trie paper's values (section 4.1.4).
 MAX_LISTS, SUB_VECTORS, PROBES = 4096, 64, 16
-# Two million passages have the most lists. Measured on sentence embeddings, 16 of 128 lists hold .94 of the best five,
-# and 16 of 256 .91.
-PASSAGES_A_LIST = 512
-# faiss asks for 39, and as many for each of the 256 centroids of a code; three times that is no better.
-TRAINED_A_LIST, MIN_TRAINED_ON = 40, 32_768
-BATCH = 1024
-BLOCK = 32_768
-SAMPLE = 200
-BEST = 5
+# So MAX_LISTS is reached at two million passages. Measured on sentence embeddings, 16 of 128 lists hold 94 % of the
+# best five passages, and 16 of 256 lists 91 %.
+PASSAGES_PER_LIST = 512
+# faiss asks for 39 vectors for each list, and for each of a code's 256 centroids; three times as many train no better.
+TRAINING_VECTORS_PER_LIST, MIN_TRAINING_VECTORS = 40, 32_768
+# Passages that are embedded at a time, and vectors that are read at a time.
+BATCH, BLOCK = 1024, 32_768
+# Passages whose sentences are searched to measure the recall, and how many of the best results count.
+SAMPLE, BEST = 200, 5
 
 Split = Callable[[Document], Sequence[Passage]]
 OnProgress = Callable[[str], object]
@@ -68,18 +69,19 @@ def build_index(
     split: Split,
     *,
     head: Head,
-    on_progress: OnProgress = str,
+    on_progress: OnProgress = ignore,
 ) -> Head:
-    """Index documents into a new folder, which appears only once it is whole. `head` has how they are split.
+    """Index documents into a new folder, which appears only when the index is complete.
 
-    Raises InputError for a folder that is there or cannot be written, and for documents without text.
+    `split` cuts a document into passages, and `head` records its settings. Raises InputError for a folder that exists
+    or cannot be written, and for documents without text.
     """
     require_absent(folder)
-    with explained(folder, "--out"):
+    with as_input_error(folder, "--out"):
         building = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name}-"))
         try:
-            begun = replace(head, embedder=embedder.name, dim=embedder.dim)
-            head = _append(building, begun, documents, split, embedder, on_progress)
+            head = replace(head, embedder=embedder.name, dim=embedder.dim)
+            head = _append(building, head, documents, split, embedder, on_progress)
             building.chmod(0o755)
             building.rename(folder)
         except BaseException:
@@ -89,51 +91,53 @@ def build_index(
 
 
 def require_absent(folder: Path) -> None:
-    """Raises InputError for a folder that is there: an index is not overwritten."""
+    """Raises InputError if the folder exists: an index is not overwritten."""
     if folder.exists() or folder.is_symlink():
-        raise InputError(f"{folder} is there already: add to an index with --add, or choose another --out.")
+        raise InputError(f"{folder} exists already: add to an index with --add, or choose another --out.")
 
 
 def add_to_index(
-    documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, on_progress: OnProgress = str
+    documents: Iterable[Document], embedder: Embedder, folder: Path, split: Split, *, on_progress: OnProgress = ignore
 ) -> Head:
-    """Index further documents; those that are there already, with the same name and text, are passed over.
+    """Add documents to an index, except those it already has with the same name and text.
 
-    An IVF-PQ index is not trained again. Until the end the index is as it was, also for who has it open.
-    Raises InputError.
+    An IVF-PQ index is not trained again. The index on disk changes only at the end, and whoever has it open keeps the
+    old one. Raises InputError.
     """
     stored = StoredIndex(folder)
-    # It is whole, and the embedder has the same weights.
+    # Raises InputError for an index that is incomplete, or was made with other weights.
     stored.open(embedder)
-    with explained(folder, "--out"):
+    with as_input_error(folder, "--out"):
         return _append(folder, stored.head, documents, split, embedder, on_progress)
 
 
 def _append(
     folder: Path, head: Head, documents: Iterable[Document], split: Split, embedder: Embedder, on_progress: OnProgress
 ) -> Head:
+    """Write the documents' passages behind those that `head` counts, and then the new head."""
     with _Files(folder, head) as files:
-        passages, last = _passages_of(documents, split, files), time.monotonic()
+        passages, last_report = _new_passages(documents, split, files), time.monotonic()
         while batch := list(islice(passages, BATCH)):
             files.add_passages(batch, embedder.embed([embedded_text(passage) for passage in batch]))
-            if time.monotonic() - last >= REPORT_S:
+            if time.monotonic() - last_report >= REPORT_S:
                 on_progress(f"Indexed {files.passages:,} passages of {files.documents:,} documents")
-                last = time.monotonic()
-        found = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
-        if not found.passages:
+                last_report = time.monotonic()
+        new_head = replace(head, documents=files.documents, passages=files.passages, sizes=files.sizes())
+        if not new_head.passages:
             raise InputError(f"The documents hold no text to index: give some with text; {HINT}.")
-        # Until the head is written another addition would cut off what was added here.
-        if found.passages > head.passages:
-            found = replace(found, date=datetime.now(UTC).isoformat(timespec="seconds"))
-            if found.passages >= EXACT_BELOW:
-                found = _approximate(folder, head, found, embedder, on_progress)
-            found.write(folder)
+        # Inside the `with`: without the lock, another process could cut off what has no head yet.
+        if new_head.passages > head.passages:
+            new_head = replace(new_head, date=datetime.now(UTC).isoformat(timespec="seconds"))
+            if new_head.passages >= EXACT_BELOW:
+                new_head = _approximate(folder, head, new_head, embedder, on_progress)
+            new_head.write(folder)
             if head.kind == IVF_PQ:
                 (folder / head.faiss_file).unlink(missing_ok=True)
-    return found
+    return new_head
 
 
-def _passages_of(documents: Iterable[Document], split: Split, files: _Files) -> Iterator[Passage]:
+def _new_passages(documents: Iterable[Document], split: Split, files: _Files) -> Iterator[Passage]:
+    """The passages of the documents that the index does not have yet; these documents are added on the way."""
     for document in documents:
         if files.is_new(document) and (passages := split(document)):
             files.add_document(document)
@@ -141,16 +145,17 @@ def _passages_of(documents: Iterable[Document], split: Split, files: _Files) -> 
 
 
 class _Files:
-    """The growing files, cut to what counts of them first. Only one process has them at a time.
+    """The index's files, open for appending. What lies beyond the sizes in the head is cut off first.
 
-    Raises InputError where another adds or has added to them, or where they are damaged.
+    Only one process at a time holds them. Raises InputError if another process adds to them or has just done so, or if
+    they are damaged.
     """
 
     def __init__(self, folder: Path, head: Head) -> None:
         self._folder, self._head, self._stack = folder, head, ExitStack()
         self.documents, self.passages = head.documents, head.passages
-        self._end = head.sizes.get(PASSAGES, 0)
-        self._known = set[tuple[str, bytes]]()
+        self._passages_end = head.sizes.get(PASSAGES, 0)
+        self._digests = set[tuple[str, bytes]]()
 
     def __enter__(self) -> _Files:
         names = (DOCUMENTS, PASSAGES, ENDS, VECTORS)
@@ -177,7 +182,7 @@ class _Files:
             try:
                 fcntl.flock(self._streams[DOCUMENTS], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise InputError(f"Another process adds to {self._folder}: wait until it has ended.") from error
+                raise InputError(f"Another process is adding to {self._folder}: wait until it has ended.") from error
         if self._head.passages and read_head(self._folder) != self._head:
             raise InputError(f"Another process has just added to {self._folder}: run this again.")
 
@@ -185,7 +190,7 @@ class _Files:
         try:
             for line in self._streams[DOCUMENTS]:
                 name, title, text = json.loads(line)
-                self._known.add((name, _digest(Document(name, title, text))))
+                self._digests.add((name, _digest(Document(name, title, text))))
         except (ValueError, TypeError, RecursionError) as error:
             raise damaged(self._folder, f"{DOCUMENTS}: {error}") from error
 
@@ -193,24 +198,26 @@ class _Files:
         self._stack.close()
 
     def is_new(self, document: Document) -> bool:
-        """Whether no document of the same name has the same text."""
-        return (document.name, _digest(document)) not in self._known
+        """Whether the index has no document with this name, title and text."""
+        return (document.name, _digest(document)) not in self._digests
 
     def add_document(self, document: Document) -> None:
-        self._known.add((document.name, _digest(document)))
+        """Append a document, without its passages."""
+        self._digests.add((document.name, _digest(document)))
         self._streams[DOCUMENTS].write(_line([document.name, document.title, document.text]))
         self.documents += 1
 
     def add_passages(self, passages: Sequence[Passage], vectors: Vectors) -> None:
-        for each in passages:
-            line = _line([each.document, each.title, each.start, each.end, each.text, each.place])
-            self._end += self._streams[PASSAGES].write(line)
-            self._streams[ENDS].write(self._end.to_bytes(8, "little"))
+        """Append passages and their vectors [len(passages), dim]."""
+        for passage in passages:
+            line = _line([passage.document, passage.title, passage.start, passage.end, passage.text, passage.place])
+            self._passages_end += self._streams[PASSAGES].write(line)
+            self._streams[ENDS].write(self._passages_end.to_bytes(8, "little"))
         self._streams[VECTORS].write(vectors.astype("<f2").tobytes())
         self.passages += len(passages)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file, once they are on the disk."""
+        """Write everything to disk, then return each file's size in bytes."""
         for stream in self._streams.values():
             stream.flush()
             os.fsync(stream.fileno())
@@ -226,7 +233,10 @@ def _digest(document: Document) -> bytes:
 
 
 def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, on_progress: OnProgress) -> Head:
-    """Write the IVF-PQ index of all vectors, and measure it."""
+    """Write the IVF-PQ index of all vectors, and measure its recall; the head with both.
+
+    `before` is the head before the addition: an index that was IVF-PQ already keeps its lists.
+    """
     require_faiss()
     import faiss
 
@@ -236,7 +246,7 @@ def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, on_
         on_progress(f"Adding {head.passages - before.passages:,} passages to {before.lists:,} lists")
         first, ivf = before.passages, faiss.read_index(str(folder / before.faiss_file))
     else:
-        lists = min(MAX_LISTS, 2 ** ((head.passages // PASSAGES_A_LIST).bit_length() - 1))
+        lists = min(MAX_LISTS, 2 ** ((head.passages // PASSAGES_PER_LIST).bit_length() - 1))
         sub_vectors = next(count for count in range(SUB_VECTORS, 0, -1) if head.dim % count == 0)
         on_progress(f"Training {lists:,} lists and {sub_vectors} sub-vectors")
         ivf = _train(vectors, lists, sub_vectors)
@@ -252,11 +262,11 @@ def _approximate(folder: Path, before: Head, head: Head, embedder: Embedder, on_
 
 
 def _train(vectors: HalfVectors, lists: int, sub_vectors: int) -> Any:
-    """An empty IVF-PQ index for vectors like these. Its sample is large enough for faiss to warn of nothing."""
+    """A trained IVF-PQ index without entries. The sample is large enough that faiss prints no warning."""
     import faiss
 
     total, dim = vectors.shape
-    size = min(total, max(MIN_TRAINED_ON, TRAINED_A_LIST * lists))
+    size = min(total, max(MIN_TRAINING_VECTORS, TRAINING_VECTORS_PER_LIST * lists))
     chosen = np.sort(np.random.default_rng(0).choice(total, size, replace=False))
     quantizer = faiss.IndexFlatIP(dim)
     ivf = faiss.IndexIVFPQ(quantizer, dim, lists, sub_vectors, 8, faiss.METRIC_INNER_PRODUCT)
@@ -267,29 +277,33 @@ def _train(vectors: HalfVectors, lists: int, sub_vectors: int) -> Any:
 def measure_recall(
     passages: Sequence[Passage], vectors: HalfVectors, ivf: Any, embedder: Embedder
 ) -> tuple[float, float, int]:
-    """The share of exact search's best five that the index finds, with and without re-scoring, and the sample's size.
+    """The index's recall@5 with re-scoring and without, and the number of queries.
 
-    What is asked is the longest sentence of each passage of the sample.
+    The queries are the longest sentences of sampled passages; the truth is exact search's best five.
     """
     chosen = np.sort(np.random.default_rng(1).choice(len(passages), min(SAMPLE, len(passages)), replace=False))
-    asked = embedder.embed([_longest_sentence(passages[int(number)].text) for number in chosen])
-    exact = exact_best(vectors, asked, BEST)
-    shares = []
+    queries = embedder.embed([_longest_sentence(passages[int(number)].text) for number in chosen])
+    exact = exact_best(vectors, queries, BEST)
+    recalls = []
     for rescore in (True, False):
         index = ApproximateIndex(passages, vectors, ivf, rescore=rescore)
-        found = [{number for number, _ in index.search(vector, BEST)} for vector in asked]
-        shares.append(float(np.mean([len(own & set(best)) / BEST for own, best in zip(found, exact, strict=True)])))
-    return shares[0], shares[1], len(chosen)
+        results = [{number for number, _ in index.search(query, BEST)} for query in queries]
+        shares = [len(numbers & set(best)) / BEST for numbers, best in zip(results, exact, strict=True)]
+        recalls.append(float(np.mean(shares)))
+    return recalls[0], recalls[1], len(chosen)
 
 
-def exact_best(vectors: HalfVectors, asked: Vectors, top: int) -> np.ndarray:
-    """The numbers [len(asked), top] of the vectors nearest to each that is asked, in no order, block by block."""
-    numbers = np.zeros((len(asked), 0), np.int64)
-    scores = np.zeros((len(asked), 0), np.float32)
+def exact_best(vectors: HalfVectors, queries: Vectors, top: int) -> np.ndarray:
+    """The numbers [len(queries), top] of the vectors nearest to each query, in no order.
+
+    Vectors are read block by block, so that memory stays small.
+    """
+    numbers = np.zeros((len(queries), 0), np.int64)
+    scores = np.zeros((len(queries), 0), np.float32)
     for start in range(0, len(vectors), BLOCK):
         block = np.asarray(vectors[start : start + BLOCK], np.float32)
-        own = np.broadcast_to(np.arange(start, start + len(block)), (len(asked), len(block)))
-        numbers, scores = np.hstack([numbers, own]), np.hstack([scores, asked @ block.T])
+        block_numbers = np.broadcast_to(np.arange(start, start + len(block)), (len(queries), len(block)))
+        numbers, scores = np.hstack([numbers, block_numbers]), np.hstack([scores, queries @ block.T])
         best = np.argsort(-scores, axis=1)[:, :top]
         numbers, scores = np.take_along_axis(numbers, best, 1), np.take_along_axis(scores, best, 1)
     return numbers
@@ -297,4 +311,4 @@ def exact_best(vectors: HalfVectors, asked: Vectors, top: int) -> np.ndarray:
 
 def _longest_sentence(text: str) -> str:
     sentences = [text[start:end] for start, end in split_sentences(text)]
-    return max((each for each in sentences if not is_heading(each)), key=len, default=text)
+    return max((sentence for sentence in sentences if not is_heading(sentence)), key=len, default=text)

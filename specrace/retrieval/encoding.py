@@ -1,7 +1,7 @@
-"""A document's bytes as text: UTF-8, or another encoding where there is no doubt.
+"""Decodes a document's bytes: as UTF-8, or in another encoding if it can be recognised beyond doubt.
 
-That is UTF-16, western European (Windows-1252, Latin-1), and those of other scripts than Latin: Cyrillic, Greek,
-Hebrew, Arabic, Japanese, Chinese, Korean. The Latin ones of central Europe and Turkey look too much alike.
+Recognised are UTF-16, the western European Windows-1252 and Latin-1, and the encodings of Cyrillic, Greek, Hebrew,
+Arabic, Japanese, Chinese and Korean. Those of central Europe and Turkey look too much like the western ones.
 """
 
 from __future__ import annotations
@@ -9,23 +9,27 @@ from __future__ import annotations
 import codecs
 import re
 
-# Without the characters that a text of another encoding, for instance Polish, Turkish or DOS, is full of when it is
-# read as Windows-1252.
+# Letters and signs of western Europe. Left out are the characters of Windows-1252 that a text in another encoding,
+# such as Polish, Turkish or DOS, is full of when it is decoded wrongly.
 _WESTERN = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜßàáâãäåæçèéêëìíîïñòóôõöøùúûüÿœŒ¡¿€£§°·•–—…‘’‚“”„«»©®™\xa0")
 _QUOTE_IN_WORD = re.compile(r"[^\W\d_][‚“”„][^\W\d_]")
 _CONTROL = re.compile(r"[\0-\x08\x0e-\x1f]")
-_MAX_OF_LETTERS = 0.25
-# Bytes by which an encoding is told; below the first there are too few letters, and the more the slower.
-_LEAST, _SAMPLE = 100, 16_384
+# In western text at most this share of the letters is beyond ASCII.
+_MAX_BEYOND_ASCII = 0.25
+# Bytes from which the encoding of another script is recognised: fewer than the minimum have too few letters, and a
+# larger sample only takes longer.
+_MIN_SAMPLE, _SAMPLE = 100, 16_384
 _LATIN_END = "\u0370"
+# In text of another script at most this share of the letters beyond ASCII is Latin.
 _MAX_LATIN = 0.02
-_MAX_MESS = 0.1
-# Of its characters beyond ASCII, the share that is damaged in a text that is UTF-8 nevertheless; one always may be.
+# The largest "chaos", as charset_normalizer measures it, in a text that counts as decoded correctly.
+_MAX_CHAOS = 0.1
+# UTF-8 may have one damaged character, and beyond that this share of its characters beyond ASCII.
 _MAX_DAMAGED = 0.05
 
 
 def decode_text(content: bytes) -> str | None:
-    """The text without a byte order mark; None where the encoding is unknown or the content is no text."""
+    """The text, without a byte order mark; None if the encoding is unknown or the content is not text."""
     text = _decode(content, "utf-8-sig")
     if text is not None and "\0" not in text:
         return text
@@ -51,43 +55,44 @@ def _decode(content: bytes, encoding: str) -> str | None:
 
 
 def _damaged_utf8(content: bytes) -> str | None:
-    """UTF-8 that was cut within a character, or has a few bytes of another encoding, which become U+FFFD; or None.
+    """The text if it is UTF-8 that is cut inside a character or has a few wrong bytes, which become U+FFFD; or None.
 
-    In another encoding hardly any bytes beyond ASCII make a character of UTF-8.
+    Text in another encoding does not pass: hardly any of its bytes beyond ASCII happen to form a UTF-8 character.
     """
     text = content.decode("utf-8-sig", "replace")
-    whole = sum(not letter.isascii() and letter != "\ufffd" for letter in text)
-    fits = whole > 1 and text.count("\ufffd") <= 1 + _MAX_DAMAGED * whole
-    return text if fits and not _CONTROL.search(text) else None
+    intact = sum(not letter.isascii() and letter != "\ufffd" for letter in text)
+    is_utf8 = intact > 1 and text.count("\ufffd") <= 1 + _MAX_DAMAGED * intact
+    return text if is_utf8 and not _CONTROL.search(text) else None
 
 
 def _utf16(content: bytes) -> str:
-    """The kind of UTF-16 by its mark, or by the zeros that are every second byte of a text in Latin letters; or ""."""
+    """The name of the UTF-16 variant, or "". Without a byte order mark: in Latin text every second byte is zero."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    most = 0.9 * (len(content) // 2)
-    little, big = content[1::2].count(0), content[::2].count(0)
-    return "utf-16-le" if little > most else "utf-16-be" if big > most else ""
+    min_zeros = 0.9 * (len(content) // 2)
+    if content[1::2].count(0) > min_zeros:
+        return "utf-16-le"
+    return "utf-16-be" if content[::2].count(0) > min_zeros else ""
 
 
 def _is_western(text: str) -> bool:
-    other = [letter for letter in text if not letter.isascii()]
+    beyond_ascii = [letter for letter in text if not letter.isascii()]
     letters = sum(map(str.isalpha, text))
     return (
-        _WESTERN.issuperset(other)
-        and len(other) <= _MAX_OF_LETTERS * letters
+        _WESTERN.issuperset(beyond_ascii)
+        and len(beyond_ascii) <= _MAX_BEYOND_ASCII * letters
         and not _CONTROL.search(text)
         and not _QUOTE_IN_WORD.search(text)
     )
 
 
 def _other_script(sample: bytes) -> str:
-    """The likely encoding where nearly all letters beyond ASCII are of another script than Latin; or ""."""
+    """The likely encoding, if nearly all letters beyond ASCII are of a script other than Latin; else ""."""
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample).best() if len(sample) >= _LEAST else None
-    if best is None or best.chaos > _MAX_MESS:
+    best = from_bytes(sample).best() if len(sample) >= _MIN_SAMPLE else None
+    if best is None or best.chaos > _MAX_CHAOS:
         return ""
-    other = [letter for letter in str(best) if letter.isalpha() and not letter.isascii()]
-    latin = sum(letter < _LATIN_END for letter in other)
-    return best.encoding if other and latin <= _MAX_LATIN * len(other) else ""
+    beyond_ascii = [letter for letter in str(best) if letter.isalpha() and not letter.isascii()]
+    latin = sum(letter < _LATIN_END for letter in beyond_ascii)
+    return best.encoding if beyond_ascii and latin <= _MAX_LATIN * len(beyond_ascii) else ""

@@ -1,4 +1,4 @@
-"""Groundedness: whether an answer keeps to the words of its passages."""
+"""Groundedness: how much of an answer's wording comes from its passages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from specrace.retrieval.sentences import split_sentences
 
 GROUNDED = 0.8
 
-# "[1]" or "[1, 2]": no word of the answer, and behind a full stop no sentence of its own.
+# "[1]" or "[1, 2]": neither a word of the answer nor, after a full stop, a sentence.
 _CITATION = re.compile(r"\s*\[\d{1,2}(?:\s*[,;]\s*\d{1,2})*\]")
 
 
 def groundedness(answer: str, question: str, passages: Sequence[str]) -> float:
-    """The smallest share, over the answer's sentences, of content words that the passages have; 0 for a blank answer.
+    """The share of a sentence's content words that occur in the passages, for the worst sentence; 0 for no answer.
 
-    Content words are those of `content_words`: roughly stemmed, without stop words. The question's own do not count.
-    A sentence with no others has 1. Citations are left out. An answer with at least GROUNDED is called grounded.
+    Content words are those of `content_words` (roughly stemmed, without stop words), except the question's. A sentence
+    without any counts as 1. Citations are ignored. An answer is called grounded from GROUNDED on.
     """
     answer = _CITATION.sub("", answer)
-    known, asked = content_words(" ".join(passages)), content_words(question)
-    sentences = [content_words(answer[start:end]) - asked for start, end in split_sentences(answer)]
-    shares = [len(words & known) / len(words) if words else 1.0 for words in sentences]
+    passage_words, question_words = content_words(" ".join(passages)), content_words(question)
+    sentences = [content_words(answer[start:end]) - question_words for start, end in split_sentences(answer)]
+    shares = [len(words & passage_words) / len(words) if words else 1.0 for words in sentences]
     return min(shares, default=0.0)

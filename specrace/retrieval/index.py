@@ -1,4 +1,4 @@
-"""The passage index: every passage of the documents beside its vector, searchable by cosine."""
+"""The passage index: the documents' passages and their vectors, searched by cosine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from specrace.core.errors import InputError
-from specrace.core.files import user_cache_folder, write_whole
+from specrace.core.files import user_cache_folder, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
 from specrace.retrieval.passages import Passage, split_passages
@@ -25,7 +25,7 @@ _SAME_TEXT_COSINE = 0.99
 
 
 def require_faiss() -> None:
-    """Raises InputError without the package that searches."""
+    """Raises InputError if faiss is not installed."""
     if importlib.util.find_spec("faiss") is None:
         raise InputError("Retrieval needs faiss: run 'pip install faiss-cpu'.")
 
@@ -38,7 +38,7 @@ class SearchIndex(Protocol):
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
         """Number and cosine of the `top` passages nearest to a unit vector [dim], best first, ties by number.
 
-        Fewer if the index holds fewer, or finds fewer.
+        The result is shorter if the index holds or finds fewer.
         """
 
     def vectors_of(self, numbers: Sequence[int]) -> Vectors:
@@ -46,9 +46,10 @@ class SearchIndex(Protocol):
 
 
 class PassageIndex:
-    """Passages and their unit vectors [len(passages), dim] under exact inner-product search.
+    """Exact inner-product search over passages by their unit vectors [len(passages), dim].
 
-    In numpy: on macOS the wheels of torch and faiss each bring an OpenMP runtime, and the second one ends the process.
+    It uses numpy, not faiss: on macOS the wheels of torch and faiss each bring an OpenMP runtime, and loading the
+    second one ends the process.
     """
 
     def __init__(self, passages: Sequence[Passage], vectors: Vectors) -> None:
@@ -56,27 +57,25 @@ class PassageIndex:
         self._vectors = np.ascontiguousarray(vectors, np.float32)
 
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """As in `SearchIndex`."""
         scores = self._vectors @ vector
         numbers = np.argsort(-scores, kind="stable")[:top]
-        return ranked(numbers, scores[numbers])
+        return rank(numbers, scores[numbers])
 
     def vectors_of(self, numbers: Sequence[int]) -> Vectors:
-        """As in `SearchIndex`."""
         return self._vectors[np.asarray(numbers, np.int64)]
 
 
-def ranked(numbers: Iterable[int], scores: Iterable[float]) -> list[tuple[int, float]]:
-    """Pairs of number and score, best first, ties by number."""
-    found = [(int(number), float(score)) for number, score in zip(numbers, scores, strict=True)]
-    return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+def rank(numbers: Iterable[int], scores: Iterable[float]) -> list[tuple[int, float]]:
+    """Sort into pairs of number and score, best first, ties by number."""
+    pairs = [(int(number), float(score)) for number, score in zip(numbers, scores, strict=True)]
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
 def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Path | None = None) -> PassageIndex:
-    """The index of these documents; vectors are reused from `cache_dir` if the same text was embedded before.
+    """Index the documents. If the same text was embedded before, its vectors come from `cache_dir`.
 
-    `cache_dir` None stands for the user's cache folder. A cache that is missing, broken or stale is rebuilt, and
-    one that cannot be written is ignored. Raises InputError when the documents hold no text.
+    `cache_dir` None is the user's cache folder. A cache that is missing, broken or stale is rebuilt; one that cannot
+    be written is ignored. Raises InputError if the documents hold no text.
     """
     passages = [passage for document in documents for passage in split_passages(document)]
     if not passages:
@@ -92,12 +91,12 @@ def open_index(documents: Sequence[Document], embedder: Embedder, cache_dir: Pat
 
 
 def embedded_text(passage: Passage) -> str:
-    """What is embedded for a passage: its document's title resolves its pronouns."""
+    """The text that is embedded for a passage, with its document's title: often only the title says what "it" is."""
     return f"{passage.title}\n{passage.text}"
 
 
 def _cache_file(texts: Sequence[str], embedder: Embedder, cache_dir: Path | None) -> Path | None:
-    """The file for exactly these texts and this embedder, or None where the user has no cache folder."""
+    """The file for exactly these texts and this embedder, or None if the user has no cache folder."""
     digest = hashlib.sha256(f"{embedder.name}\0{embedder.dim}".encode())
     for text in texts:
         digest.update(b"\0" + text.encode("utf-8", "surrogatepass"))
@@ -106,7 +105,7 @@ def _cache_file(texts: Sequence[str], embedder: Embedder, cache_dir: Path | None
 
 
 def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vectors | None:
-    """The vectors [len(texts), dim] that were cached, or None where the embedder would now give others."""
+    """The cached vectors [len(texts), dim], or None if there are none or the embedder now gives different ones."""
     try:
         content = file.read_bytes()
         os.utime(file)
@@ -117,15 +116,15 @@ def _read_vectors(file: Path, texts: Sequence[str], embedder: Embedder) -> Vecto
     if hashlib.sha256(body).digest() != checksum or len(body) != 4 * shape[0] * shape[1]:
         return None
     vectors = np.frombuffer(body, "<f4").astype(np.float32).reshape(shape)
-    # Weights may change under the same name: one text is embedded again to check.
+    # Weights may change under the same name, so one text is embedded again.
     unchanged = float(embedder.embed(texts[:1])[0] @ vectors[0]) >= _SAME_TEXT_COSINE
     return vectors if unchanged else None
 
 
 def _write_vectors(file: Path, vectors: Vectors) -> None:
-    """Write the file, and drop the oldest ones."""
+    """Write the file, and delete the oldest ones beyond FILES_KEPT."""
     body = vectors.astype("<f4").tobytes()
     with contextlib.suppress(OSError):
-        write_whole(file, hashlib.sha256(body).digest() + body)
+        write_atomically(file, hashlib.sha256(body).digest() + body)
         for old in sorted(file.parent.glob(f"{_PREFIX}*{_SUFFIX}"), key=os.path.getmtime)[:-FILES_KEPT]:
             old.unlink()

@@ -1,8 +1,8 @@
-"""The prompt: passages and a question through the tokenizer's own chat template, every token with its origin.
+"""The prompt: passages and a question, rendered by the tokenizer's chat template; every token knows its origin.
 
-A template that knows `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
-the passages and an instruction in the user's message, in the style that suits its size; a model without a template
-gets plain text.
+A template that reads `sentences` (the bundled model's) gets them with their evidence marks. Any other chat model gets
+the passages and an instruction in the user's message, in the style for its size. A model without a template gets plain
+text.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from specrace.core.errors import InputError, shorten
-from specrace.retrieval.retriever import Hit
+from specrace.retrieval.retriever import Hit, Sentence
 
 MAX_PROMPT_CHARACTERS = 1_000_000
-# Up to a blank where there is one, for words keep their tokens.
+# A long text is cut before a blank if possible: then no word is cut, and its tokens stay the same.
 _PIECE = re.compile(r".{1,100000}(?=\s|\Z)|.{1,100000}", re.DOTALL)
 
 
-# In place of evidence. A small model repeats what it is told more reliably than it notices what is missing.
+# Takes the place of evidence. A small model repeats a sentence more reliably than it notices that one is missing.
 NO_EVIDENCE = "The documents do not answer this question."
 
 
 @dataclass(frozen=True)
 class PromptStyle:
-    """How a chat model is asked: the most passages unless the user chooses, and the message.
+    """How a chat model is asked: how many passages it gets unless the user says so, and the message.
 
-    `request` is a format string with {documents} and {question}. Below the passages the best `most_evidence` sentences
-    stand again, after the line `evidence`; without such a line the passages are numbered. With `cites` passages and
-    evidence are numbered, and where there is no evidence the prompt ends with that.
+    `request` is a format string with {documents} and {question}. With an `evidence` line, the best `max_evidence`
+    sentences are repeated after that line, below the passages; without one, the passages are numbered. With `cites`,
+    passages and evidence are both numbered, and a prompt without evidence ends with NO_EVIDENCE.
     """
 
     passages: int
     request: str
     evidence: str = ""
     cites: bool = False
-    most_evidence: int = 3
+    max_evidence: int = 3
 
 
 DETAILED = PromptStyle(
@@ -46,32 +46,33 @@ DETAILED = PromptStyle(
     "Answer the question in two to four sentences, from these documents only. Keep their wording where it fits and "
     "name the document after each statement, as in [1]. If they do not answer it, say so.\n\nQuestion: {question}",
 )
-# Given more, told to cite or asked for several sentences, models of this size repeat themselves to the length limit.
+# With more passages, or asked for citations or more than a sentence, small models repeat themselves until they are cut.
 BRIEF = PromptStyle(
     2, "Context:\n{documents}\n\nQuestion: {question}\n\nAnswer in one sentence.", "Most relevant sentences:"
 )
-# What the grounded adapter is trained on.
+# What the grounded adapter was trained on.
 GROUNDED = PromptStyle(
     2,
     "Answer the question from the documents in one to three sentences and cite them, as in [1].\n\n"
     "{documents}\n\nQuestion: {question}",
     "Most relevant sentences:",
     cites=True,
-    most_evidence=1,
+    max_evidence=1,
 )
-# Hidden size; models of 1 billion parameters and more are at least so wide.
+# Models with a smaller hidden size count as small: those of a billion parameters or more are at least this wide.
 MIN_WIDTH = 1536
 
 
 def choose_style(tokenizer: Any, config: Any, trained: str = "") -> PromptStyle:
-    """The style that the model's adapter was `trained` on; without, BRIEF for a small chat model without a template for
-    passages, and DETAILED for any other.
+    """GROUNDED if the model's adapter was `trained` on it; BRIEF for a small chat model; DETAILED for any other.
+
+    A model whose template takes sentences counts as large.
     """
     if trained == "grounded":
         return GROUNDED
     template = tokenizer.chat_template or ""
-    brief = template and not _takes_sentences(template) and config.hidden_size < MIN_WIDTH
-    return BRIEF if brief else DETAILED
+    is_small_chat_model = template and not _takes_sentences(template) and config.hidden_size < MIN_WIDTH
+    return BRIEF if is_small_chat_model else DETAILED
 
 
 def _takes_sentences(template: str) -> bool:
@@ -80,20 +81,20 @@ def _takes_sentences(template: str) -> bool:
 
 @dataclass(frozen=True)
 class Origin:
-    """A place in a retrieved passage: its number (from 0) and a span of characters in its text."""
+    """A span of characters in a retrieved passage; `passage` counts from 0."""
 
     passage: int
     start: int
     end: int
 
 
-# A text in the prompt, and its place in a passage if it is a part of one.
+# A text in the prompt, and its origin if it was copied from a passage.
 Piece = tuple[str, Origin | None]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids, the text they were made from, and for each token where in the passages it stands (or None)."""
+    """Token ids, the text they encode, and for each token where in the passages it comes from, or None."""
 
     tokens: tuple[int, ...]
     text: str
@@ -101,8 +102,11 @@ class Prompt:
 
 
 def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: PromptStyle = DETAILED) -> Prompt:
-    """The prompt that asks `question` about `hits`. Raises InputError for a blank question."""
-    plain = Plain(tokenizer)
+    """Build the prompt that asks `question` about `hits`.
+
+    Raises InputError for a blank question, a chat template that fails, and a prompt that is too long.
+    """
+    plain = PlainText(tokenizer)
     question = plain(question).strip()
     if not question:
         raise InputError("Type a question first.")
@@ -111,77 +115,86 @@ def build_prompt(tokenizer: Any, question: str, hits: Sequence[Hit], style: Prom
         pieces = list[Piece]()
         for number, hit in enumerate(hits):
             pieces.append((plain(hit.passage.title), None))
-            pieces += [(plain(each.text), Origin(number, each.start, each.end)) for each in hit.sentences]
+            pieces += [_piece(number, sentence, plain) for sentence in hit.sentences]
         text = _render(tokenizer, question, [_with_sentences(hit, plain) for hit in hits])
-        special = False
+        add_special_tokens = False
     else:
         documents, pieces = _documents(hits, plain, style)
         request = style.request.format(documents=documents, question=question) if hits else question
-        if style.cites and hits and not any(each.evidence for hit in hits for each in hit.sentences):
-            # After the question: above it, a small model answers seven of nine such questions from what it knows.
+        if style.cites and hits and not any(sentence.evidence for hit in hits for sentence in hit.sentences):
+            # After the question: if this stands above it, a small model answers seven of nine such questions anyway.
             request += f"\n\n{style.evidence}\n{NO_EVIDENCE}"
-        special = not template
+        add_special_tokens = not template
         text = _render(tokenizer, request, None) if template else f"{request}\nAnswer:"
-    tokens, offsets = _tokenize(tokenizer, text, special)
-    placed = _place(text, pieces)
-    return Prompt(tuple(tokens), text, tuple(_origin(placed, start, end) for start, end in offsets))
+    tokens, offsets = _tokenize(tokenizer, text, add_special_tokens)
+    located = _locate(text, pieces)
+    return Prompt(tuple(tokens), text, tuple(_origin(located, start, end) for start, end in offsets))
 
 
-class Plain:
-    """Text without the strings that the tokenizer would read as control tokens, of the same length.
+class PlainText:
+    """Replaces what the tokenizer would read as a control token; the text keeps its length.
 
-    A document that contains "<|end|>" must not end the answer: such a string loses its first character to a look-alike.
+    A document that contains "<|end|>" must not end the answer, so the first character of such a string is replaced.
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        # DeepSeek's vocabularies have letters added, such as "ü", which end nothing.
+        # The tokens that DeepSeek adds to its vocabularies include letters such as "ü", which control nothing.
         added = {text for text in tokenizer.get_added_vocab() if not (len(text) == 1 and text.isalpha())}
-        # Without their blanks: a template may put one before a text that begins with "[1]".
+        # Stripped: a template may put a blank before a text that begins with "[1]", and the token be " [1]".
         added = {text.strip() for text in (*added, *tokenizer.all_special_tokens)} - {""}
         longest_first = sorted(added, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if added else None
 
     def __call__(self, text: str) -> str:
-        # Lone surrogates are what a terminal makes of bytes that are no UTF-8.
+        # A terminal turns bytes that are not UTF-8 into lone surrogates.
         text = re.sub(r"[\s\x00\ud800-\udfff]", " ", text)
         while self._pattern and self._pattern.search(text):
             text = self._pattern.sub(self._disarm, text)
         return text
 
     @staticmethod
-    def _disarm(found: re.Match[str]) -> str:
-        text = found.group()
+    def _disarm(match: re.Match[str]) -> str:
+        text = match.group()
         if text.startswith("[") and text.endswith("]"):
             return text.replace("[", "(").replace("]", ")")
         return f"{' ' if text.startswith('‹') else '‹'}{text[1:]}"
 
 
-def _documents(hits: Sequence[Hit], plain: Plain, style: PromptStyle) -> tuple[str, list[Piece]]:
-    """The passages, and the evidence again if the style asks for it; and what stands there, in order."""
+def _documents(hits: Sequence[Hit], plain: PlainText, style: PromptStyle) -> tuple[str, list[Piece]]:
+    """The passages, with the evidence repeated below if the style asks for it; and that text's pieces, in order."""
     texts, pieces = [], list[Piece]()
     numbered = style.cites or not style.evidence
     for number, hit in enumerate(hits):
         title, text = plain(hit.passage.title), plain(hit.passage.text)
         texts.append(f"[{number + 1}] {title}\n{text}" if numbered else f"{title}\n{text}")
         pieces += [(title, None), (text, Origin(number, 0, len(text)))]
-    marked = [(number, each) for number, hit in enumerate(hits) for each in hit.sentences if each.evidence]
-    marked = sorted(marked, key=lambda pair: pair[1].evidence)[: style.most_evidence]
+    marked = [(number, sentence) for number, hit in enumerate(hits) for sentence in hit.sentences if sentence.evidence]
+    marked = sorted(marked, key=lambda pair: pair[1].evidence)[: style.max_evidence]
     if style.evidence and marked:
-        evidence = [(plain(each.text), Origin(number, each.start, each.end)) for number, each in marked]
-        quoted = [f"[{place.passage + 1}] {text}\n" if style.cites else f"{text} " for text, place in evidence]
-        texts.append(f"{style.evidence}\n{''.join(quoted)[:-1]}")
+        evidence = [_piece(number, sentence, plain) for number, sentence in marked]
+        quotes = [
+            f"[{number + 1}] {text}\n" if style.cites else f"{text} "
+            for (number, _), (text, _) in zip(marked, evidence, strict=True)
+        ]
+        texts.append(f"{style.evidence}\n{''.join(quotes)[:-1]}")
         pieces += evidence
     return "\n\n".join(texts), pieces
 
 
-def _with_sentences(hit: Hit, plain: Plain) -> dict[str, Any]:
-    sentences = [{"text": plain(each.text), "evidence": each.evidence} for each in hit.sentences]
+def _piece(passage: int, sentence: Sentence, plain: PlainText) -> Piece:
+    """A sentence of passage number `passage`, and its origin."""
+    return plain(sentence.text), Origin(passage, sentence.start, sentence.end)
+
+
+def _with_sentences(hit: Hit, plain: PlainText) -> dict[str, Any]:
+    """A passage as the bundled model's chat template takes it."""
+    sentences = [{"text": plain(sentence.text), "evidence": sentence.evidence} for sentence in hit.sentences]
     return {"title": plain(hit.passage.title), "sentences": sentences}
 
 
 def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None) -> str:
     try:
-        # Thinking would take all of an answer's tokens; templates without it ignore the word.
+        # Thinking would use up an answer's tokens; a template that has no such mode ignores the argument.
         text: str = tokenizer.apply_chat_template(
             [{"role": "user", "content": content}],
             documents=documents,
@@ -189,7 +202,7 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
             tokenize=False,
             enable_thinking=False,
         )
-    except Exception as error:  # a template is the model's own code, and may raise anything
+    except Exception as error:  # a template is code that comes with the model, and may raise anything
         reason = shorten(" ".join(str(error).split()) or type(error).__name__)
         raise InputError(f"The model's chat template fails ({reason}); choose another model.") from error
     check_prompt(text)
@@ -197,7 +210,7 @@ def _render(tokenizer: Any, content: str, documents: list[dict[str, Any]] | None
 
 
 def check_prompt(text: str) -> None:
-    """Raises InputError for a prompt that no model takes: to tokenise it could fill the memory."""
+    """Raises InputError for a prompt that is too long for any model: tokenizing it could fill the memory."""
     if len(text) > MAX_PROMPT_CHARACTERS:
         raise InputError(
             f"The prompt has {len(text):,} characters, more than {MAX_PROMPT_CHARACTERS:,}; "
@@ -205,38 +218,38 @@ def check_prompt(text: str) -> None:
         )
 
 
-def _tokenize(tokenizer: Any, text: str, special: bool) -> tuple[list[int], list[tuple[int, int]]]:
-    """Ids and the characters each stands for; a tokenizer that cannot tell gives empty spans."""
+def _tokenize(tokenizer: Any, text: str, add_special_tokens: bool) -> tuple[list[int], list[tuple[int, int]]]:
+    """Token ids and the span of characters of each; a slow tokenizer knows no spans, and gets empty ones."""
     if not tokenizer.is_fast:
-        ids = tokenizer(text, add_special_tokens=special)["input_ids"]
+        ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
         return ids, [(0, 0)] * len(ids)
-    encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
+    encoded = tokenizer(text, add_special_tokens=add_special_tokens, return_offsets_mapping=True)
     return encoded["input_ids"], encoded["offset_mapping"]
 
 
 def tokenize_document(tokenizer: Any, text: str) -> list[int]:
-    """Ids of a document of any length, piece by piece: a tokenizer needs hundreds of bytes for each character."""
+    """Token ids of a document of any length. It is cut into pieces: a tokenizer takes hundreds of bytes a character."""
     pieces = (tokenizer(piece[0], add_special_tokens=False, verbose=False) for piece in _PIECE.finditer(text))
     return [token for piece in pieces for token in piece["input_ids"]]
 
 
-def _place(text: str, pieces: Sequence[Piece]) -> list[tuple[int, Origin]]:
-    """Where in the rendered prompt each piece with an origin begins; all stand there in order, titles too."""
-    placed: list[tuple[int, Origin]] = []
+def _locate(text: str, pieces: Sequence[Piece]) -> list[tuple[int, Origin]]:
+    """Where in the rendered prompt each piece with an origin begins; the prompt holds all pieces in this order."""
+    located: list[tuple[int, Origin]] = []
     cursor = 0
     for piece, origin in pieces:
-        found = text.find(piece, cursor) if piece else -1
-        if found >= 0:
-            cursor = found + len(piece)
+        offset = text.find(piece, cursor) if piece else -1
+        if offset >= 0:
+            cursor = offset + len(piece)
             if origin is not None:
-                placed.append((found, origin))
-    return placed
+                located.append((offset, origin))
+    return located
 
 
-def _origin(placed: list[tuple[int, Origin]], start: int, end: int) -> Origin | None:
-    """The part of a passage that characters start..end of the prompt were copied from."""
-    for begin, span in placed:
-        first, last = max(start, begin), min(end, begin + span.end - span.start)
+def _origin(located: list[tuple[int, Origin]], start: int, end: int) -> Origin | None:
+    """The part of a passage that the prompt's characters start..end were copied from."""
+    for offset, origin in located:
+        first, last = max(start, offset), min(end, offset + origin.end - origin.start)
         if first < last:
-            return Origin(span.passage, span.start + first - begin, span.start + last - begin)
+            return Origin(origin.passage, origin.start + first - offset, origin.start + last - offset)
     return None

@@ -1,4 +1,4 @@
-"""Rerankers: the order of the passages that a search found, by reading each beside the question."""
+"""Rerankers: models that read the question and a passage together, and reorder what the search found."""
 
 from __future__ import annotations
 
@@ -10,31 +10,37 @@ from specrace.core.errors import InputError
 from specrace.retrieval.embedder import Vectors, load_library_model
 from specrace.retrieval.passages import Passage
 
-# "light" is the search's own: the candidates of an approximate index by their stored vectors.
+# "light" loads no model: an approximate index re-scores its candidates by their stored vectors.
 NONE, LIGHT = "none", "light"
 NAMES = {"bge-reranker-v2-m3": "BAAI/bge-reranker-v2-m3"}
-# As the n-gram trie paper does (section 4.1.4): from 100 to the best 5.
+# Passages to reorder; the n-gram trie paper keeps the best 5 of 100 (section 4.1.4).
 CANDIDATES = 100
 BATCH_SIZE = 16
 
 
-# Question and passages -> how well each answers [len(passages)]; only the order counts.
+# (question, passages) -> how well each passage answers [len(passages)]; only the order of the scores matters.
 Reranker = Callable[[str, Sequence[Passage]], Vectors]
 
 
 def load_reranker(name: str = LIGHT, *, device: str = "cpu") -> Reranker | None:
-    """A cross-encoder by folder, hub id or a name in NAMES; None for "none" and "light". Raises InputError."""
+    """Load a cross-encoder by folder, hub id or a name in NAMES; None for "none" and "light". Raises InputError."""
     if name in (NONE, LIGHT):
         return None
     model = load_library_model("reranker", NAMES.get(name, name), device)
     architectures = model.model.config.architectures or ["no architecture"]
-    # The library would put random weights on an embedder.
-    if model.num_labels != 1 or not any("ForSequenceClassification" in each for each in architectures):
-        raise InputError(f"{name!r} is no reranker ({architectures[0]}): name a cross-encoder with one score a pair.")
+    # Given an embedder, the library would add a classifier with random weights.
+    if model.num_labels != 1 or not any("ForSequenceClassification" in architecture for architecture in architectures):
+        raise InputError(
+            f"{name!r} is not a reranker ({architectures[0]}): name a cross-encoder that gives each pair one score."
+        )
 
     def score(question: str, passages: Sequence[Passage]) -> Vectors:
-        texts = (f"{passage.title}\n{passage.text}" for passage in passages)
-        pairs = [tuple(each.encode("utf-8", "replace").decode() for each in (question, text)) for text in texts]
+        pairs = [(_encodable(question), _encodable(f"{passage.title}\n{passage.text}")) for passage in passages]
         return np.asarray(model.predict(pairs, batch_size=BATCH_SIZE, show_progress_bar=False), np.float32)
 
     return score
+
+
+def _encodable(text: str) -> str:
+    """The text with "?" for lone surrogates, which no tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()

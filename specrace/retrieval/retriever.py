@@ -1,4 +1,4 @@
-"""Retrieval: the passages that answer a question, and in them the sentences that are its evidence."""
+"""The retriever: finds the passages nearest to a question, and marks the sentences that answer it as evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from specrace.core.errors import InputError
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.index import SearchIndex, ranked
+from specrace.retrieval.index import SearchIndex, rank
 from specrace.retrieval.passages import Passage, count_words, split_sentences
 from specrace.retrieval.rerank import CANDIDATES, Reranker
 from specrace.retrieval.sentences import is_heading, word_set
@@ -22,16 +22,17 @@ from specrace.retrieval.sentences import is_heading, word_set
 MIN_EVIDENCE_WORDS = 4
 MAX_EVIDENCE_WORDS = 60
 MIN_EVIDENCE_SCORE = 0.45
+# From this share of common words on, two sentences say the same, and only the better one is marked.
 SAME_WORDS = 0.8
 SHARED_WORDS_WEIGHT = 0.35
-PASSAGES_REMEMBERED = 512
-# Irrelevant passages are drawn from the far half of so many.
+MAX_CACHED_PASSAGES = 512
+# Irrelevant passages are drawn from a random sample of this size, from the half of it that is far from the question.
 NOISE_SAMPLE = 256
 
-# Scripts without blanks, whose words no pattern finds: pairs of neighbouring characters stand for them.
+# Scripts without blanks, in which no pattern can find words: pairs of neighbouring characters take their place.
 _RUNS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-# Vowel signs, which belong to the words of Hindi and others, are no letters to `\w`.
-_MARKS = "".join(each for each in map(chr, range(0x300, 0x1E00)) if unicodedata.category(each).startswith("M"))
+# Vowel signs are parts of words, in Hindi for instance, but `\w` does not match them.
+_MARKS = "".join(sign for sign in map(chr, range(0x300, 0x1E00)) if unicodedata.category(sign).startswith("M"))
 _WORD = re.compile(rf"(?P<run>[{_RUNS}]+)|(?:(?![{_RUNS}])[\w{_MARKS}])+")
 _STEM_CHARS = 5
 _COMMON_WORDS = word_set(
@@ -43,9 +44,9 @@ _COMMON_WORDS = word_set(
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of a passage: `text` is that passage's `text[start:end]`, `evidence` its rank, 0 if not marked.
+    """A sentence of a passage: `text` is the passage's `text[start:end]`; `evidence` is its rank, 0 if not marked.
 
-    `score` is the cosine to the question plus a bonus of at most SHARED_WORDS_WEIGHT for the question's own words.
+    `score` is the cosine to the question, plus a bonus of at most SHARED_WORDS_WEIGHT for words they share.
     """
 
     start: int
@@ -57,7 +58,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Hit:
-    """A retrieved passage, its cosine to the question (also where a reranker chose it), and its sentences in order."""
+    """A retrieved passage, its cosine to the question (even if a reranker chose it), and its sentences in order."""
 
     passage: Passage
     score: float
@@ -73,13 +74,13 @@ class _SplitPassage:
 
 
 class Retriever:
-    """Answers questions from one index; caches the sentence vectors of the latest passages."""
+    """Finds passages in one index; caches the sentence vectors of the passages retrieved last."""
 
     def __init__(self, index: SearchIndex, embedder: Embedder, reranker: Reranker | None = None) -> None:
         self.index = index
         self.reranker = reranker
         self._embedder = embedder
-        self._remembered: OrderedDict[int, _SplitPassage] = OrderedDict()
+        self._cache: OrderedDict[int, _SplitPassage] = OrderedDict()
         self._lock = threading.Lock()
 
     def retrieve(
@@ -94,126 +95,126 @@ class Retriever:
     ) -> list[Hit]:
         """The `top` passages nearest to the question, best first, no text twice, with their evidence marked.
 
-        At most `max_evidence` sentences are marked over all passages, each with at least `evidence_ratio` times
-        the best one's score; none where even the best scores below MIN_EVIDENCE_SCORE: then the documents do
-        not answer. Of the `top`, `noise` are irrelevant: drawn by `seed` from passages far from the question, and put
-        anywhere among the others. Raises InputError for a blank question.
+        Over all passages at most `max_evidence` sentences are marked. Each scores at least `evidence_ratio` times the
+        best score, and at least MIN_EVIDENCE_SCORE; if none does, the documents do not answer the question. With
+        `noise`, that many of the `top` passages are irrelevant: `seed` draws them from passages far from the question,
+        and mixes them with the others. Raises InputError for a blank question.
         """
         if not question.strip():
             raise InputError("The question is blank: write one.")
         if top < 1:
-            raise ValueError(f"top is {top}: one passage or more is retrieved")
-        asked = self._embedder.embed([question])[0]
-        found = self._best(question, asked, top - noise)
+            raise ValueError(f"top is {top}: give at least 1")
+        question_vector = self._embedder.embed([question])[0]
+        best = self._best(question, question_vector, top - noise)
         if noise:
-            found = self._with_noise(asked, found, noise, random.Random(f"{seed} {question}"))
-        passages = [self.index.passages[number] for number, _ in found]
-        split = self._split([number for number, _ in found])
-        scored = [_score(question, asked, *pair) for pair in zip(passages, split, strict=True)]
+            best = self._with_noise(question_vector, best, noise, random.Random(f"{seed} {question}"))
+        passages = [self.index.passages[number] for number, _ in best]
+        split = self._split([number for number, _ in best])
+        scored = [_score(question, question_vector, *pair) for pair in zip(passages, split, strict=True)]
         marked = _mark_evidence(scored, max_evidence, evidence_ratio)
         return [
             Hit(passage, score, sentences)
-            for passage, (_, score), sentences in zip(passages, found, marked, strict=True)
+            for passage, (_, score), sentences in zip(passages, best, marked, strict=True)
         ]
 
-    def _best(self, question: str, asked: Vectors, top: int) -> list[tuple[int, float]]:
-        """The best `top` passages, by the reranker if there is one."""
+    def _best(self, question: str, question_vector: Vectors, top: int) -> list[tuple[int, float]]:
+        """Number and cosine of the best `top` passages, chosen by the reranker if there is one."""
         if self.reranker is None:
-            return self._distinct(asked, top)
-        found = self._distinct(asked, max(top, CANDIDATES))
-        scores = self.reranker(question, [self.index.passages[number] for number, _ in found])
-        return [found[place] for place in np.argsort(-scores, kind="stable")[:top]]
+            return self._distinct(question_vector, top)
+        candidates = self._distinct(question_vector, max(top, CANDIDATES))
+        scores = self.reranker(question, [self.index.passages[number] for number, _ in candidates])
+        return [candidates[index] for index in np.argsort(-scores, kind="stable")[:top]]
 
     def _with_noise(
-        self, asked: Vectors, found: list[tuple[int, float]], count: int, chance: random.Random
+        self, question_vector: Vectors, best: list[tuple[int, float]], count: int, rng: random.Random
     ) -> list[tuple[int, float]]:
-        """`found` with `count` passages that are far from the question, fewer if the index holds fewer."""
-        total, texts = len(self.index.passages), {self._words(number) for number, _ in found}
+        """`best` mixed with `count` passages that are far from the question; fewer if the index holds fewer."""
+        total, texts = len(self.index.passages), {self._words(number) for number, _ in best}
         sample = []
-        for number in chance.sample(range(total), min(total, NOISE_SAMPLE)):
+        for number in rng.sample(range(total), min(total, NOISE_SAMPLE)):
             if (words := self._words(number)) not in texts:
                 texts.add(words)
                 sample.append(number)
         if not sample:
-            return found
-        far = ranked(sample, self.index.vectors_of(sample) @ asked)[len(sample) // 2 :]
-        mixed = [*found, *chance.sample(far, min(count, len(far)))]
-        chance.shuffle(mixed)
+            return best
+        far = rank(sample, self.index.vectors_of(sample) @ question_vector)[len(sample) // 2 :]
+        mixed = [*best, *rng.sample(far, min(count, len(far)))]
+        rng.shuffle(mixed)
         return mixed
 
-    def _distinct(self, asked: Vectors, top: int) -> list[tuple[int, float]]:
-        """The best `top` passages whose texts differ; fewer if the index holds fewer."""
+    def _distinct(self, question_vector: Vectors, top: int) -> list[tuple[int, float]]:
+        """The nearest `top` passages whose texts differ; fewer if the index holds fewer."""
         total, wanted = len(self.index.passages), top
         while True:
-            best: dict[str, tuple[int, float]] = {}
-            nearest = self.index.search(asked, wanted)
+            distinct: dict[str, tuple[int, float]] = {}
+            nearest = self.index.search(question_vector, wanted)
             for number, score in nearest:
-                best.setdefault(self._words(number), (number, score))
-            if len(best) >= top or len(nearest) < wanted or wanted >= total:
-                return list(best.values())[:top]
+                distinct.setdefault(self._words(number), (number, score))
+            if len(distinct) >= top or len(nearest) < wanted or wanted >= total:
+                return list(distinct.values())[:top]
             wanted *= 4
 
     def _words(self, number: int) -> str:
-        """What a passage says, however it is set."""
+        """A passage's words, the same for every layout of its lines."""
         return " ".join(self.index.passages[number].text.split())
 
     def _split(self, numbers: Sequence[int]) -> list[_SplitPassage]:
-        """These passages with their sentences' vectors; those not remembered are embedded in one batch."""
+        """These passages cut into sentences with their vectors; those not in the cache are embedded in one batch."""
         with self._lock:
-            known = {number: self._remembered[number] for number in numbers if number in self._remembered}
-        fresh = [number for number in numbers if number not in known]
-        if fresh:
-            split = self._embed_sentences([self.index.passages[number] for number in fresh])
-            known |= zip(fresh, split, strict=True)
+            split_passages = {number: self._cache[number] for number in numbers if number in self._cache}
+        missing = [number for number in numbers if number not in split_passages]
+        if missing:
+            embedded = self._embed_sentences([self.index.passages[number] for number in missing])
+            split_passages |= zip(missing, embedded, strict=True)
         with self._lock:
             for number in numbers:
-                self._remembered[number] = known[number]
-                self._remembered.move_to_end(number)
-            while len(self._remembered) > PASSAGES_REMEMBERED:
-                self._remembered.popitem(last=False)
-        return [known[number] for number in numbers]
+                self._cache[number] = split_passages[number]
+                self._cache.move_to_end(number)
+            while len(self._cache) > MAX_CACHED_PASSAGES:
+                self._cache.popitem(last=False)
+        return [split_passages[number] for number in numbers]
 
     def _embed_sentences(self, passages: Sequence[Passage]) -> list[_SplitPassage]:
-        spans = [list(split_sentences(passage.text)) for passage in passages]
+        spans_by_passage = [tuple(split_sentences(passage.text)) for passage in passages]
         texts = [
             embedded_sentence(passage, passage.text[start:end])
-            for passage, own in zip(passages, spans, strict=True)
-            for start, end in own
+            for passage, spans in zip(passages, spans_by_passage, strict=True)
+            for start, end in spans
         ]
         vectors = self._embedder.embed(texts)
         split, first = [], 0
-        for own in spans:
-            split.append(_SplitPassage(tuple(own), vectors[first : first + len(own)]))
-            first += len(own)
+        for spans in spans_by_passage:
+            split.append(_SplitPassage(spans, vectors[first : first + len(spans)]))
+            first += len(spans)
         return split
 
 
 def embedded_sentence(passage: Passage, sentence: str) -> str:
-    """What is embedded for a sentence: the document's title resolves its pronouns."""
+    """The text that is embedded for a sentence, with its document's title: often only the title says what "it" is."""
     return f"{passage.title}: {sentence}"
 
 
-def _score(question: str, asked: Vectors, passage: Passage, split: _SplitPassage) -> list[Sentence]:
-    """A passage's sentences with their scores, none marked yet.
+def _score(question: str, question_vector: Vectors, passage: Passage, split: _SplitPassage) -> list[Sentence]:
+    """A passage's sentences with their scores, none of them marked.
 
-    The question's own words count beside its meaning, because vectors hardly reflect names and numbers.
+    Shared words count beside the cosine, because vectors hardly reflect names and numbers.
     """
-    wanted = content_words(question)
+    question_words = content_words(question)
     sentences = []
-    for (start, end), cosine in zip(split.spans, split.vectors @ asked, strict=True):
+    for (start, end), cosine in zip(split.spans, split.vectors @ question_vector, strict=True):
         text = passage.text[start:end]
-        shared = len(wanted & content_words(text)) / max(1, len(wanted))
+        shared = len(question_words & content_words(text)) / max(1, len(question_words))
         sentences.append(Sentence(start, end, text, float(cosine) + SHARED_WORDS_WEIGHT * shared, 0))
     return sentences
 
 
 def content_words(text: str) -> set[str]:
-    """The words that say what a text is about, roughly stemmed; of a script without blanks, pairs of characters."""
+    """The words that say what a text is about, roughly stemmed; in a script without blanks, pairs of characters."""
     words = set[str]()
-    for found in _WORD.finditer(text.lower()):
-        word = found.group()
-        if found["run"]:
-            words.update(word[place : place + 2] for place in range(max(1, len(word) - 1)))
+    for match in _WORD.finditer(text.lower()):
+        word = match.group()
+        if match["run"]:
+            words.update(word[first : first + 2] for first in range(max(1, len(word) - 1)))
         elif word not in _COMMON_WORDS:
             words.add(word[:_STEM_CHARS])
     return words
@@ -222,26 +223,26 @@ def content_words(text: str) -> set[str]:
 def _mark_evidence(
     passages: Sequence[Sequence[Sentence]], max_evidence: int, evidence_ratio: float
 ) -> list[tuple[Sentence, ...]]:
-    """The sentences of each passage, the best of them all ranked 1, 2, ..., `max_evidence`."""
+    """Rank the best sentences of all passages 1, 2, ..., `max_evidence`; return every passage's sentences."""
     good = [
         (i, j, sentence)
         for i, sentences in enumerate(passages)
         for j, sentence in enumerate(sentences)
         if sentence.score >= MIN_EVIDENCE_SCORE and not is_heading(sentence.text)
     ]
-    # "Price: $40" and a clause of a contract answer, too, where no plain sentence does.
-    candidates = [each for each in good if _is_plain(each[2].text)] or good
+    # Without a plain sentence, "Price: $40" or a long clause of a contract may answer.
+    candidates = [candidate for candidate in good if _is_plain(candidate[2].text)] or good
     candidates.sort(key=lambda candidate: -candidate[2].score)
-    least = evidence_ratio * candidates[0][2].score if candidates else 0.0
+    min_score = evidence_ratio * candidates[0][2].score if candidates else 0.0
     ranks: dict[tuple[int, int], int] = {}
-    told: list[frozenset[str]] = []
+    marked: list[frozenset[str]] = []
     for i, j, sentence in candidates:
-        if sentence.score < least or len(told) >= max_evidence:
+        if sentence.score < min_score or len(marked) >= max_evidence:
             break
         words = frozenset(sentence.text.lower().split())
-        if all(len(words & other) < SAME_WORDS * len(words | other) for other in told):
-            told.append(words)
-            ranks[i, j] = len(told)
+        if all(len(words & other) < SAME_WORDS * len(words | other) for other in marked):
+            marked.append(words)
+            ranks[i, j] = len(marked)
     return [
         tuple(replace(sentence, evidence=ranks.get((i, j), 0)) for j, sentence in enumerate(sentences))
         for i, sentences in enumerate(passages)
@@ -249,4 +250,5 @@ def _mark_evidence(
 
 
 def _is_plain(text: str) -> bool:
+    """Whether a sentence has a usual length."""
     return MIN_EVIDENCE_WORDS <= count_words(text) <= MAX_EVIDENCE_WORDS

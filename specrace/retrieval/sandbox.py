@@ -1,7 +1,7 @@
-"""Parsers run in a process of their own: a file that takes too long or too much memory ends that process only.
+"""Runs parsers in a process of their own, so that a file that takes too long or too much memory ends only that process.
 
-The process is started as a program, not by multiprocessing, which would run a library user's own script again.
-Only JSON crosses.
+The process is started as a program: multiprocessing would run the script of a library's user again. The two processes
+exchange only JSON.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 from specrace.core.errors import InputError
 from specrace.core.files import read_bytes
 from specrace.retrieval.limits import ReadingLimits
-from specrace.retrieval.readers.archives import Found, read_content
+from specrace.retrieval.readers.archives import MemberResult, read_content
 from specrace.retrieval.readers.reading import Mark, Reading
 
-# For the import of this package on a busy machine; the limit of a file counts from there.
+# Time for importing this package on a busy machine; a file's own limit counts from then on.
 START_S = 120.0
 HINT = "give a smaller file that you may read"
 TOO_MUCH_MEMORY = "takes too much memory to read: give a smaller file."
 
 
 class Sandbox:
-    """Reads files one after the other in a process that starts with the first, and again after it has ended."""
+    """Reads files in a process that starts with the first file, and again with the next file after it has ended."""
 
     def __init__(self, limits: ReadingLimits) -> None:
         self._limits = limits
@@ -46,17 +46,17 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, file: Path, limits: ReadingLimits) -> Iterator[Found]:
-        """As `read_content`, of a path; what a file gave before it took too much is kept.
+    def read(self, file: Path, limits: ReadingLimits) -> Iterator[MemberResult]:
+        """Yield what `read_content` yields for a file, up to the point at which it takes too long or too much memory.
 
-        Raises InputError where the process does not start.
+        Raises InputError if the process does not start.
         """
         try:
             process = self._running()
             request = {"path": os.fspath(file), "limits": asdict(limits)}
             _send(process.stdin, request)
-            until = time.monotonic() + limits.seconds
-            while (answer := self._next(until)) is not None:
+            deadline = time.monotonic() + limits.seconds
+            while (answer := self._next(deadline)) is not None:
                 yield _unpack(answer)
         except queue.Empty:
             self.close()
@@ -77,11 +77,12 @@ class Sandbox:
         self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
+        """The process, started if it is not running. Raises InputError."""
         if self._process is None:
             code = f"from {__name__} import serve; serve({self._limits.memory_bytes})"
-            # "" is the current folder, which would be another entry's separator.
+            # An empty entry of sys.path is the current folder; in PYTHONPATH it would be lost.
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-            # A thread's stack counts as memory.
+            # The stacks of idle threads count as memory.
             environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
             self._lines = queue.SimpleQueue()
             self._process = subprocess.Popen(
@@ -96,31 +97,34 @@ class Sandbox:
                 self._next(time.monotonic() + START_S)
             except (queue.Empty, ValueError) as error:
                 self.close()
-                raise InputError(f"No process for parsers starts: check that {sys.executable} runs.") from error
+                raise InputError(
+                    f"The process for parsers does not start: check that {sys.executable} runs."
+                ) from error
         return self._process
 
-    def _next(self, until: float) -> Any:
-        """The next answer, None after the last. Raises queue.Empty when it is late, ValueError when none will come."""
-        # One that is there counts, however late it is.
-        return json.loads(self._lines.get(timeout=max(0.0, until - time.monotonic())))
+    def _next(self, deadline: float) -> Any:
+        """The next answer, None after the last. Raises queue.Empty if it is late, ValueError if the process ended."""
+        # With a timeout of 0 an answer that has arrived still counts.
+        return json.loads(self._lines.get(timeout=max(0.0, deadline - time.monotonic())))
 
 
 def _pump(stream: Any, lines: queue.SimpleQueue[bytes]) -> None:
-    """Hand over each line, and an empty one at the end."""
+    """Put each line of the stream into the queue, and an empty one at its end."""
     with contextlib.suppress(OSError, ValueError):
         while line := stream.readline():
             lines.put(line)
     lines.put(b"")
 
 
-def _unpack(answer: dict[str, Any]) -> Found:
+def _unpack(answer: dict[str, Any]) -> MemberResult:
     if "problem" in answer:
         return answer["member"], answer["problem"]
-    return answer["member"], Reading(answer["title"], answer["text"], tuple(Mark(*each) for each in answer["marks"]))
+    marks = tuple(Mark(*fields) for fields in answer["marks"])
+    return answer["member"], Reading(answer["title"], answer["text"], marks)
 
 
 def serve(memory_bytes: int) -> None:
-    """The process: read the files that standard input names, until it is closed."""
+    """Run in the process: read the files that standard input names, until it is closed."""
     # What a parser prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -139,16 +143,16 @@ def serve(memory_bytes: int) -> None:
 def _answers(file: Path, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
     try:
         content = read_bytes(file, limits.file_bytes, HINT)
-        for member, found in read_content(file.name, content, limits):
-            if isinstance(found, str):
-                yield {"member": member, "problem": found}
+        for member, reading in read_content(file.name, content, limits):
+            if isinstance(reading, str):
+                yield {"member": member, "problem": reading}
             else:
-                yield {"member": member, "title": found.title, "text": found.text, "marks": found.marks}
+                yield {"member": member, "title": reading.title, "text": reading.text, "marks": reading.marks}
     except MemoryError:
         yield {"member": "", "problem": TOO_MUCH_MEMORY}
     except InputError as error:
         yield {"member": "", "problem": f"cannot be read ({error})"}
-    except Exception as error:  # one file must not end the process for the next
+    except Exception as error:  # one file must not end the process that reads the next one
         yield {"member": "", "problem": f"cannot be read ({type(error).__name__}): save it again."}
 
 
@@ -158,16 +162,16 @@ def _send(stream: Any, value: object) -> None:
 
 
 def _set_alarm(seconds: int) -> None:
-    """End this process, and a parser in it that hangs, also where nothing is left that would."""
+    """End this process after `seconds`, even if a parser hangs and the parent is gone; 0 cancels this."""
     with contextlib.suppress(ImportError, AttributeError):
         import signal
 
         signal.alarm(seconds)
 
 
-def _bound_memory(most: int) -> None:
-    """Where the system knows such a limit."""
+def _bound_memory(memory_bytes: int) -> None:
+    """Limit this process's memory, on systems that can."""
     with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))

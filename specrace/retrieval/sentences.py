@@ -1,7 +1,6 @@
-"""Sentences: where they begin and end in prose and markdown, by rules small enough to read.
+"""Splits prose and markdown into sentences, by rules that are small enough to read.
 
-Unlike a trained splitter this needs no data. Where a rule is in doubt it keeps two sentences together rather than
-cut one in half.
+Unlike a trained splitter it needs no data. In doubt it keeps two sentences together rather than cut one in half.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ Span = tuple[int, int]
 
 
 def word_set(words: str) -> frozenset[str]:
-    """The words of a text written with blanks between them."""
+    """The set of the words in a string of words."""
     return frozenset(words.split())
 
 
-# A run of marks is entered at its first mark only: a line of a million dots must not take quadratic time.
+# The lookbehind lets a run of marks match at its first mark only: a million dots must not take quadratic time.
 _END = re.compile(
     r"""(?<![.!?…])[.!?…]+ (?:["'”’»)\]*_] | \[\d{1,3}\])* (?=\s|\Z) | [。！？｡؟۔।]+ [”’」』）)]*""",
     re.VERBOSE,
@@ -39,7 +38,8 @@ _MAY_END = word_set(
     "al etc inc ltd co corp jr sr ed eds est dept univ st mt ft gen col sgt capt lt sen rep gov hon rev ref refs "
     "jan feb mar apr jun jul aug sep sept oct nov dec"
 )
-# German writes a point after an ordinal: "am 31. März", "der 2. Weltkrieg". "am" is English too: before months only.
+# German puts a full stop after an ordinal number: "am 31. März", "der 2. Weltkrieg". "am" is also an English word, so
+# it counts before a month only.
 _ORDINAL = re.compile(r"(?:\b(?P<article>[A-Za-z]+)\s+)?(?<![\d.,])\d{1,2}\Z")
 _ARTICLES = word_set("der die das dem den des im vom zum zur beim")
 _MONTHS = word_set("Januar Jänner Februar März Mai Juni Juli Oktober Dezember")
@@ -53,15 +53,15 @@ _OPENERS = word_set(
 
 
 def split_sentences(text: str) -> Iterator[Span]:
-    """Character spans of the sentences: in order, apart, without blank edges, covering all that is not blank.
+    """Character spans of the sentences, in order and without blanks at their ends; together they cover all but blanks.
 
-    A blank line, a heading, a list item and a table row end a sentence too; another line break does not.
+    A blank line, a heading, a list item and a table row also end a sentence; any other line break does not.
     """
     return (span for start, end in _blocks(text) for span in _sentences_of(text, start, end))
 
 
 def split_paragraphs(text: str) -> Iterator[Span]:
-    """Spans of the runs of lines that no blank line interrupts, without blank edges."""
+    """Character spans of the paragraphs, which blank lines separate, without blanks at their ends."""
     paragraph: Span | None = None
     for start, end in _lines(text):
         if start < end:
@@ -74,20 +74,20 @@ def split_paragraphs(text: str) -> Iterator[Span]:
 
 
 def is_heading(text: str) -> bool:
-    """Whether the text opens with a markdown heading mark."""
+    """Whether the text begins with a markdown heading mark."""
     return _HEADING_MARK.match(text) is not None
 
 
 def _lines(text: str) -> Iterator[Span]:
-    """The span of each line without blank edges; empty for a blank line."""
-    for found in _LINE.finditer(text):
-        line = found[0]
-        first = found.end() - len(line.lstrip())
+    """The span of each line, without blanks at its ends; empty for a blank line."""
+    for match in _LINE.finditer(text):
+        line = match[0]
+        first = match.end() - len(line.lstrip())
         yield first, first + len(line.strip())
 
 
 def _blocks(text: str) -> Iterator[Span]:
-    """Spans inside which only punctuation ends a sentence: paragraphs, cut around headings and at marked lines."""
+    """Spans in which only punctuation ends a sentence: paragraphs, cut around headings and before marked lines."""
     for first, last in split_paragraphs(text):
         block_start, block_end = first, first
         for start, end in _lines(text[first:last]):
@@ -103,15 +103,15 @@ def _blocks(text: str) -> Iterator[Span]:
 def _sentences_of(text: str, start: int, end: int) -> Iterator[Span]:
     first = start
     for mark in _END.finditer(text, start, end):
-        follower = _NOT_BLANK.search(text, mark.end(), end)
-        if follower and _ends_sentence(text, mark, first, end):
+        next_char = _NOT_BLANK.search(text, mark.end(), end)
+        if next_char and _ends_sentence(text, mark, first, end):
             yield first, mark.end()
-            first = follower.start()
+            first = next_char.start()
     yield first, end
 
 
 def _ends_sentence(text: str, mark: re.Match[str], first: int, end: int) -> bool:
-    """Judge a run of marks, in the sentence that began at `first`, by the word before it and the word after it."""
+    """Whether a run of marks ends the sentence that began at `first`, by the word before it and the word after it."""
     if mark[0][0] not in _LATIN_MARKS:
         return True
     opening = _OPENING.match(text, mark.end(), end)
@@ -122,8 +122,9 @@ def _ends_sentence(text: str, mark: re.Match[str], first: int, end: int) -> bool
     if mark[0][0] != "." or mark[0].startswith(".."):
         return True
     before = text[max(first, mark.start() - _LONGEST_WORD) : mark.start()]
-    found, next_found = _WORD_BEFORE.search(before), _WORD_AFTER.match(text, after, end)
-    word, next_word = found[0].lower() if found else "", next_found[0] if next_found else ""
+    match, next_match = _WORD_BEFORE.search(before), _WORD_AFTER.match(text, after, end)
+    word = match[0].lower() if match else ""
+    next_word = next_match[0] if next_match else ""
     if _is_ordinal(before, next_word):
         return False
     if word in _NEVER_END or _is_list_number(text[first : min(mark.start(), first + 9)]):
@@ -136,21 +137,23 @@ def _ends_sentence(text: str, mark: re.Match[str], first: int, end: int) -> bool
 
 
 def _is_list_number(sentence: str) -> bool:
-    """Whether all that stands before the mark is the number or letter of a list item."""
+    """Whether the sentence so far is only the number or letter of a list item."""
     return _LIST_NUMBER.match(sentence) is not None
 
 
 def _is_ordinal(before: str, next_word: str) -> bool:
-    """Whether a German ordinal stands before the mark, by its article and the month or noun after it."""
-    found = _ORDINAL.search(before)
-    if found is None or next_word in _MONTHS:
-        return found is not None
-    article = (found["article"] or "").lower()
+    """Whether the mark belongs to a German ordinal, by the article before it and the month or noun after it."""
+    match = _ORDINAL.search(before)
+    if match is None:
+        return False
+    if next_word in _MONTHS:
+        return True
+    article = (match["article"] or "").lower()
     if next_word in _SHARED_MONTHS:
         return article == "am" or article in _ARTICLES
     return article in _ARTICLES and next_word[:1].isupper() and next_word not in _OPENERS
 
 
 def _has_initials(word: str) -> bool:
-    """J, u.s, ph.d: a single letter, or letters with dots between."""
+    """Whether a word is a single letter, or letters with dots between them: J, u.s, ph.d."""
     return word[:1].isalpha() and (len(word) == 1 or "." in word)

@@ -1,7 +1,8 @@
-"""An index on disk: files that are only appended to, and a head that tells how much of them counts.
+"""An index on disk: files that only ever grow, and a head that says how many bytes of each count.
 
-A folder holds `index.json` (the head), `documents.jsonl`, `passages.jsonl`, the ends of its lines in `passages.u64`,
-the unit vectors in `vectors.f16`, and for a large corpus the IVF-PQ index of faiss. All but the head are memory-mapped.
+The folder holds `index.json` (the head), `documents.jsonl`, `passages.jsonl`, the offsets at which its lines end in
+`passages.u64`, the unit vectors in `vectors.f16`, and for a large corpus faiss's IVF-PQ index. All files except the
+head and the documents are memory-mapped.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from specrace.core.errors import InputError
-from specrace.core.files import read_bytes, write_whole
+from specrace.core.files import read_bytes, write_atomically
 from specrace.retrieval.documents import Document
 from specrace.retrieval.embedder import Embedder, Vectors
-from specrace.retrieval.index import PassageIndex, SearchIndex, embedded_text, ranked, require_faiss
+from specrace.retrieval.index import PassageIndex, SearchIndex, embedded_text, rank, require_faiss
 from specrace.retrieval.passages import Passage
 from specrace.retrieval.rerank import CANDIDATES
 
@@ -29,6 +30,7 @@ HEAD, DOCUMENTS, PASSAGES = "index.json", "documents.jsonl", "passages.jsonl"
 ENDS, VECTORS = "passages.u64", "vectors.f16"
 EXACT, IVF_PQ = "exact", "ivf-pq"
 MAX_HEAD_BYTES = 1_000_000
+# A text's new vector and its stored one, which is rounded to 16 bits, are at least this similar.
 SAME_TEXT_COSINE = 0.99
 HINT = "make one with: python -m specrace index DIR --out INDEX"
 
@@ -37,10 +39,11 @@ HalfVectors = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class Head:
-    """What is known of an index without opening it. `sizes` are the bytes that count of each file.
+    """What is known about an index without opening it. `sizes` has the number of bytes of each file that count.
 
-    `lists`, `sub_vectors` and `probes` are IVF-PQ's. `recall` is the share of exact search's best five passages among
-    the index's own, with and without (`unranked_recall`) re-scoring, on a sentence of each of `recall_sample` passages.
+    `lists`, `sub_vectors` and `probes` are IVF-PQ's parameters. `recall` is the share of exact search's best five
+    passages that the index also finds, `unranked_recall` that share without re-scoring; both are measured with one
+    sentence from each of `recall_sample` passages.
     """
 
     embedder: str = ""
@@ -63,18 +66,18 @@ class Head:
 
     @property
     def faiss_file(self) -> str:
-        """The file of the IVF-PQ index; another after every addition."""
+        """The name of the IVF-PQ index's file; it changes with every addition."""
         return f"passages-{self.passages}.faiss"
 
     def write(self, folder: Path) -> None:
-        """Make what was appended count."""
+        """Write the head: from now on what was appended to the other files counts."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        write_whole(folder / HEAD, json.dumps(content, indent=1, ensure_ascii=False).encode())
-        # Another user may serve the index.
+        write_atomically(folder / HEAD, json.dumps(content, indent=1, ensure_ascii=False).encode())
+        # Readable for all: another user may serve the index.
         (folder / HEAD).chmod(0o644)
 
-    def words(self) -> str:
-        """How the index searches, and how well."""
+    def describe(self) -> str:
+        """How the index searches, and how well, in words."""
         if self.kind == EXACT:
             return "exact search"
         return (
@@ -86,93 +89,99 @@ class Head:
 
 
 def read_head(folder: Path) -> Head:
-    """The head of the index in `folder`. Raises InputError for one that is missing, damaged, cut or foreign."""
+    """Read the head of the index in `folder`. Raises InputError if it is missing, damaged, cut off or not ours."""
     if not (folder / HEAD).is_file():
         raise InputError(f"{folder} holds no index: {HINT}.")
     try:
-        found = json.loads(read_bytes(folder / HEAD, MAX_HEAD_BYTES, HINT))
-        if (found.pop("format"), found.pop("version")) != (FORMAT, VERSION):
+        content = json.loads(read_bytes(folder / HEAD, MAX_HEAD_BYTES, HINT))
+        if (content.pop("format"), content.pop("version")) != (FORMAT, VERSION):
             raise ValueError("another format or version")
-        head = Head(**found)
+        head = Head(**content)
         _check(folder, head)
     except (ValueError, OSError) as error:
         raise damaged(folder, error) from error
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(folder, f"{HEAD} is of another program") from error
+        raise damaged(folder, f"{HEAD} was written by another program") from error
     return head
 
 
 def damaged(folder: Path, error: object) -> InputError:
-    """The one sentence on an index that cannot be used."""
-    return InputError(f"The index {folder} is damaged or foreign ({error}): build it again, into another folder.")
+    """The error about an index that cannot be used, and why."""
+    return InputError(f"The index {folder} is damaged or not ours ({error}): build it again, into another folder.")
 
 
 def _check(folder: Path, head: Head) -> None:
-    """Raises ValueError or OSError for a head that is not possible, or whose files are shorter than it tells."""
-    plain = Head()
-    for each in fields(Head):
-        value = getattr(head, each.name)
-        if type(value) is not type(getattr(plain, each.name)) or (isinstance(value, int) and value < 0):
-            raise ValueError(f"{each.name} in {HEAD} is wrong")
-    least = {ENDS: 8 * (head.passages + 1), VECTORS: 2 * head.dim * head.passages, PASSAGES: 1, DOCUMENTS: 1}
-    if set(head.sizes) != set(least) or not (head.passages and head.dim) or head.kind not in (EXACT, IVF_PQ):
+    """Raises ValueError or OSError for a head with impossible values, or if a file is shorter than the head says."""
+    default = Head()
+    for head_field in fields(Head):
+        name = head_field.name
+        value = getattr(head, name)
+        if type(value) is not type(getattr(default, name)) or (isinstance(value, int) and value < 0):
+            raise ValueError(f"{name} in {HEAD} is wrong")
+    min_sizes = {ENDS: 8 * (head.passages + 1), VECTORS: 2 * head.dim * head.passages, PASSAGES: 1, DOCUMENTS: 1}
+    if set(head.sizes) != set(min_sizes) or not (head.passages and head.dim) or head.kind not in (EXACT, IVF_PQ):
         raise ValueError(f"{HEAD} is incomplete")
     for name, size in head.sizes.items():
-        if type(size) is not int or size < least[name] or (name in (ENDS, VECTORS) and size != least[name]):
+        if type(size) is not int or size < min_sizes[name] or (name in (ENDS, VECTORS) and size != min_sizes[name]):
             raise ValueError(f"the size of {name} is wrong")
         if (folder / name).stat().st_size < size:
             raise ValueError(f"{name} is cut off")
 
 
 class StoredIndex:
-    """An index in a folder, not opened yet. Raises InputError for one that is missing, damaged, cut or foreign."""
+    """An index in a folder. Raises InputError if it is missing, damaged, cut off or not ours."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.head = folder, read_head(folder)
 
     def open(self, embedder: Embedder, rescore: bool = True) -> SearchIndex:
-        """Memory-mapped; an approximate index re-scores what it finds unless told otherwise. Raises InputError."""
-        # An addition since the head was read has replaced the file of an approximate index.
+        """Open the index for searching, memory-mapped. Raises InputError.
+
+        `rescore`: an approximate index orders its best candidates by their stored vectors.
+        """
+        # Read again: an addition may have replaced the file of an approximate index.
         self.head = read_head(self.folder)
         passages, vectors = StoredPassages(self.folder, self.head), stored_vectors(self.folder, self.head)
         # Weights may change under the same name.
-        if embedder.dim != self.head.dim or not _same_text(embedder, passages[0], vectors[0]):
-            made = f"The index {self.folder} was made with other weights of {self.head.embedder}"
-            raise InputError(f"{made}: build it again, into another folder.")
+        if embedder.dim != self.head.dim or not _has_same_weights(embedder, passages[0], vectors[0]):
+            problem = f"The index {self.folder} was made with other weights of {self.head.embedder}"
+            raise InputError(f"{problem}: build it again, into another folder.")
         if self.head.kind == EXACT:
             return PassageIndex(passages, np.asarray(vectors, np.float32))
         return ApproximateIndex(passages, vectors, _read_faiss(self.folder, self.head), rescore=rescore)
 
-    def documents(self, most_characters: int) -> list[Document]:
-        """The documents of so many characters, the first ones; the last of them is cut there. Raises InputError."""
-        found, left, size = list[Document](), most_characters, self.head.sizes[DOCUMENTS]
+    def documents(self, max_characters: int) -> list[Document]:
+        """The first documents, up to `max_characters` in all; the last one is cut there. Raises InputError."""
+        documents = list[Document]()
+        characters_left, bytes_left = max_characters, self.head.sizes[DOCUMENTS]
         try:
             with (self.folder / DOCUMENTS).open("rb") as lines:
                 for line in lines:
-                    # What an addition has written so far may end inside a line.
-                    size -= len(line)
-                    if size < 0 or left <= 0:
+                    # Beyond the size in the head, an addition that is under way may have written part of a line.
+                    bytes_left -= len(line)
+                    if bytes_left < 0 or characters_left <= 0:
                         break
                     name, title, text = json.loads(line)
-                    found.append(Document(name, title, text[:left]))
-                    left -= len(text)
+                    documents.append(Document(name, title, text[:characters_left]))
+                    characters_left -= len(text)
         except (ValueError, TypeError, OSError) as error:
             raise damaged(self.folder, f"{DOCUMENTS}: {error}") from error
-        return found
+        return documents
 
 
-def _same_text(embedder: Embedder, passage: Passage, vector: HalfVectors) -> bool:
-    now = embedder.embed([embedded_text(passage)])[0]
-    return float(now @ vector.astype(np.float32)) >= SAME_TEXT_COSINE
+def _has_same_weights(embedder: Embedder, passage: Passage, vector: HalfVectors) -> bool:
+    """Whether the embedder still gives the vector that is stored for a passage."""
+    new_vector = embedder.embed([embedded_text(passage)])[0]
+    return float(new_vector @ vector.astype(np.float32)) >= SAME_TEXT_COSINE
 
 
 def stored_vectors(folder: Path, head: Head) -> HalfVectors:
-    """The unit vectors [passages, dim], memory-mapped."""
+    """The index's unit vectors [passages, dim], memory-mapped."""
     return np.memmap(folder / VECTORS, np.dtype("<f2"), "r", shape=(head.passages, head.dim))
 
 
 def _read_faiss(folder: Path, head: Head) -> Any:
-    """The IVF-PQ index, its lists memory-mapped. Its checksum comes first: the library trusts what it reads."""
+    """Open the IVF-PQ index, its lists memory-mapped. Its checksum is compared first, because faiss trusts the file."""
     require_faiss()
     import faiss
 
@@ -180,11 +189,11 @@ def _read_faiss(folder: Path, head: Head) -> Any:
     try:
         if checksum(file) != head.checksum:
             raise ValueError(f"{file.name} has another checksum")
-        found: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
+        ivf: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
     except (OSError, ValueError, RuntimeError) as error:
         raise damaged(folder, error) from error
-    found.nprobe = head.probes
-    return found
+    ivf.nprobe = head.probes
+    return ivf
 
 
 def checksum(file: Path) -> str:
@@ -194,7 +203,7 @@ def checksum(file: Path) -> str:
 
 
 class StoredPassages(Sequence[Passage]):
-    """The passages of an index, each read when it is asked for. Raises InputError for a line that is damaged."""
+    """The passages of an index, each read from disk on access. Access raises InputError for a damaged line."""
 
     def __init__(self, folder: Path, head: Head) -> None:
         self._folder = folder
@@ -210,7 +219,7 @@ class StoredPassages(Sequence[Passage]):
     def __getitem__(self, number: slice) -> list[Passage]: ...
     def __getitem__(self, number: int | slice) -> Passage | list[Passage]:
         if isinstance(number, slice):
-            return [self[each] for each in range(len(self))[number]]
+            return [self[index] for index in range(len(self))[number]]
         number = range(len(self))[number]
         line = self._lines[int(self._ends[number]) : int(self._ends[number + 1])].tobytes()
         try:
@@ -220,24 +229,24 @@ class StoredPassages(Sequence[Passage]):
 
 
 class ApproximateIndex:
-    """Passages under an IVF-PQ index. With `rescore` the best candidates are ordered by their own vectors."""
+    """Approximate search over passages with an IVF-PQ index.
+
+    With `rescore`, its best candidates are ordered by the cosine of their stored vectors; without, scores are IVF-PQ's
+    approximations of the cosine.
+    """
 
     def __init__(self, passages: Sequence[Passage], vectors: HalfVectors, ivf: Any, *, rescore: bool = True) -> None:
         self.passages, self._vectors, self._ivf, self._rescore = passages, vectors, ivf, rescore
 
     def search(self, vector: Vectors, top: int) -> list[tuple[int, float]]:
-        """As in `SearchIndex`; fewer than `top` where the lists that are probed hold no more.
-
-        Without re-scoring the score is the approximation of the cosine.
-        """
+        """Number and score of the best `top` passages; fewer if the lists that are probed hold fewer."""
         wanted = max(top, CANDIDATES) if self._rescore else top
         scores, numbers = self._ivf.search(vector.reshape(1, -1), min(wanted, len(self.passages)))
-        # The library fills up with -1.
+        # faiss fills missing results with -1.
         numbers, scores = numbers[0][numbers[0] >= 0], scores[0][numbers[0] >= 0]
         if self._rescore:
             scores = self.vectors_of(numbers) @ vector
-        return ranked(numbers, scores)[:top]
+        return rank(numbers, scores)[:top]
 
     def vectors_of(self, numbers: Sequence[int]) -> Vectors:
-        """As in `SearchIndex`."""
         return np.asarray(self._vectors[np.asarray(numbers, np.int64)], np.float32)

@@ -1,4 +1,4 @@
-"""Questions about documents that come without any: from their headings and their key sentences."""
+"""Suggests questions about documents, from their headings and their key sentences."""
 
 from __future__ import annotations
 
@@ -13,40 +13,49 @@ from specrace.retrieval.retriever import content_words
 from specrace.retrieval.sentences import is_heading, split_sentences
 
 MAX_CHARACTERS = 100
-# Words of a key sentence.
-SHORTEST, LONGEST = 6, 40
+# The length of a key sentence, in words.
+MIN_WORDS, MAX_WORDS = 6, 40
 
 
-def suggest_questions(documents: Sequence[Document], most: int) -> list[str]:
-    """At most `most` questions, each once: first one about every document, then a second, and so on.
+def suggest_questions(documents: Sequence[Document], max_questions: int) -> list[str]:
+    """At most `max_questions` different questions: one about every document, then a second about every one, and so on.
 
-    A heading or sentence that is a question stays as it is; another is quoted in one.
+    A heading or sentence that is a question already is taken as it is; any other is quoted in a question.
     """
     rounds = zip_longest(*map(_questions, documents))
-    return list(islice(dict.fromkeys(filter(None, chain.from_iterable(rounds))), most))
+    return list(islice(dict.fromkeys(filter(None, chain.from_iterable(rounds))), max_questions))
 
 
 def _questions(document: Document) -> Iterator[str]:
-    """About the title, then each section, then key sentences; without headings about the first sentence first."""
+    """Questions about the title, then the sections, then key sentences.
+
+    A document without headings has a question about its first sentence before those.
+    """
     pieces = [document.text[start:end] for start, end in split_sentences(document.text)]
     sections = [piece.lstrip("# \t") for piece in pieces if is_heading(piece)]
-    headings = [*([document.title] if document.title != Path(document.name).stem else []), *sections]
-    yield from (_ask("What do the documents say about “{}”?", each) for each in headings if each)
+    has_title = document.title != Path(document.name).stem
+    headings = [document.title, *sections] if has_title else sections
+    yield from (_ask("What do the documents say about “{}”?", heading) for heading in headings if heading)
     sentences = [piece for piece in pieces if not is_heading(piece)]
     first = [] if headings else sentences[:1]
-    yield from (_ask("Explain: “{}”", each) for each in chain(first, _key_sentences(sentences)))
+    yield from (_ask("Explain: “{}”", sentence) for sentence in chain(first, _key_sentences(sentences)))
 
 
 def _key_sentences(sentences: Sequence[str]) -> list[str]:
-    """Those that share the most content words with the others, for their length, first."""
+    """Sentences of a usual length, best first: those whose content words occur most often in the others."""
     words = {sentence: content_words(sentence) for sentence in sentences}
     counts = Counter(chain.from_iterable(words.values()))
-    fit = [each for each, own in words.items() if own and SHORTEST <= count_words(each) <= LONGEST]
-    return sorted(fit, key=lambda each: -sum(counts[word] - 1 for word in words[each]) / len(words[each]))
+
+    def score(sentence: str) -> float:
+        return sum(counts[word] - 1 for word in words[sentence]) / len(words[sentence])
+
+    fitting = [text for text in words if words[text] and MIN_WORDS <= count_words(text) <= MAX_WORDS]
+    return sorted(fitting, key=lambda sentence: -score(sentence))
 
 
-def _ask(form: str, words: str) -> str:
+def _ask(template: str, words: str) -> str:
+    """Put the words, shortened if they are long, into the template, unless they are a question already."""
     words = " ".join(words.split()).rstrip("#").strip()
     if len(words) > MAX_CHARACTERS:
         words = f"{words[:MAX_CHARACTERS].rpartition(' ')[0] or words[:MAX_CHARACTERS]} …"
-    return words if words.endswith("?") else form.format(words)
+    return words if words.endswith("?") else template.format(words)

@@ -65,7 +65,7 @@ def test_passages_of_tokens_overlap(main_here: Run, notes: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["index", "{notes}", "--out", "{notes}"], "is there already"),
+        (["index", "{notes}", "--out", "{notes}"], "exists already"),
         (["index", "{notes}", "--out", "{notes}", "--add"], "holds no index"),
         (["index", "{notes}/none", "--out", "{notes}/i"], "does not exist"),
         (["index", "{notes}", "--out", "{notes}/i", "--passage-tokens", "31"], "--passage-tokens: 31"),

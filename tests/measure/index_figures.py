@@ -52,7 +52,7 @@ def main() -> None:
         found = {
             "load": os.getloadavg()[0],
             "vectors": options.vectors,
-            "index": head.words(),
+            "index": head.describe(),
             "passages": head.passages,
         }
         found |= {"build_s": time.perf_counter() - began, "memory_before_mb": before / 1024}

@@ -102,7 +102,7 @@ def test_empty_files_are_skipped(tmp_path: Path) -> None:
         ("russian.txt", "съешь ещё этих булок".encode("cp1251"), "UTF-8"),
         ("half.txt", "wide".encode("utf-16")[:-1], "UTF-8"),
         ("nul.md", b"a\0b", "UTF-8"),
-        ("photo.png", b"<p>text</p>", "is no txt, md, html"),
+        ("photo.png", b"<p>text</p>", "is not a txt, md, html"),
         ("blank.md", b" ", "holds no text"),
     ],
 )

@@ -125,14 +125,14 @@ def count_words_of(texts: Sequence[str]) -> list[int]:
 
 
 @given(TEXT, st.integers(24, 60), st.integers(0, 23))
-def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, most: int, overlap: int) -> None:
-    passages = split_by_tokens(document(text), count_words_of, most=most, overlap=overlap)
+def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, max_tokens: int, overlap: int) -> None:
+    passages = split_by_tokens(document(text), count_words_of, max_tokens=max_tokens, overlap=overlap)
     sentences = {start for start, _ in split_sentences(text)}
     end = 0
     for before, passage in zip([None, *passages], passages, strict=False):
         assert text[passage.start : passage.end] == passage.text == passage.text.strip() != ""
         assert not text[end : passage.start].strip() and passage.end > end
-        assert count_words_of([passage.text])[0] <= most
+        assert count_words_of([passage.text])[0] <= max_tokens
         if before and passage.start < before.end:
             assert len(text[passage.start : before.end].split()) <= overlap and passage.start in sentences
         end = passage.end
@@ -141,13 +141,13 @@ def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, mo
 
 def test_windows_repeat_whole_sentences() -> None:
     text = "One two. Three four. Five six seven.\n\nEight nine."
-    found = split_by_tokens(document(text), count_words_of, most=5, overlap=3)
+    found = split_by_tokens(document(text), count_words_of, max_tokens=5, overlap=3)
     assert [passage.text for passage in found] == [
         "One two. Three four.",
         "Three four. Five six seven.",
         "Five six seven.\n\nEight nine.",
     ]
-    found = split_by_tokens(document("a b c d e. F."), count_words_of, most=3)
+    found = split_by_tokens(document("a b c d e. F."), count_words_of, max_tokens=3)
     assert [passage.text for passage in found] == ["a b c", "d e. F."]
 
 
@@ -159,5 +159,5 @@ def test_a_long_sentence_is_not_counted_as_a_whole() -> None:
         longest = max(longest, *map(len, texts))
         return count_words_of(texts)
 
-    assert len(split_by_tokens(document("word " * 10_000), count, most=100)) == 100
+    assert len(split_by_tokens(document("word " * 10_000), count, max_tokens=100)) == 100
     assert longest < 1000

@@ -18,7 +18,7 @@ from specrace.retrieval.passages import Passage
 from specrace.retrieval.prompt import (
     BRIEF,
     DETAILED,
-    Plain,
+    PlainText,
     Prompt,
     build_prompt,
     choose_style,
@@ -73,7 +73,7 @@ def spans(tokenizer: Any, prompt: Prompt) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_the_passage_at_a_tokens_origin_is_the_tokens_text(name: str) -> None:
     tokenizer = TOKENIZERS[name]
-    plain, prompt = Plain(tokenizer), build_prompt(tokenizer, "Where is the cat?", HITS)
+    plain, prompt = PlainText(tokenizer), build_prompt(tokenizer, "Where is the cat?", HITS)
     placed = 0
     for origin, (start, end), token in zip(prompt.origins, spans(tokenizer, prompt), prompt.tokens, strict=True):
         if origin is None:
@@ -179,22 +179,22 @@ def test_no_mixture_of_pieces_makes_a_control_token(pieces: list[str]) -> None:
         asked = build_prompt(tokenizer, f"q{text}", [Hit(Passage("a", f"t {text}", 0, len(sentence), sentence), 1.0,
                              (Sentence(0, len(sentence), sentence, 1.0, 1),))])  # fmt: skip
         assert controls(tokenizer, asked) == harmless
-        alone = Plain(tokenizer)(text)
+        alone = PlainText(tokenizer)(text)
         assert len(alone) == len(text)
         assert not control_ids(tokenizer) & set(tokenizer(alone, add_special_tokens=False)["input_ids"])
 
 
 def test_text_without_control_strings_stays_as_it_is() -> None:
     for text in ("a <b> [x] |end| 1 < 2", "naïve 你好 👍 “q”"):
-        assert Plain(BUNDLED)(text) == text
-    assert Plain(BUNDLED)("a\n\tb\u2028c\x00d") == "a  b c d"
+        assert PlainText(BUNDLED)(text) == text
+    assert PlainText(BUNDLED)("a\n\tb\u2028c\x00d") == "a  b c d"
 
 
 def test_added_tokens_of_blanks_only_change_nothing() -> None:
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_tokens([AddedToken("  "), AddedToken("\n\n")])
-    assert Plain(tokenizer)("a b  c") == "a b  c"
+    assert PlainText(tokenizer)("a b  c") == "a b  c"
 
 
 def test_letters_that_a_vocabulary_adds_are_letters() -> None:
@@ -203,14 +203,14 @@ def test_letters_that_a_vocabulary_adds_are_letters() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_tokens([AddedToken("ü"), AddedToken("<x>")])
     tokenizer.add_special_tokens({"eos_token": "þ"})
-    assert Plain(tokenizer)("über <x> þ") == "über ‹x> ‹"
+    assert PlainText(tokenizer)("über <x> þ") == "über ‹x> ‹"
 
 
 def test_control_strings_within_one_another_are_all_disarmed() -> None:
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<a>", "a>"]})
-    ids = tokenizer(Plain(tokenizer)("x <a> y a> z"), add_special_tokens=False)["input_ids"]
+    ids = tokenizer(PlainText(tokenizer)("x <a> y a> z"), add_special_tokens=False)["input_ids"]
     assert not control_ids(tokenizer) & set(ids)
 
 

@@ -91,7 +91,7 @@ def test_a_cross_encoder_reads_question_and_passage(bert: Path, capfd: pytest.Ca
 
 @pytest.mark.parametrize("name", ["classifier", "encoder"])
 def test_a_model_that_gives_no_score_is_refused(bert: Path, name: str) -> None:
-    with pytest.raises(InputError, match="is no reranker"):
+    with pytest.raises(InputError, match="is not a reranker"):
         load_reranker(str(bert / name))
 
 

@@ -147,7 +147,7 @@ def test_repeated_question_embeds_the_question_only(
 def test_memory_of_sentences_is_bounded(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PASSAGES_REMEMBERED", 1)
+    monkeypatch.setattr(module, "MAX_CACHED_PASSAGES", 1)
     made = retriever(documents, counting, tmp_path)
     made.retrieve("How is a violin tuned?", top=1)
     made.retrieve("Why does sourdough rise?", top=1)

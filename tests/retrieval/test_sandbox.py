@@ -87,7 +87,7 @@ def test_members_read_before_a_zip_takes_too_much_are_kept(reading: Sandbox, tmp
 
 def test_a_process_that_cannot_start_is_no_fault_of_the_file(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(InputError, match="No process for parsers starts"), Sandbox(COMMAND_LINE) as reading:
+    with pytest.raises(InputError, match="The process for parsers does not start"), Sandbox(COMMAND_LINE) as reading:
         list(reading.read(page, COMMAND_LINE))
 
 

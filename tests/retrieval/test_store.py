@@ -43,7 +43,7 @@ def _quick_training() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUB_VECTORS", 2)
         # More lists than are probed.
-        patch.setattr(module, "PASSAGES_A_LIST", 256)
+        patch.setattr(module, "PASSAGES_PER_LIST", 256)
         yield
 
 
@@ -172,11 +172,11 @@ def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.Monke
         return add_to_index(generate_documents(2, 4, seed=seed), embedder, small, split)
 
     class Meanwhile(WordEmbedder):
-        """Another process adds, too."""
+        """A second process that adds."""
 
         def embed(self, texts: Sequence[str]) -> Vectors:
             if len(texts) > 1:
-                with pytest.raises(InputError, match="Another process adds to"):
+                with pytest.raises(InputError, match="Another process is adding to"):
                     add(2)
             return super().embed(texts)
 
@@ -261,7 +261,7 @@ def rewrite(**values: Any) -> Any:
 )
 def test_a_broken_index_is_refused_in_a_sentence(small: Path, name: str, change: Any) -> None:
     damage(small, name, change)
-    with pytest.raises(InputError, match=r"^The index .*small is damaged or foreign \(.*\): build it again"):
+    with pytest.raises(InputError, match=r"^The index .*small is damaged or not ours \(.*\): build it again"):
         StoredIndex(small).open(EMBEDDER)
 
 
@@ -283,7 +283,7 @@ def test_documents_that_are_damaged_are_refused(small: Path) -> None:
     damage(small, "documents.jsonl", lambda content: b"x" * len(content))
     with pytest.raises(InputError, match=r"documents\.jsonl"):
         StoredIndex(small).documents(10**9)
-    with pytest.raises(InputError, match=r"damaged or foreign \(documents\.jsonl"):
+    with pytest.raises(InputError, match=r"damaged or not ours \(documents\.jsonl"):
         add_to_index(generate_documents(1, 1), EMBEDDER, small, split)
 
 
@@ -296,7 +296,7 @@ def test_another_embedder_is_refused(small: Path) -> None:
 
 
 def test_what_cannot_be_indexed_is_refused(tmp_path: Path, small: Path) -> None:
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         build(small, generate_documents(1, 1))
     with pytest.raises(InputError, match="hold no text"):
         build(tmp_path / "none", [])

@@ -1,1 +1,1 @@
-"""Readers: one module for each family of file kinds, from a file's bytes to text with addresses."""
+"""Readers turn the bytes of a file into text with addresses; one module for each family of file kinds."""

@@ -1,4 +1,4 @@
-"""A file's documents: one, or those that a zip holds."""
+"""Reads a file's content: one document, or all documents in a zip."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from specrace.retrieval.limits import MAX_DEPTH, ReadingLimits
-from specrace.retrieval.readers.kinds import KINDS, READ, kind_of
+from specrace.retrieval.readers.kinds import KIND_NAMES, KINDS, kind_of
 from specrace.retrieval.readers.reading import Reading, Refusal
 from specrace.retrieval.readers.unpacking import open_zip, unpack_member
 
-# The path of a member inside the file ("" for the file itself), and its text or why it is left out.
-Found = tuple[str, Reading | str]
+# The path of a member inside the file ("" for the file itself), and its text, or why it is left out (see `Refusal`).
+MemberResult = tuple[str, Reading | str]
 
 
-def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 0) -> Iterator[Found]:
-    """The documents in a file called `name`, and a sentence's rest (see `Refusal`) about what is left out."""
+def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 0) -> Iterator[MemberResult]:
+    """Yield the documents in a file called `name`, and the reason for each that is left out.
+
+    `depth` is how many zips the file lies in.
+    """
     try:
         read = kind_of(name, content).read
         if read is None:
@@ -39,11 +42,11 @@ def read_content(name: str, content: bytes, limits: ReadingLimits, depth: int = 
             yield "", "holds no text."
 
 
-def _members(content: bytes, limits: ReadingLimits, depth: int) -> Iterator[Found]:
-    """What a zip holds; hidden members and other kinds are passed over, as in a folder. Raises Refusal."""
+def _members(content: bytes, limits: ReadingLimits, depth: int) -> Iterator[MemberResult]:
+    """Read a zip's members, except hidden ones and those of other kinds. Raises Refusal."""
     if depth >= MAX_DEPTH:
         raise Refusal("lies too deep in other zips: unpack them first.")
-    room, files = limits.unpacked_bytes, 0
+    bytes_left, files = limits.unpacked_bytes, 0
     with open_zip(content) as archive:
         for info in archive.infolist():
             path = PurePosixPath(info.filename.replace("\\", "/"))
@@ -54,21 +57,22 @@ def _members(content: bytes, limits: ReadingLimits, depth: int) -> Iterator[Foun
             if files > limits.files:
                 raise Refusal(f"holds more than {limits.files:,} documents: the others are left out.")
             try:
-                member = _unpack(archive, info, path, room)
+                member = _unpack(archive, info, path, bytes_left)
             except Refusal as refusal:
                 yield path.as_posix(), str(refusal)
                 continue
-            room -= len(member)
-            inner_limits = replace(limits, unpacked_bytes=room)
-            for inner, found in read_content(path.name, member, inner_limits, depth + 1):
-                yield f"{path.as_posix()}/{inner}".removesuffix("/"), found
+            bytes_left -= len(member)
+            inner_limits = replace(limits, unpacked_bytes=bytes_left)
+            for inner_path, reading in read_content(path.name, member, inner_limits, depth + 1):
+                yield f"{path.as_posix()}/{inner_path}".removesuffix("/"), reading
     if not files:
-        raise Refusal(f"holds no {READ} file.")
+        raise Refusal(f"holds no {KIND_NAMES} file.")
 
 
-def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: PurePosixPath, room: int) -> bytes:
+def _unpack(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: PurePosixPath, max_bytes: int) -> bytes:
+    """A member's content. Raises Refusal for a link, a path out of the zip, and more than `max_bytes`."""
     if path.is_absolute() or ".." in path.parts:
         raise Refusal("leads out of the zip: pack it under a plain name.")
     if stat.S_ISLNK(info.external_attr >> 16):
         raise Refusal("is a link: pack the file itself.")
-    return unpack_member(archive, info, room)
+    return unpack_member(archive, info, max_bytes)

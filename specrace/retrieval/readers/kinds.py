@@ -1,4 +1,4 @@
-"""The registry of file kinds: which reader reads which suffix, and what a file's first bytes tell."""
+"""The registry of file kinds: each kind's suffixes and reader, and how a file's first bytes give its kind away."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CODE = (
 
 @dataclass(frozen=True)
 class Kind:
-    """Files with these suffixes. `read` takes a file's bytes; None for a zip, whose members are read."""
+    """A kind of files, by their suffixes. `read` takes a file's bytes; None for a zip, whose members are read."""
 
     name: str
     suffixes: tuple[str, ...]
     read: Callable[[bytes, ReadingLimits], Reading] | None
-    # What only decodes text is read in this process; a parser runs in another.
+    # Whether `read` is a parser, which runs in a process of its own; a reader that only decodes text does not.
     parsed: bool = True
 
 
@@ -51,7 +51,7 @@ _KINDS = (
     Kind("zip", (".zip",), None),
 )
 KINDS = {suffix: kind for kind in _KINDS for suffix in kind.suffixes}
-READ = "txt, md, html, pdf, docx, pptx, xlsx, csv, json, jsonl, ipynb, source code or zip"
+KIND_NAMES = "txt, md, html, pdf, docx, pptx, xlsx, csv, json, jsonl, ipynb, source code or zip"
 
 _OFFICE_PARTS = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx", "xl/workbook.xml": ".xlsx"}
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -60,9 +60,9 @@ _PDF = b"%PDF-"
 
 
 def kind_of(name: str, content: bytes) -> Kind:
-    """The kind by the first bytes, else by the suffix. Raises Refusal."""
+    """A file's kind, by its first bytes, else by its suffix. Raises Refusal."""
     if content.startswith(_OLE):
-        raise Refusal("is encrypted or of an old Office format: save it as .docx, .pptx or .xlsx without a password.")
+        raise Refusal("is encrypted, or an old Office file: save it as .docx, .pptx or .xlsx without a password.")
     if content.startswith(_PDF):
         return KINDS[".pdf"]
     if content.startswith(_ZIPS):
@@ -71,5 +71,5 @@ def kind_of(name: str, content: bytes) -> Kind:
         return KINDS[_OFFICE_PARTS[min(parts)] if parts else ".zip"]
     kind = KINDS.get(PurePosixPath(name).suffix.lower())
     if kind is None:
-        raise Refusal(f"is no {READ} file: save it as one of these.")
+        raise Refusal(f"is not a {KIND_NAMES} file: save it as one of these.")
     return kind

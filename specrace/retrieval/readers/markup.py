@@ -1,4 +1,4 @@
-"""HTML, as markdown: headings, list items, table rows and paragraphs."""
+"""Reads HTML as markdown: headings, list items, table rows and paragraphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specrace.retrieval.sentences import word_set
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([\w-]{2,20})", re.IGNORECASE)
 _HEAD_BYTES = 4096
-_UNSEEN = frozenset({"script", "style", "template", "noscript", "svg", "select", "textarea"})
+_INVISIBLE = frozenset({"script", "style", "template", "noscript", "svg", "select", "textarea"})
 _HEADINGS = {f"h{level}": f"{'#' * level} " for level in range(1, 7)}
 _INLINE = word_set(
     "a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time tt u var wbr img "
@@ -23,7 +23,7 @@ _INLINE = word_set(
 
 
 def read_html(content: bytes, limits: ReadingLimits) -> Reading:
-    """A page's visible text with headings as addresses; its title is the first heading, else <title>."""
+    """Read a page's visible text, with headings as addresses; its title is the first heading, else <title>."""
     page = _Page(limits)
     page.feed(_decode(content))
     page.close()
@@ -33,7 +33,7 @@ def read_html(content: bytes, limits: ReadingLimits) -> Reading:
 
 
 def _decode(content: bytes) -> str:
-    """By what the page declares, where it is not UTF-8. Raises Refusal."""
+    """Decode a page as UTF-8, else in the encoding that it declares, else by `decode`. Raises Refusal."""
     declared = _CHARSET.search(content[:_HEAD_BYTES])
     for encoding in ("utf-8-sig", declared[1].decode() if declared else "utf-8"):
         with contextlib.suppress(LookupError, ValueError):
@@ -42,52 +42,55 @@ def _decode(content: bytes) -> str:
 
 
 class _Page(HTMLParser):
-    """Collects the blocks of a page."""
+    """Collects the blocks and the title of a page."""
 
     def __init__(self, limits: ReadingLimits) -> None:
         super().__init__(convert_charrefs=True)
         self.blocks, self.title = Blocks(limits), ""
         self._words: list[str] = []
-        self._prefix, self._unseen, self._verbatim, self._in_title = "", 0, False, False
+        self._prefix = ""
+        self._invisible_depth = 0
+        self._in_pre = False
+        self._in_title = False
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        """Begin a block, unless the tag stands inside one."""
-        if tag in _UNSEEN:
-            self._unseen += 1
+        """Begin a block, unless the tag is an inline one."""
+        if tag in _INVISIBLE:
+            self._invisible_depth += 1
         elif tag == "title":
             self._in_title = not self.title
         elif tag in ("td", "th") and self._words:
             self._words.append(" | ")
         elif tag == "br":
-            self._words.append("\n" if self._verbatim else " ")
+            self._words.append("\n" if self._in_pre else " ")
         elif tag not in _INLINE and tag not in ("td", "th"):
-            # <li><p> is one item.
-            kept = self._prefix if tag == "p" and not self._words else ""
+            # <li><p> is one item: the paragraph keeps the item's mark.
+            outer_prefix = self._prefix if tag == "p" and not self._words else ""
             self.end_block()
-            self._prefix = _HEADINGS.get(tag, "- " if tag == "li" else kept)
-            self._verbatim = self._verbatim or tag == "pre"
+            self._prefix = _HEADINGS.get(tag, "- " if tag == "li" else outer_prefix)
+            self._in_pre = self._in_pre or tag == "pre"
 
     def handle_endtag(self, tag: str) -> None:
-        """End the block."""
-        if tag in _UNSEEN:
-            self._unseen = max(0, self._unseen - 1)
+        """End a block, unless the tag is an inline one."""
+        if tag in _INVISIBLE:
+            self._invisible_depth = max(0, self._invisible_depth - 1)
         elif tag == "title":
             self._in_title = False
         elif tag not in _INLINE and tag not in ("td", "th"):
             self.end_block()
-            self._verbatim = self._verbatim and tag != "pre"
+            self._in_pre = self._in_pre and tag != "pre"
 
     def handle_data(self, data: str) -> None:
-        """Text between tags."""
+        """Collect text between tags, if it is visible."""
         if self._in_title:
             self.title += data
-        elif not self._unseen:
+        elif not self._invisible_depth:
             self._words.append(data)
 
     def end_block(self) -> None:
-        """Add what was collected."""
+        """Add the text collected since the last block as a block."""
         text = "".join(self._words)
-        if self._verbatim and text.strip():
+        if self._in_pre and text.strip():
             self.blocks.add(f"```\n{text.strip(chr(10))}\n```")
         elif text.strip():
             self.blocks.add(self._prefix + " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Jupyter notebooks, cell by cell."""
+"""Reads Jupyter notebooks, cell by cell."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from specrace.retrieval.readers.text import from_markdown
 
 
 def read_notebook(content: bytes, limits: ReadingLimits) -> Reading:
-    """Each cell's source, and what it printed. Raises Refusal."""
+    """Read each cell's source and its output. Raises Refusal."""
     blocks, title = Blocks(limits), ""
     try:
         for number, cell in enumerate(json.loads(decode(content))["cells"], 1):
-            source = _joined(cell.get("source", ""))
+            source = _join_lines(cell.get("source", ""))
             if cell.get("cell_type") == "markdown":
                 title = title or from_markdown(source).title
             blocks.add(source, f"cell {number}")
             for output in cell.get("outputs", ()):
                 data = output.get("data") or {}
-                blocks.add(_joined(output.get("text") or data.get("text/plain", "")), f"cell {number}")
+                blocks.add(_join_lines(output.get("text") or data.get("text/plain", "")), f"cell {number}")
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise Refusal("is a broken notebook: save it again.") from error
     return blocks.reading(title)
 
 
-def _joined(value: Any) -> str:
-    """Notebooks hold text as one string or as a list of lines."""
+def _join_lines(value: Any) -> str:
+    """Text as one string; notebooks store it either so or as a list of lines."""
     return value if isinstance(value, str) else "".join(value)

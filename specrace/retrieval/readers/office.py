@@ -1,4 +1,4 @@
-"""Word documents and presentations, and what every Office file must pass before a parser sees it."""
+"""Reads Word documents and presentations, and checks every Office file before a parser sees it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16
 
 
 def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes, ReadingLimits], Reading]:
-    """`read` on packages that unpack to a bounded size and declare no entities; another raises Refusal."""
+    """Wrap a reader of Office files: Refusal for a file that unpacks to too much or declares XML entities."""
 
-    def check(content: bytes, limits: ReadingLimits) -> Reading:
+    def read_checked(content: bytes, limits: ReadingLimits) -> Reading:
         with open_zip(content) as package:
             for info, part in unpack(package, limits):
-                if info.filename.endswith((".xml", ".rels")) and any(each in part for each in _DOCTYPES):
+                is_xml = info.filename.endswith((".xml", ".rels"))
+                if is_xml and any(doctype in part for doctype in _DOCTYPES):
                     raise Refusal("declares XML entities, which no Office program writes: save it again.")
         try:
             return read(content, limits)
@@ -32,32 +33,35 @@ def checked(read: Callable[[bytes, ReadingLimits], Reading]) -> Callable[[bytes,
         except Exception as error:  # a parser of hostile files raises what it likes
             raise Refusal("is a broken Office file: save it again.") from error
 
-    return check
+    return read_checked
 
 
 def read_docx(content: bytes, limits: ReadingLimits) -> Reading:
-    """Paragraphs and tables in order, with headings as addresses."""
+    """Read paragraphs and tables in order, with headings as addresses."""
     docx, blocks = load_parser("docx"), Blocks(limits)
     for item in docx.Document(io.BytesIO(content)).iter_inner_content():
         if hasattr(item, "rows"):
             add_rows(blocks, (("", [cell.text for cell in row.cells]) for row in item.rows))
         else:
             words = " ".join(item.text.split())
-            blocks.add(_mark(item.style.name or "") + words if words else "")
+            blocks.add(_markdown_prefix(item.style.name or "") + words if words else "")
     return from_markdown(blocks.text)
 
 
-def _mark(style: str) -> str:
-    """The markdown mark of a paragraph with this style."""
+def _markdown_prefix(style: str) -> str:
+    """What markdown writes before a paragraph with this style."""
     heading = _HEADING_STYLE.match(style)
     if heading:
         return "#" * int(heading[1]) + " "
-    return "# " if style == "Title" else "- " if style.startswith("List") else ""
+    if style == "Title":
+        return "# "
+    return "- " if style.startswith("List") else ""
 
 
 def read_pptx(content: bytes, limits: ReadingLimits) -> Reading:
-    """Each slide's text, tables and notes."""
-    pptx, blocks, title, problems = load_parser("pptx"), Blocks(limits), "", list[str]()
+    """Read each slide's text, tables and notes."""
+    pptx, blocks = load_parser("pptx"), Blocks(limits)
+    title, problems = "", list[str]()
     for number, slide in enumerate(pptx.Presentation(io.BytesIO(content)).slides, 1):
         if number > limits.pages:
             problems.append(f"is read up to slide {limits.pages:,}.")
@@ -68,7 +72,8 @@ def read_pptx(content: bytes, limits: ReadingLimits) -> Reading:
         for shape in _shapes(slide.shapes):
             address = f"slide {number}"
             if shape.has_text_frame:
-                words = "\n".join(filter(None, (" ".join(each.text.split()) for each in shape.text_frame.paragraphs)))
+                lines = (" ".join(paragraph.text.split()) for paragraph in shape.text_frame.paragraphs)
+                words = "\n".join(filter(None, lines))
                 blocks.add(f"## {words}" if words and shape == heading else words, address)
             elif getattr(shape, "has_table", False):
                 add_rows(blocks, ((address, [cell.text for cell in row.cells]) for row in shape.table.rows))
@@ -78,7 +83,7 @@ def read_pptx(content: bytes, limits: ReadingLimits) -> Reading:
 
 
 def _shapes(shapes: Any) -> Iterator[Any]:
-    """All shapes, those in groups too."""
+    """All shapes, including those in groups."""
     for shape in shapes:
         if hasattr(shape, "shapes"):
             yield from _shapes(shape.shapes)

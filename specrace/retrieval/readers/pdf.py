@@ -1,4 +1,4 @@
-"""PDF, page by page."""
+"""Reads PDF files, page by page."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, load_parser
 from specrace.retrieval.readers.text import MAX_TITLE_CHARS
 
-# Of the time of a file: a long one is then read in part, rather than ended by its limit.
+# Reading stops after this share of a file's time limit: part of a long PDF is better than none of it.
 TIME_SHARE = 0.6
 
 
 def read_pdf(content: bytes, limits: ReadingLimits) -> Reading:
-    """The text of each page. Raises Refusal."""
+    """Read the text of each page. Raises Refusal."""
     pypdf = load_parser("pypdf")
     try:
         reader = pypdf.PdfReader(io.BytesIO(content))
         locked = reader.is_encrypted and not reader.decrypt("")
         pages = None if locked else reader.pages[: limits.pages]
-        more = not locked and len(reader.pages) > limits.pages
+        has_more = not locked and len(reader.pages) > limits.pages
     except pypdf.errors.DependencyError:
-        pages, more = None, False
+        pages, has_more = None, False
     except Exception as error:  # a parser of hostile files raises what it likes
         raise Refusal("is a broken PDF: save it again.") from error
     if pages is None:
         raise Refusal("is encrypted: save it without a password.")
-    blocks, problems = Blocks(limits), [f"is read up to page {limits.pages:,}."] if more else []
-    until = time.monotonic() + TIME_SHARE * limits.seconds
+    blocks = Blocks(limits)
+    problems = [f"is read up to page {limits.pages:,}."] if has_more else []
+    deadline = time.monotonic() + TIME_SHARE * limits.seconds
     for number, page in enumerate(pages, 1):
         try:
             text = page.extract_text()
         except (MemoryError, RecursionError):
             raise
-        except Exception:  # the other pages may be sound
+        except Exception:  # the other pages may be intact
             problems.append(f"has a broken page {number}, which is left out.")
         else:
             blocks.add(text, f"page {number}")
-        if time.monotonic() > until and number < len(pages):
+        if time.monotonic() > deadline and number < len(pages):
             problems.append(f"is read up to page {number:,}: it takes too long.")
             break
     if not blocks.text and not problems:

@@ -13,11 +13,14 @@ MAX_ADDRESS_CHARS = 120
 
 
 class Refusal(Exception):
-    """Why a file is left out, as the rest of a sentence that begins with the file's name."""
+    """Why a file is left out. The message continues a sentence that begins with the file's name: "is encrypted ..."."""
 
 
 class Mark(NamedTuple):
-    """From `start` in the text on, the address is `address`; with a `line`, that and the number of the line."""
+    """Text from offset `start` on has this address; with a `line`, the address is followed by the number of the line.
+
+    `line` is the number of the line that begins at `start`.
+    """
 
     start: int
     address: str
@@ -26,7 +29,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """A file's text with its addresses in order. `title` may be "". `problems` are sentences as in `Refusal`."""
+    """A file's text, and its addresses in order. `title` may be "". `problems` are worded like a Refusal's message."""
 
     title: str
     text: str
@@ -35,15 +38,15 @@ class Reading:
 
 
 class Blocks:
-    """Blocks of text, joined by blank lines, with the address of each. `add` raises Refusal for too much text."""
+    """Collects blocks of text and their addresses; the text is all blocks, with blank lines between."""
 
     def __init__(self, limits: ReadingLimits) -> None:
-        self._most, self._size = limits.characters, 0
+        self._max_characters, self._size = limits.characters, 0
         self._parts: list[str] = []
         self._marks: list[Mark] = []
 
     def add(self, text: str, address: str = "") -> None:
-        """Another block; a blank one is left out."""
+        """Append a block, unless it is blank. Raises Refusal if the text becomes too long."""
         text = text.strip().replace("\0", "").encode("utf-8", "replace").decode()
         if not text:
             return
@@ -52,21 +55,21 @@ class Blocks:
             self._marks.append(Mark(self._size, address))
         self._parts.append(text)
         self._size += len(text) + 2
-        if self._size > self._most:
-            raise Refusal(f"has more than {self._most:,} characters: give a smaller file.")
+        if self._size > self._max_characters:
+            raise Refusal(f"has more than {self._max_characters:,} characters: give a smaller file.")
 
     @property
     def text(self) -> str:
-        """All blocks."""
+        """All blocks, joined."""
         return "\n\n".join(self._parts)
 
     def reading(self, title: str = "", problems: tuple[str, ...] = ()) -> Reading:
-        """All blocks with their addresses."""
+        """The result: all blocks, with their addresses."""
         return Reading(title, self.text, tuple(self._marks), problems)
 
 
 def decode(content: bytes) -> str:
-    """The text with line feeds only. Raises Refusal."""
+    """Decode text, with "\\n" for every line end. Raises Refusal."""
     text = decode_text(content)
     if text is None:
         raise Refusal("is not UTF-8 text: save it as UTF-8.")
@@ -74,7 +77,7 @@ def decode(content: bytes) -> str:
 
 
 def load_parser(module: str) -> Any:
-    """A parser's module, loaded when a file needs it. Raises Refusal where it is not installed."""
+    """Import a parser, when the first file needs it. Raises Refusal if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Tables and records: CSV, Excel sheets, JSON and JSON lines, a row or record a block."""
+"""Reads tables and records: CSV, Excel, JSON and JSON lines; each row or record becomes a block."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from typing import Any
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Blocks, Reading, Refusal, decode, load_parser
 
+# Characters from which a table's delimiter is recognised.
 _SAMPLE = 4096
-# Characters; a longer cell has lost its closing quote.
+# Characters of a cell: a longer one has lost its closing quote.
 _MAX_CELL = 1 << 20
 
 
 def read_tsv(content: bytes, limits: ReadingLimits) -> Reading:
-    """Rows between tabs, with line numbers. Raises Refusal."""
+    """Read rows of cells between tabs, with line numbers as addresses. Raises Refusal."""
     return _read_rows(decode(content), "\t", False, limits)
 
 
 def read_csv(content: bytes, limits: ReadingLimits) -> Reading:
-    """Rows with line numbers. Raises Refusal."""
+    """Read rows, with line numbers as addresses. Raises Refusal."""
     text = decode(content)
     try:
-        sniffed = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
-        # Not its quoting: a sample without a doubled quote says nothing of the rest, nor do apostrophes in prose.
-        delimiter, spaced = sniffed.delimiter, sniffed.skipinitialspace
+        dialect = csv.Sniffer().sniff(text[:_SAMPLE], delimiters=",;\t|")
+        # The dialect's quoting is not used: a sample without doubled quotes, or with apostrophes, would mislead it.
+        delimiter, skip_spaces = dialect.delimiter, dialect.skipinitialspace
     except csv.Error:
-        delimiter, spaced = ",", False
-    return _read_rows(text, delimiter, spaced, limits)
+        delimiter, skip_spaces = ",", False
+    return _read_rows(text, delimiter, skip_spaces, limits)
 
 
-def _read_rows(text: str, delimiter: str, spaced: bool, limits: ReadingLimits) -> Reading:
+def _read_rows(text: str, delimiter: str, skip_spaces: bool, limits: ReadingLimits) -> Reading:
     blocks = Blocks(limits)
-    # The library's limit is one for the process.
+    # Set before every file: this limit is global, and other readers set it too.
     csv.field_size_limit(_MAX_CELL)
     try:
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=spaced)
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=skip_spaces)
         add_rows(blocks, _numbered(rows))
     except csv.Error as error:
         raise Refusal(f"is a broken table ({error}): save it again.") from error
@@ -47,49 +48,53 @@ def _read_rows(text: str, delimiter: str, spaced: bool, limits: ReadingLimits) -
 
 
 def _numbered(rows: Any) -> Iterator[tuple[str, list[str]]]:
-    first = 1
+    """Each row of a csv.reader, with the line it begins in as its address."""
+    first_line = 1
     for row in rows:
-        yield f"line {first}", row
-        first = rows.line_num + 1
+        yield f"line {first_line}", row
+        first_line = rows.line_num + 1
 
 
 def add_rows(blocks: Blocks, rows: Iterable[tuple[str, list[str]]]) -> None:
-    """Add each row as "column: cell; ...", the columns named by the first row of several cells if those are words.
+    """Add a block "column: cell; ..." for each row, an address and its cells.
 
-    Up to half of its cells may be blank, and a title may stand above it.
+    The first row with several filled cells names the columns, if it holds no numbers and at most half of its cells are
+    blank; without such names the block is "cell; ...". Rows above it, such as a title, are blocks too.
     """
     header: list[str] | None = None
-    bare = ("", "")
+    # The header itself, to be added if no row follows it.
+    header_block = ("", "")
     for address, cells in rows:
         cells = [" ".join(cell.split()) for cell in cells]
         filled = [cell for cell in cells if cell]
         if header is None and len(filled) > 1:
             header = cells if 2 * len(filled) >= len(cells) and all(map(_is_name, filled)) else []
             if header:
-                bare = ("; ".join(filled), address)
+                header_block = ("; ".join(filled), address)
                 continue
-        bare = ("", "")
+        header_block = ("", "")
         names = [*(header or []), *[""] * len(cells)]
         pairs = [f"{name}: {cell}" if name else cell for name, cell in zip(names, cells, strict=False) if cell]
         blocks.add("; ".join(pairs), address)
-    blocks.add(*bare)
+    blocks.add(*header_block)
 
 
 def _is_name(cell: str) -> bool:
+    """Whether a cell could name a column: it is not a number."""
     return not cell.replace(".", "").replace(",", "").lstrip("-").isdigit()
 
 
 def read_xlsx(content: bytes, limits: ReadingLimits) -> Reading:
-    """Every sheet's rows as Excel saved their values. Raises Refusal."""
+    """Read every sheet's rows; formulas have the values that Excel saved. Raises Refusal."""
     openpyxl, blocks = load_parser("openpyxl"), Blocks(limits)
     try:
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True, keep_links=False)
         for sheet in book.worksheets:
-            # A file may state any size.
+            # The size that a sheet states may be wrong, or hostile.
             sheet.reset_dimensions()
             rows = enumerate(sheet.iter_rows(values_only=True), 1)
             name = " ".join(sheet.title.split())
-            add_rows(blocks, ((f"sheet {name}, row {number}", [_cell(each) for each in row]) for number, row in rows))
+            add_rows(blocks, ((f"sheet {name}, row {number}", list(map(_cell, row))) for number, row in rows))
     except (Refusal, MemoryError, RecursionError):
         raise
     except Exception as error:  # a parser of hostile files raises what it likes
@@ -106,51 +111,54 @@ def _cell(value: object) -> str:
 
 
 def read_json(content: bytes, limits: ReadingLimits) -> Reading:
-    """An array's items, or an object's members. Raises Refusal."""
+    """Read an array's items or an object's members. Raises Refusal."""
     blocks = Blocks(limits)
-    found = _parse(decode(content))
-    if isinstance(found, list):
-        for number, value in enumerate(found, 1):
+    data = _parse(decode(content))
+    if isinstance(data, list):
+        for number, value in enumerate(data, 1):
             blocks.add(_record(value), f"item {number}")
-    elif isinstance(found, dict):
-        for key, value in found.items():
+    elif isinstance(data, dict):
+        for key, value in data.items():
             blocks.add(_record({key: value}), f"key {key}")
     else:
-        blocks.add(str(found))
+        blocks.add(str(data))
     return blocks.reading()
 
 
 def read_json_lines(content: bytes, limits: ReadingLimits) -> Reading:
-    """Each line's record; lines that are no JSON are counted. Raises Refusal where none is."""
-    blocks, broken, lines = Blocks(limits), list[int](), 0
+    """Read a record from each line; lines that are not JSON are left out. Raises Refusal if none is JSON."""
+    blocks = Blocks(limits)
+    broken, lines = list[int](), 0
     for number, line in enumerate(decode(content).split("\n"), 1):
         if line.strip():
             lines += 1
             try:
-                found = _parse(line)
+                record = _parse(line)
             except Refusal:
                 broken.append(number)
             else:
-                blocks.add(_record(found), f"line {number}")
+                blocks.add(_record(record), f"line {number}")
     if lines and len(broken) == lines:
         raise Refusal("holds no JSON: save it again.")
-    problem = f"has {len(broken):,} lines that are no JSON, the first in line {broken[0]:,}." if broken else ""
-    return blocks.reading(problems=(problem,) if broken else ())
+    if not broken:
+        return blocks.reading()
+    return blocks.reading(problems=(f"has {len(broken):,} lines that are not JSON, the first in line {broken[0]:,}.",))
 
 
 def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refusal("is no JSON, or nested too deeply: save it again.") from error
+        raise Refusal("is not JSON, or nested too deeply: save it again.") from error
 
 
 def _record(value: object) -> str:
+    """A JSON value as "path: leaf; ..."."""
     return "; ".join(f"{path}: {leaf}" if path else leaf for path, leaf in _leaves(value, ""))
 
 
 def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """The words of a value, each with the dotted path of keys to it; the items of a list share theirs."""
+    """A JSON value's leaves, each with the dotted path of keys to it; the items of a list share a path."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))

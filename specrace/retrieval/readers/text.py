@@ -1,4 +1,4 @@
-"""Plain text, markdown and source code."""
+"""Reads plain text, markdown and source code."""
 
 from __future__ import annotations
 
@@ -16,43 +16,50 @@ _FENCES = ("```", "~~~")
 
 
 def read_plain(content: bytes, _: ReadingLimits) -> Reading:
-    """Text with line numbers; a markdown heading that begins it is its title."""
+    """Read text with line numbers as addresses; if it begins with a markdown heading, that is its title."""
     text = decode(content)
     for start, end, title in islice(_headings(text), 1):
         if text[:start].strip():
             break
-        after = Mark(start, "line", text.count("\n", 0, end) + 1)
-        return Reading(title, text[:start] + text[end:], (Mark(0, "line", 1), after) if start else (after,))
+        after_title = Mark(start, "line", text.count("\n", 0, end) + 1)
+        marks = (Mark(0, "line", 1), after_title) if start else (after_title,)
+        return Reading(title, text[:start] + text[end:], marks)
     return Reading("", text, (Mark(0, "line", 1),))
 
 
 def read_code(content: bytes, _: ReadingLimits) -> Reading:
-    """Text with line numbers, in which "# ..." is a comment."""
+    """Read text with line numbers as addresses; it has no title, because "# ..." may be a comment."""
     return Reading("", decode(content), (Mark(0, "line", 1),))
 
 
 def read_markdown(content: bytes, _: ReadingLimits) -> Reading:
-    """Markdown: a heading that begins it, or else its first of level 1, is the title; the others are addresses."""
+    """Read markdown: the heading it begins with, else its first of level 1, is its title; the others are addresses."""
     return from_markdown(decode(content))
 
 
 def from_markdown(text: str) -> Reading:
-    """As `read_markdown`, of text."""
+    """Find the title and the addresses of markdown text; the title is cut out of the text."""
     headings = [*_headings(text)]
-    leading = (each for each in headings if not text[: each[0]].strip() or text.startswith(("# ", "#\t"), each[0]))
-    start, end, title = next(leading, (0, 0, ""))
-    others = ((place, words) for place, _, words in headings if words and (place, words) != (start, title))
-    marks = tuple(Mark(place - (end - start) * (place > start), words) for place, words in others)
+    titles = (
+        heading for heading in headings if not text[: heading[0]].strip() or text.startswith(("# ", "#\t"), heading[0])
+    )
+    start, end, title = next(titles, (0, 0, ""))
+    marks = tuple(
+        # What stands behind the title moves up by its length.
+        Mark(offset if offset <= start else offset - (end - start), words)
+        for offset, _, words in headings
+        if words and (offset, words) != (start, title)
+    )
     return Reading(title, text[:start] + text[end:], marks)
 
 
 def _headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Start, end and words of the lines that are markdown headings outside a code fence."""
-    start, fenced = 0, False
+    """Start, end and words of every line that is a markdown heading, except in fenced code."""
+    start, in_fence = 0, False
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith(_FENCES):
-            fenced = not fenced
-        heading = None if fenced else _HEADING.match(line)
+            in_fence = not in_fence
+        heading = None if in_fence else _HEADING.match(line)
         if heading:
             title = " ".join(heading["title"].rstrip().rstrip("#").split())
             yield start, start + len(line), title[:MAX_TITLE_CHARS]

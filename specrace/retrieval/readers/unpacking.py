@@ -1,4 +1,4 @@
-"""Zip files, unpacked in memory up to a limit."""
+"""Unpacks zip files in memory, up to a limit."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from specrace.retrieval.limits import ReadingLimits
 from specrace.retrieval.readers.reading import Refusal
 
-# Deflate at its best is 1,032; text and XML seldom reach 50.
+# Unpacked over packed size. Deflate reaches 1,032 at best; text and XML seldom reach 50.
 MAX_RATIO = 200
-# Below this size any ratio is harmless.
+# Up to this size any ratio is harmless.
 _SMALL = 1_000_000
 MAX_MEMBERS = 20_000
 
 
 def open_zip(content: bytes) -> zipfile.ZipFile:
-    """Raises Refusal for a broken one, or one of too many members."""
+    """Open a zip. Raises Refusal if it is broken or has too many members."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
@@ -29,23 +29,23 @@ def open_zip(content: bytes) -> zipfile.ZipFile:
 
 
 def unpack(archive: zipfile.ZipFile, limits: ReadingLimits) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
-    """Every member's content. Raises Refusal where they unpack to too much, or cannot be unpacked."""
-    room = limits.unpacked_bytes
+    """Unpack every member. Raises Refusal if one cannot be unpacked, or they unpack to too much."""
+    bytes_left = limits.unpacked_bytes
     for info in archive.infolist():
-        content = unpack_member(archive, info, room)
-        room -= len(content)
+        content = unpack_member(archive, info, bytes_left)
+        bytes_left -= len(content)
         yield info, content
 
 
-def unpack_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, room: int) -> bytes:
-    """A member's content of at most `room` bytes, whatever size it states. Raises Refusal."""
+def unpack_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, max_bytes: int) -> bytes:
+    """Unpack a member. Raises Refusal if it has more than `max_bytes` bytes, whatever size it states."""
     if info.flag_bits & 1:
         raise Refusal("is encrypted: pack it without a password.")
     try:
         with archive.open(info) as stream:
-            content = stream.read(room + 1)
+            content = stream.read(max_bytes + 1)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
         raise Refusal("is broken: pack or save it again.") from error
-    if len(content) > room or len(content) > max(_SMALL, MAX_RATIO * info.compress_size):
+    if len(content) > max_bytes or len(content) > max(_SMALL, MAX_RATIO * info.compress_size):
         raise Refusal("unpacks to far more than its size: give the files themselves.")
     return content

@@ -53,7 +53,7 @@ def linked_zip() -> bytes:
         ("a.pdf", samples.pdf(""), "", "holds no text, perhaps only scanned images"),
         ("a.docx", samples.word()[:5000], "", "is broken"),
         ("a.docx", b"junk", "", "is broken"),
-        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "", "is encrypted or of an old Office format"),
+        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "", "is encrypted, or an old Office file"),
         (
             "a.docx",
             samples.with_entity(samples.word(), "word/document.xml", b"w:document"),
@@ -77,7 +77,7 @@ def linked_zip() -> bytes:
         ("a.zip", samples.packed({"bad.pdf": "junk"}), "bad.pdf", "is a broken PDF"),
         ("a.json", b"[" * 200_000, "", "nested too deeply"),
         ("a.json", b'{"a": ' * 90_000 + b"1" + b"}" * 90_000, "", "nested too deeply"),
-        ("a.json", b"{", "", "is no JSON"),
+        ("a.json", b"{", "", "is not JSON"),
         ("a.jsonl", b"x\ny", "", "holds no JSON"),
         ("a.ipynb", b"[]", "", "is a broken notebook"),
         ("a.ipynb", b'{"cells": [3]}', "", "is a broken notebook"),
@@ -85,7 +85,7 @@ def linked_zip() -> bytes:
         ("a.csv", b"\xff\xfe\x00", "", "is not UTF-8 text"),
         ("a.html", b"<script>only()</script>", "", "holds no text"),
         ("a.md", b"", "", "holds no text"),
-        ("a.exe", b"MZ", "", "is no txt, md, html"),
+        ("a.exe", b"MZ", "", "is not a txt, md, html"),
     ],
 )
 def test_what_cannot_be_used_is_named(name: str, content: bytes, member: str, words: str) -> None:
@@ -143,7 +143,7 @@ def test_an_address_is_one_short_line() -> None:
 
 def test_broken_lines_of_json_are_counted() -> None:
     good, bad = read("a.jsonl", b'{"a": 1}\nx\n{"a": 2}\ny\n')
-    assert good[""].text == "a: 1\n\na: 2" and bad == {"": "has 2 lines that are no JSON, the first in line 2."}
+    assert good[""].text == "a: 1\n\na: 2" and bad == {"": "has 2 lines that are not JSON, the first in line 2."}
 
 
 def test_a_missing_parser_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

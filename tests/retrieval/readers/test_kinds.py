@@ -67,7 +67,7 @@ def test_words_are_found_under_their_address(
     document = documents[name]
     start = document.text.index(words)
     assert document.title == title
-    assert Addresses(document.text, document.marks).of(start, start + len(words)) == place
+    assert Addresses(document.text, document.marks).describe(start, start + len(words)) == place
 
 
 def test_what_no_reader_shows_is_left_out(documents: dict[str, Document]) -> None:
@@ -107,7 +107,7 @@ def test_lines_are_counted_from_the_file_s_first() -> None:
     ((_, reading),) = found
     assert not isinstance(reading, str) and reading.title == "Title"
     addresses = Addresses(reading.text, reading.marks)
-    places = {word: addresses.of(at := reading.text.index(word), at + 1) for word in ("three", "five")}
+    places = {word: addresses.describe(at := reading.text.index(word), at + 1) for word in ("three", "five")}
     assert places == {"three": "line 3", "five": "line 5"}
 
 
