@@ -3,11 +3,11 @@ import { describeLane, hueOf, inOrder, learnMethods } from "../../../specrace/ui
 const METHOD = { lane: "trie", title: "Trie", hue: 3 };
 
 export const cases = {
-  "a lane that nobody knows": () => [
+  "an unknown lane": () => [
     [hueOf({ lane: "own" }), describeLane({ lane: "own" })],
     [7, { lane: "own" }],
   ],
-  "a lane gets what its method says": () => {
+  "a lane gets its method's title and hue": () => {
     learnMethods([METHOD]);
     return [
       [hueOf({ lane: "trie" }), describeLane({ lane: "trie", options: 1 })],

@@ -38,7 +38,7 @@ export const cases = {
       [true, true, true],
     ];
   },
-  "of the text before as much as has room": () => {
+  "as much of the text before as fits": () => {
     const scene = { ...best, written: Array(200).fill(" before") };
     const { tokens, lines } = flowStrip(scene, 600, 3);
     return [
@@ -69,22 +69,22 @@ export const cases = {
       [undefined, false],
     ],
   ],
-  "no control token is in it": () => [placeTree(best, 1200, 400).nodes.at(-1).ink, "·"],
-  "a long chain goes on in bands, within its place": () => {
+  "a control token is not shown": () => [placeTree(best, 1200, 400).nodes.at(-1).ink, "·"],
+  "a long chain continues in bands, within its area": () => {
     const { nodes, bands, height, left } = placeTree(chain(18, 12), 1240, 260);
     return [
       [bands > 1, height <= 260, nodes.every(({ x, width }) => x + width <= 1240), nodes.length + left],
       [true, true, true, 19],
     ];
   },
-  "what has no room is counted": () => {
+  "nodes that do not fit are counted": () => {
     const { nodes, height, left } = placeTree(chain(60, 50), 900, 200);
     return [
       [height <= 200, left > 0, nodes.length + left],
       [true, true, 61],
     ];
   },
-  "nothing lies over anything else": () => {
+  "nothing overlaps": () => {
     const { nodes } = placeTree(chain(20, 3), 900, 400);
     const boxes = nodes.map(({ x, y, width, tag }) => [
       x,
@@ -92,7 +92,7 @@ export const cases = {
       x + Math.max(width, tag?.width ?? 0),
       y + (tag ? 80 : 42),
     ]);
-    const meet = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
-    return [boxes.some((a, one) => boxes.some((b, two) => one < two && meet(a, b))), false];
+    const overlap = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
+    return [boxes.some((a, i) => boxes.some((b, j) => i < j && overlap(a, b))), false];
   },
 };

@@ -11,25 +11,25 @@ const CHOICES = {
   limits: { bytes: 10, requests: 2000, seconds: 60, lanes: 2 },
 };
 
-// The dialog, and what it has asked the server for; `answer` is the one to a log.
+// Calls `act` with the open dialog and the list of its requests; `answer` answers a log.
 async function open(answer, act) {
-  const own = window.fetch;
-  const asked = [];
+  const originalFetch = window.fetch;
+  const requests = [];
   window.fetch = async (url, { signal } = {}) => {
-    asked.push(url);
+    requests.push(url);
     return url.includes("?") ? answer(signal) : Response.json(CHOICES);
   };
-  const logs = new Logs(put(), { pause: () => {}, openRace: (file) => asked.push(file.name) });
+  const logs = new Logs(put(), { pause: () => {}, openRace: (file) => requests.push(file.name) });
   try {
     await logs.open();
-    return await act(logs, asked);
+    return await act(logs, requests);
   } finally {
-    window.fetch = own;
+    window.fetch = originalFetch;
     logs.node.close();
   }
 }
 
-const refuse = (words) => async () => new Response(`${JSON.stringify({ error: words })}\n`);
+const refuse = (reason) => async () => new Response(`${JSON.stringify({ error: reason })}\n`);
 const hang = (signal) => new Promise((_, fail) => signal.addEventListener("abort", () => fail(new Error("aborted"))));
 const LOG = new File(["{}"], "a.csv");
 
@@ -42,7 +42,7 @@ export const cases = {
     [tellProgress({ requests: 3, share: 0.5 }), tellProgress({ requests: 3, share: 0 })],
     ["3 requests, 50 % of the file", "3 requests"],
   ],
-  "what is chosen at first, and stays": () =>
+  "the first choice, and that a choice stays": () =>
     open(undefined, async (logs) => {
       const first = logs.choice();
       logs.tokenizer.value = "other";
@@ -65,21 +65,21 @@ export const cases = {
       ];
     }),
   "any file that is dropped on it is sent": () =>
-    open(refuse("a.csv is no log."), async (logs, asked) => {
+    open(refuse("a.csv is no log."), async (logs, requests) => {
       await logs.take([LOG]);
       return [
-        [asked.at(-1), logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden, logs.again.hidden],
+        [requests.at(-1), logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden, logs.again.hidden],
         ["gradio_api/logs?name=a.csv&tokenizer=&lanes=trie%2Cfusion&columns=", "a.csv is no log.", "bad", true, false],
       ];
     }),
-  "first its advice is asked for, and again where the costs change": () =>
-    open(refuse("too long."), async (logs, asked) => {
+  "advice is requested first, and again when the costs change": () =>
+    open(refuse("too long."), async (logs, requests) => {
       await logs.take([LOG]);
       logs.costs.batch.value = "16";
       logs.costs.batch.dispatchEvent(new Event("change"));
       const { inert } = logs.advice.node;
       while (logs.task) await new Promise((done) => setTimeout(done));
-      const sent = asked.slice(1).map((url) => [url.split("?")[0], new URLSearchParams(url).get("batch")]);
+      const sent = requests.slice(1).map((url) => [url.split("?")[0], new URLSearchParams(url).get("batch")]);
       return [
         [sent, logs.advice.node.textContent, inert, logs.advice.node.inert],
         [
@@ -94,24 +94,24 @@ export const cases = {
         ],
       ];
     }),
-  "other costs put the figures off, and do not cancel them": () => {
+  "other costs postpone the figures, and do not cancel them": () => {
     let calls = 0;
     const answer = (signal) => (calls++ ? refuse("too long.")() : hang(signal));
-    return open(answer, async (logs, asked) => {
+    return open(answer, async (logs, requests) => {
       logs.take([LOG]);
-      while (asked.length < 2) await new Promise((done) => setTimeout(done));
+      while (requests.length < 2) await new Promise((done) => setTimeout(done));
       logs.costs.batch.dispatchEvent(new Event("change"));
       while (logs.task) await new Promise((done) => setTimeout(done));
       return [
-        asked.slice(1).map((url) => url.split("?")[0]),
+        requests.slice(1).map((url) => url.split("?")[0]),
         ["gradio_api/advice", "gradio_api/advice", "gradio_api/logs"],
       ];
     });
   },
-  "another log's advice and figures are not there while one is tried": () => {
-    let found;
+  "another log's advice and figures are hidden while a log is tried": () => {
+    let hidden;
     const answer = async () => {
-      found ??= [logs.advice.node.hidden, logs.scores.node.hidden];
+      hidden ??= [logs.advice.node.hidden, logs.scores.node.hidden];
       return new Response('{"error":"too long."}\n');
     };
     let logs;
@@ -121,42 +121,42 @@ export const cases = {
       logs.scores.node.hidden = false;
       await logs.take([LOG]);
       return [
-        [found, logs.advice.node.hidden],
+        [hidden, logs.advice.node.hidden],
         [[true, true], false],
       ];
     });
   },
-  "a recorded race is none": () =>
-    open(undefined, async (logs, asked) => {
+  "a recorded race is not a log": () =>
+    open(undefined, async (logs, requests) => {
       await logs.take([new File(['{"type":"started"}'], "race.jsonl")]);
       return [
-        [asked.at(-1), logs.node.open],
+        [requests.at(-1), logs.node.open],
         ["race.jsonl", false],
       ];
     }),
   "what cannot be read, as a folder, is a sentence": () =>
-    open(undefined, async (logs, asked) => {
+    open(undefined, async (logs, requests) => {
       const folder = { name: "logs", slice: () => ({ text: () => Promise.reject(new DOMException("a folder")) }) };
       await logs.take([folder]);
       return [
-        [asked.length, logs.line.textContent, logs.line.dataset.kind],
+        [requests.length, logs.line.textContent, logs.line.dataset.kind],
         [1, "logs cannot be read; give files.", "bad"],
       ];
     }),
-  "too large a log is not": () =>
-    open(undefined, async (logs, asked) => {
+  "a log that is too large is not sent": () =>
+    open(undefined, async (logs, requests) => {
       await logs.take([new File(["x".repeat(11)], "a.jsonl")]);
       return [
-        [asked.length, logs.line.textContent.includes("more than 0.00001 MB"), logs.again.hidden],
+        [requests.length, logs.line.textContent.includes("more than 0.00001 MB"), logs.again.hidden],
         [1, true, true],
       ];
     }),
-  "a stop is told, and what comes later is not": () => {
+  "a stop is reported, and nothing after it": () => {
     return open(hang, async (logs) => {
-      const going = logs.take([LOG]);
+      const taken = logs.take([LOG]);
       while (logs.stop.hidden) await new Promise((done) => setTimeout(done));
       logs.stop.click();
-      await going;
+      await taken;
       return [
         [logs.line.textContent, logs.line.dataset.kind, logs.stop.hidden],
         ["Stopped.", "", true],
@@ -165,11 +165,11 @@ export const cases = {
   },
   "it has a live region only while it is open": () =>
     open(undefined, async (logs) => {
-      const found = [logs.line.getAttribute("role")];
+      const openRole = logs.line.getAttribute("role");
       logs.node.close();
       await new Promise((done) => logs.node.addEventListener("close", done, { once: true }));
       return [
-        [...found, logs.line.getAttribute("role")],
+        [openRole, logs.line.getAttribute("role")],
         ["status", null],
       ];
     }),

@@ -11,14 +11,17 @@ export const cases = {
       { stays: false, limit: 0.5 },
     ],
   ],
-  "what the drafter could not have drawn": () => [judgeCheck({ p: 0.2, q: 0, coin: 0.9 }), { stays: true, limit: 1 }],
+  "a token that the drafter could not have drawn": () => [
+    judgeCheck({ p: 0.2, q: 0, coin: 0.9 }),
+    { stays: true, limit: 1 },
+  ],
   "how much of an n-gram was accepted": () => [
     [ROW, { ...ROW, tokens: [2] }, { ...ROW, after: [8] }, { ...ROW, counts: [1, 1, 1] }].map((row) =>
       followed(EVENT, row),
     ),
     [2, 0, 0, 0],
   ],
-  "guesses stand at their place in the answer": () => {
+  "drafts are shown at their position in the answer": () => {
     const steps = [
       { event: { ...EVENT, index: 0 }, base: 0 },
       { event: { ...EVENT, index: 1 }, base: 3 },

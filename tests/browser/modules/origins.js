@@ -5,14 +5,14 @@ const [copied, failed] = [REEL.steps[5], REEL.steps[7]];
 const marked = (words) => words.map(({ text, nodes }) => [text, ...nodes]);
 
 export const cases = {
-  "words of a passage, with those around them": () => {
+  "words of a passage, with context": () => {
     const { name, rows } = findSource(copied.event, readText(REEL, 1, 1), "trie");
     return [
       [name, marked(rows[0].words)],
       ["passage 1, “On cats”", [["The"], [" cat", 1], [" sat", 2], [" on"]]],
     ];
   },
-  "what comes from no text is listed, without control tokens": () => {
+  "tokens from no text are listed, without control tokens": () => {
     const { rows } = findSource(copied.event, readText(REEL, 1, 1), "trie");
     return [
       marked(rows[1].words),
@@ -52,12 +52,12 @@ export const cases = {
     reel.head.passages[0].title = "x".repeat(500);
     return [findSource(copied.event, readText(reel, 1, 1), "trie").name.length < 70, true];
   },
-  "a window's first token is the pending one, no draft": () => {
+  "a window's first token is the pending one, not a draft token": () => {
     const rows = [
       { group: "Window", label: "row 0", tokens: [11, 20, 21], pieces: ["The", " dog", " ran"], counts: [], after: [] },
     ];
     const event = { ...failed.event, note: { rows }, tree: { tokens: [11, 20, 11], parents: [-1, 0, 0] } };
-    const { rows: found } = findSource(event, readText(REEL, 2, 1), "lookahead");
-    return [marked(found[0].words), [[" The"], [" dog", 1], [" ran"]]];
+    const { rows: shown } = findSource(event, readText(REEL, 2, 1), "lookahead");
+    return [marked(shown[0].words), [[" The"], [" dog", 1], [" ran"]]];
   },
 };

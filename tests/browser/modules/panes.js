@@ -29,7 +29,7 @@ export const cases = {
     ),
     ["", "Stopped at the limit of 160 tokens.", "Stopped at the limit of 160 tokens; the text repeats itself.", ""],
   ],
-  "the limit stands below the text, and goes when the race is shown anew": () => {
+  "the limit is named below the text, until the race is replayed": () => {
     const pane = drawPane({ ...FRAME, end: "length" });
     const shown = pane.text.textContent;
     pane.clear();

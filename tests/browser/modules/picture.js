@@ -23,7 +23,7 @@ export const cases = {
     [PHASES.length, LENGTH_MS >= 11_000 && LENGTH_MS <= 14_000],
     [5, true],
   ],
-  "the phase at a time, and how far each is": () => [
+  "the phase at a time, and how much of each is done": () => [
     [
       readTime(-5).phase,
       readTime(startOf(2)).phase,
@@ -42,7 +42,7 @@ export const cases = {
     ],
     ["From passage 1, “On cats”", 0, 4],
   ],
-  "ghost tokens are under way, then in the tree": () => [
+  "ghost tokens are in motion, then in the tree": () => [
     [
       texts(at(best, 1, 0.3), "[data-ghost]").length > 0,
       texts(at(best, 1, END), "[data-ghost]"),
@@ -67,7 +67,7 @@ export const cases = {
     const y = (node) => Number(/ ([\d.]+)\)/.exec(node.getAttribute("transform"))[1]);
     return [y(late) > y(early) && late.getAttribute("opacity") < early.getAttribute("opacity"), true];
   },
-  "where all are rejected one token follows": () => [
+  "if all are rejected, one token follows": () => [
     [
       texts(at(failed, 3, END), "[data-part=strip] text"),
       at(failed, 3, 0.2).querySelectorAll("[data-kind=rejected]").length,
@@ -83,25 +83,25 @@ export const cases = {
       [true, 2],
     ];
   },
-  "no letter is small on a projector, nor outside": () => {
+  "no text is too small for a projector, or outside the picture": () => {
     const host = document.body.appendChild(document.createElement("div"));
-    const found = [best, failed].flatMap((scene) =>
+    const faulty = [best, failed].flatMap((scene) =>
       PHASES.flatMap((_, phase) => {
         const picture = at(scene, phase, END);
         host.replaceChildren(picture);
         return [...picture.querySelectorAll("text")].filter((node) => {
           const box = node.getBBox();
           const frame = picture.getBoundingClientRect();
-          const place = node.getBoundingClientRect();
+          const area = node.getBoundingClientRect();
           return (
             box.height &&
-            (parseFloat(getComputedStyle(node).fontSize) < 24 || place.left < frame.left || place.right > frame.right)
+            (parseFloat(getComputedStyle(node).fontSize) < 24 || area.left < frame.left || area.right > frame.right)
           );
         });
       }),
     );
     host.remove();
-    return [found.length, 0];
+    return [faulty.length, 0];
   },
   "a hostile text stays a text": () => {
     const scene = {

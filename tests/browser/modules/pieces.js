@@ -1,13 +1,13 @@
 import { isControl, readPiece, withoutTurns } from "../../../specrace/ui/static/pieces.js";
 
 export const cases = {
-  "control tokens are none of the text": () => [
+  "control tokens are not part of the text": () => [
     ["<|im_end|>", "<|e2|>", " <|eot_id|>", "<s>", "</s>", "<pad>", "<｜end▁of▁sentence｜>", "<end_of_turn>"].filter(
       (piece) => !isControl(piece),
     ),
     [],
   ],
-  "what only looks alike is": () => [["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControl), []],
+  "text that only looks like one is": () => [["<b>", "a < b |> c", "s", "<|", " pad"].filter(isControl), []],
   "their text is empty": () => [
     [readPiece("<|im_end|>"), readPiece(undefined), readPiece(" cat")],
     ["", "", " cat"],

@@ -26,9 +26,9 @@ function load() {
   return { player, shown };
 }
 
-function play(...deeds) {
+function play(...actions) {
   const { player, shown } = load();
-  for (const deed of deeds) deed(player);
+  for (const act of actions) act(player);
   return shown;
 }
 
@@ -37,28 +37,28 @@ export const cases = {
     [load().player.find(0, 1), load().player.find(1, 1)],
     [2, -1],
   ],
-  "a way back starts anew": () => [
+  "going back starts over": () => [
     play(
       (player) => player.goTo(1),
       (player) => player.goTo(0),
     ),
     ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
   ],
-  "so it does by time": () => [
+  "going back in time starts over too": () => [
     play(
       (player) => player.seek(6.5),
       (player) => player.seek(5),
     ),
     ["clear", "0.0", "1.0", "at 1.0", "clear", "0.0", "at 0.0"],
   ],
-  "a way on does not": () => [
+  "going on does not": () => [
     play(
       (player) => player.seek(5),
       (player) => player.seek(6.5),
     ),
     ["clear", "0.0", "at 0.0", "1.0", "at 1.0"],
   ],
-  "steps of the lane that stands alone": () => [
+  "steps of the lane that is shown alone": () => [
     play(
       (player) => player.goTo(0),
       (player) => (player.solo = 0),
@@ -73,7 +73,7 @@ export const cases = {
     ),
     ["clear", "0.0", "1.0", "at 1.0", "0.1", "end"],
   ],
-  "a race that runs is shown as far as it has come": () => {
+  "a live race is shown as far as it has arrived": () => {
     const { player, shown } = load();
     player.open({ ms: 24_000 });
     player.add(STEPS.slice(0, 2));
@@ -85,7 +85,7 @@ export const cases = {
       [["0.0", "1.0", "at 1.0"], true, 6, 2],
     ];
   },
-  "and when it is over, to its end": () => {
+  "when it is over, it is shown to its end": () => {
     const { player, shown } = load();
     player.open({ ms: 24_000 });
     player.add(STEPS.slice(0, 2));
@@ -106,7 +106,7 @@ export const cases = {
       [9, 0.5, "slowed 2×"],
     ];
   },
-  "nothing is there to play": () => {
+  "without a race there is nothing to play": () => {
     const { player, shown } = load();
     player.unload();
     player.play();

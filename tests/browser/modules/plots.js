@@ -12,7 +12,10 @@ export const cases = {
       [1, [0]],
     ],
   ],
-  "how many steps wrote so many tokens": () => [countLengths([3, 1, 3].map((emitted) => ({ emitted }))), [0, 1, 0, 2]],
+  "how many steps wrote 0, 1, 2, ... tokens": () => [
+    countLengths([3, 1, 3].map((emitted) => ({ emitted }))),
+    [0, 1, 0, 2],
+  ],
   "the cost between two measured sizes": () => [
     [1, 2, 3, 4].map((size) => costAt([1, 2, 4], [1, 1.5, 2.5], size)),
     [1, 1.5, 2, 2.5],

@@ -5,7 +5,7 @@ export const cases = {
     findFastest([1, 4, 3, 2].map((speedup) => ({ speedup }))).map((row) => row.speedup),
     [4, 3, 2],
   ],
-  "who is shown as fast as vanilla is not before it": () => [
+  "a lane that is shown as fast as vanilla does not come before it": () => [
     findFastest([1, 1.04, 0.96, 1.06].map((speedup) => ({ speedup }))).map((row) => row.speedup),
     [1.06, 1, 1.04],
   ],

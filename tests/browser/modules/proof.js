@@ -54,7 +54,7 @@ export const cases = {
       [["Lookahead"], 2, "4 of 4 tokens the same in all 2 lanes"],
     ];
   },
-  "of a race that was stopped, what all lanes have": () => {
+  "a stopped race is compared as far as all lanes have come": () => {
     const reel = { ...REEL, phase: "stopped", steps: REEL.steps.slice(0, -1) };
     const proof = readProof(reel);
     return [
@@ -67,25 +67,25 @@ export const cases = {
     { titles: ["Lookahead"], text: "", words: "identical to vanilla" },
   ],
   "nothing to compare: a sentence": () => {
-    const said = [];
-    const proof = new Proof(put(), (words) => said.push(words));
+    const sentences = [];
+    const proof = new Proof(put(), (text) => sentences.push(text));
     proof.open(undefined);
     proof.open(alone);
     return [
-      [proof.node.open, said.length],
+      [proof.node.open, sentences.length],
       [false, 2],
     ];
   },
-  "at the finish nothing is said of it": () => {
-    const said = [];
-    const proof = new Proof(put(), (words) => said.push(words));
+  "at the finish there is no sentence": () => {
+    const sentences = [];
+    const proof = new Proof(put(), (text) => sentences.push(text));
     proof.flash(alone);
     return [
-      [proof.node.open, said],
+      [proof.node.open, sentences],
       [false, []],
     ];
   },
-  "where motion is unwanted it stands there at once": () => {
+  "without motion it is shown at once": () => {
     const proof = new Proof(put(), () => {});
     proof.open(differ());
     const seen = [

@@ -84,9 +84,9 @@ export const REEL = {
 export function differ() {
   const reel = structuredClone(REEL);
   reel.results[2].badge = ["differs", "differs at token 2: near tie, gap 0.004"];
-  reel.steps.slice(-2).forEach(({ event }, place) => {
-    event.emitted = [40 + place];
-    event.texts = [[" ran", " off"][place]];
+  reel.steps.slice(-2).forEach(({ event }, index) => {
+    event.emitted = [40 + index];
+    event.texts = [[" ran", " off"][index]];
   });
   return reel;
 }

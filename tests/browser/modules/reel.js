@@ -26,7 +26,7 @@ export const cases = {
       [7, 1, 3, 8],
     ];
   },
-  "text and draft are the event's": () => {
+  "text and draft come from the event": () => {
     const spans = [[0, 1, 2]];
     const [frame] = frames({ event: event(0, [0, 1], [1, 9], { end: "eos" }), frame: { meters: METERS, spans } });
     const runs = [
@@ -39,7 +39,7 @@ export const cases = {
       [runs, draft, "eos"],
     ];
   },
-  "counts grow, and what is not given stays": () => {
+  "counts grow, and what is left out stays": () => {
     const changes = { badge: ["same", "identical so far"], sources: [1], loops: false };
     const [, frame] = frames(
       { event: event(0, [0, 1], [1, 9]), frame: { meters: METERS, ...changes } },

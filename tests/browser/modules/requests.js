@@ -62,7 +62,7 @@ export const cases = {
     readFrames(REQUEST, 0).map(({ runs, meters }) => [runs.length, runs[0][2], meters.tokens, meters.tau]),
     [[1, 5, 5, 5]],
   ],
-  "what is cut has runs without text": () => [
+  "steps after the cut have runs without text": () => [
     readFrames({ ...REQUEST, texts: [" a"] }, 1).map(({ runs }) => runs.map(([, text]) => text)),
     [
       [" a", ""],
@@ -109,24 +109,24 @@ export const cases = {
   "one after the other": () => {
     const requests = open();
     const [back, on] = requests.bar.querySelectorAll("button");
-    const found = [back.disabled, on.disabled];
+    const before = [back.disabled, on.disabled];
     on.click();
     return [
-      [...found, requests.head.textContent, back.disabled, on.disabled],
+      [...before, requests.head.textContent, back.disabled, on.disabled],
       [true, false, "request 2", false, true],
     ];
   },
   "words show the draft of their step": () => {
     const { panes } = open();
     const pane = panes.children[1];
-    const at = () => [...pane.querySelectorAll(".at")].map((each) => each.textContent).join("");
+    const at = () => [...pane.querySelectorAll(".at")].map((node) => node.textContent).join("");
     pane.querySelector('.run[data-step="0"]').click();
-    const found = [at(), pane.querySelector(".draft-label").textContent, pane.querySelectorAll(".rejected").length];
+    const before = [at(), pane.querySelector(".draft-label").textContent, pane.querySelectorAll(".rejected").length];
     pane
       .querySelector(".text")
       .dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true, cancelable: true }));
     return [
-      [...found, at(), pane.querySelector(".draft-label").textContent],
+      [...before, at(), pane.querySelector(".draft-label").textContent],
       [`a${SHOWN} c`, "✓ 2 of 3", 1, " d e", "✓ 1 of 1"],
     ];
   },
@@ -135,10 +135,10 @@ export const cases = {
     const away = () => [...panes.children].map((pane) => pane.classList.contains("away"));
     const solo = panes.children[1].querySelector(".solo");
     solo.click();
-    const found = [away(), panes.dataset.solo];
+    const alone = [away(), panes.dataset.solo];
     solo.click();
     return [
-      [...found, away(), panes.dataset.solo],
+      [...alone, away(), panes.dataset.solo],
       [[true, false], "1", [false, false], ""],
     ];
   },

@@ -3,11 +3,11 @@ import { ROWS } from "./given.js";
 
 export const cases = {
   "the fastest lane that drafts": () => [findBest(ROWS), ROWS[1]],
-  "nobody wins alone, nor does vanilla": () => [
+  "neither a lane without others wins, nor vanilla": () => [
     [findBest([ROWS[0]]), findBest([ROWS[0], { ...ROWS[1], speedup: 0.9 }]), tellWhy([ROWS[0]])],
     [undefined, undefined, ""],
   ],
-  "nor who is shown as fast as vanilla": () => [
+  "nor a lane that is shown as fast as vanilla": () => [
     [1.04, 1.06].map((speedup) => findBest([ROWS[0], { ...ROWS[1], speedup }])?.speedup),
     [undefined, 1.06],
   ],

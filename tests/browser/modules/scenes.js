@@ -20,21 +20,25 @@ export const cases = {
       ["lookahead", 2, 2, 0, 1],
     ],
   ],
-  "of equals one that copied from a passage": () => {
+  "among equals one that copied from a passage": () => {
     const plain = { ...REEL.steps[5], index: 0, frame: { runs: [] } };
     return [chooseBest({ ...REEL, steps: [plain, ...REEL.steps] }, 1).index, 1];
   },
   "the winner's own failure before another lane's": () => {
-    const own = { ...REEL.steps[7], lane: 1, index: 9 };
-    return [chooseFailed({ ...REEL, steps: [...REEL.steps, own] }, [1, 2]).index, 9];
+    const winners = { ...REEL.steps[7], lane: 1, index: 9 };
+    return [chooseFailed({ ...REEL, steps: [...REEL.steps, winners] }, [1, 2]).index, 9];
   },
   "several draft tokens before one, and none with a control token": () => {
-    const made = (index, pieces) => ({
+    const failedStep = (index, pieces) => ({
       ...REEL.steps[7],
       index,
       event: { ...REEL.steps[7].event, pieces, tree: { tokens: pieces, parents: pieces.map((_, node) => node - 1) } },
     });
-    const steps = [made(3, ["The", " a"]), made(4, ["The", " a", " b"]), made(5, ["The", " a", " b", "<|im_end|>"])];
+    const steps = [
+      failedStep(3, ["The", " a"]),
+      failedStep(4, ["The", " a", " b"]),
+      failedStep(5, ["The", " a", " b", "<|im_end|>"]),
+    ];
     return [chooseFailed({ ...REEL, steps }, [2]).index, 4];
   },
   "the text before it, and what it adds": () => [

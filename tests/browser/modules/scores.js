@@ -55,7 +55,7 @@ export const cases = {
     [findBestLane(SCORES), tellBest(SCORES)],
     [1, "Suffix drafts best: 1.50 tokens per step over 3 requests."],
   ],
-  "a row a category": () => [
+  "a row for each category": () => [
     readTable(SCORES),
     [
       ["all", 3, [1.2, 1.5]],

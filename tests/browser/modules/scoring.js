@@ -12,41 +12,41 @@ const file = (name, ...parts) => new File(parts, name);
 const stream = (...parts) => new Blob(parts).stream();
 const LOG = { name: "a.jsonl", body: new Blob(["{}"]) };
 
-async function all(lines) {
-  const found = [];
-  for await (const line of lines) found.push(line);
-  return found;
+async function collect(lines) {
+  const list = [];
+  for await (const line of lines) list.push(line);
+  return list;
 }
 
-// What is said where the choices are answered so.
+// The error of `askChoices` for this answer of the server.
 async function refuse(answer) {
-  const own = window.fetch;
+  const originalFetch = window.fetch;
   window.fetch = answer;
   try {
     return await askChoices();
   } catch (error) {
     return error.message;
   } finally {
-    window.fetch = own;
+    window.fetch = originalFetch;
   }
 }
 
-// What scoreLog does where the server gives such an answer.
+// The URL that `scoreLog` requests, its progress and its result or error, for this answer of the server.
 async function ask(answer, signal = new AbortController().signal, send = scoreLog) {
-  const own = window.fetch;
-  const told = [];
+  const originalFetch = window.fetch;
+  const results = [];
   window.fetch = async (url) => {
-    told.push(url);
+    results.push(url);
     return answer();
   };
   try {
-    told.push(await send(LOG, { lanes: "trie" }, (progress) => told.push(progress), signal));
+    results.push(await send(LOG, { lanes: "trie" }, (progress) => results.push(progress), signal));
   } catch (error) {
-    told.push(error.message);
+    results.push(error.message);
   } finally {
-    window.fetch = own;
+    window.fetch = originalFetch;
   }
-  return told;
+  return results;
 }
 
 const URL_ASKED = "gradio_api/logs?name=a.jsonl&lanes=trie";
@@ -86,8 +86,8 @@ export const cases = {
     ],
     ["b.csv is no file of lines that others can be added to; drop it alone.", "a.jsonl: more than 0.00001 MB. On "],
   ],
-  "lines come whole": async () => [
-    await all(readLines(stream('{"a"', ':1}\n{"b":2}\n{"c"', ':"é"}\n'))),
+  "lines are read whole": async () => [
+    await collect(readLines(stream('{"a"', ':1}\n{"b":2}\n{"c"', ':"é"}\n'))),
     [{ a: 1 }, { b: 2 }, { c: "é" }],
   ],
   "progress, and then the scores": async () => [

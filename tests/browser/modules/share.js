@@ -14,7 +14,7 @@ export const cases = {
     ["What is <b>a trie?", undefined, "../../etc"].map(nameFile),
     ["race-what-is-b-a-trie.jsonl", "race.jsonl", "race-etc.jsonl"],
   ],
-  "the address has what is not as usual, and starts no race": () => {
+  "the address has what differs from the defaults, and starts no race": () => {
     const usual = { q: "", lanes: ["vanilla", "trie"], tokens: 160, seed: 0 };
     const start = "http://specrace.test/?own=1&tokens=40&autorun=1&seed=3";
     return [

@@ -2,28 +2,25 @@ import { describeSpeed, Forecast, showLength, showSpeed } from "../../../specrac
 
 const step = (lane, tokens, ms, end = "") => ({ lane, at: ms, frame: { meters: { tokens }, end } });
 
-function forecast(most, ...steps) {
-  const found = new Forecast(2, most);
-  steps.forEach((each) => found.add(each));
-  return [found.tokens, found.ms, found.known];
+function forecast(maxTokens, ...steps) {
+  const estimate = new Forecast(2, maxTokens);
+  steps.forEach((shown) => estimate.add(shown));
+  return [estimate.tokens, estimate.ms, estimate.known];
 }
 
 export const cases = {
   "a show takes 12 to 20 seconds": () => [[300, 15_000, 60_000].map(showLength), [12_000, 15_000, 20_000]],
   "its speed": () => [
-    [showSpeed(300), showSpeed(15_000), showSpeed(60_000)].map((each) => each.toFixed(3)),
+    [showSpeed(300), showSpeed(15_000), showSpeed(60_000)].map((speed) => speed.toFixed(3)),
     ["0.025", "1.000", "3.000"],
   ],
-  "what is left fills the time that is left": () => [showSpeed(6000, 4000, 2000), 0.5],
-  "nothing ends with a jerk": () => [showSpeed(6000, 13_000, 4000), 1],
+  "the rest of the race fills the rest of the show": () => [showSpeed(6000, 4000, 2000), 0.5],
+  "a late end is still shown smoothly": () => [showSpeed(6000, 13_000, 4000), 1],
   "speeds in words": () => [
     [1 / 40.4, 1 / 2.44, 0.999, 1, 3, 0].map(describeSpeed),
     ["slowed 40×", "slowed 2.4×", "", "", "sped up 3×", ""],
   ],
-  "nobody knows yet how long the answer will be": () => [
-    forecast(400, step(0, 10, 200), step(1, 30, 200)),
-    [64, 1280, false],
-  ],
+  "the answer's length is not known yet": () => [forecast(400, step(0, 10, 200), step(1, 30, 200)), [64, 1280, false]],
   "the further a lane is, the longer": () => [forecast(400, step(1, 60, 600))[0], 128],
   "but not beyond the limit": () => [forecast(100, step(1, 90, 900))[0], 100],
   "a lane at its end shows it": () => [forecast(400, step(0, 10, 200), step(1, 40, 200, "eos")), [40, 800, true]],

@@ -3,12 +3,12 @@ import { put } from "./given.js";
 import { REEL } from "./race.js";
 
 function open(reel) {
-  const said = [];
+  const sentences = [];
   const host = put();
-  const slow = new SlowMotion(host, (words) => said.push(words));
+  const slow = new SlowMotion(host, (text) => sentences.push(text));
   Object.assign(slow.canvas.style, { width: "640px", height: "360px" });
   slow.open(reel);
-  return { slow, said, host };
+  return { slow, sentences, host };
 }
 
 const where = ({ slow }) => [slow.node.dataset.scene, slow.node.dataset.phase].join(" ");
@@ -17,14 +17,14 @@ export const cases = {
   "no race, or none that drafted: a sentence": () => {
     const [none, bare] = [undefined, { ...REEL, results: REEL.results.slice(0, 1) }].map(open);
     return [
-      [none.slow.node.open, bare.slow.node.open, none.said.length, bare.said.length],
+      [none.slow.node.open, bare.slow.node.open, none.sentences.length, bare.sentences.length],
       [false, false, 1, 1],
     ];
   },
-  "where motion is unwanted, each phase stands still until the next": () => {
+  "without motion, each phase stands still until the next": () => {
     const shown = open(REEL);
     const seen = [where(shown)];
-    for (let turn = 0; turn < 10; turn++) {
+    for (let press = 0; press < 10; press++) {
       shown.slow.press(new KeyboardEvent("keydown", { key: "ArrowRight" }));
       seen.push(where(shown));
     }

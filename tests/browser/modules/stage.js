@@ -56,7 +56,7 @@ const WIRE = {
   },
 };
 
-// A stage, for as long as `act` needs it.
+// Calls `act` with a stage, and removes it afterwards.
 async function open(act, server = {}) {
   const html = await (await fetch(HTML)).text();
   const host = put();
@@ -69,7 +69,7 @@ async function open(act, server = {}) {
 }
 
 export const cases = {
-  "a recording that comes once a live race is awaited leaves it alone": () => {
+  "a recording that arrives while a live race is awaited does not replace it": () => {
     let answer;
     const server = { play_recorded: () => new Promise((done) => (answer = done)) };
     return open(async (stage) => {
@@ -99,11 +99,11 @@ export const cases = {
     open((stage) => {
       stage.takeHead(WIRE);
       stage.panes[0].write([["own", "A"]], undefined, 0);
-      const told = [];
-      for (const name of ["cursor", "lost"]) stage.node.addEventListener(name, () => told.push(name));
+      const events = [];
+      for (const name of ["cursor", "lost"]) stage.node.addEventListener(name, () => events.push(name));
       stage.node.querySelector("[data-step]").click();
       return [
-        [told, stage.player.live],
+        [events, stage.player.live],
         [[], true],
       ];
     }),
@@ -111,31 +111,31 @@ export const cases = {
     open((stage) => {
       stage.takeHead(WIRE);
       stage.guess.ask(LANES);
-      const told = [];
-      stage.node.addEventListener("lost", () => told.push("lost"));
+      const events = [];
+      stage.node.addEventListener("lost", () => events.push("lost"));
       stage.note("failed", "Memory ran out.");
       const { hidden } = stage.find(".guess");
       return [
-        [told, hidden, stage.guess.open, stage.find(".announcer").textContent],
+        [events, hidden, stage.guess.open, stage.find(".announcer").textContent],
         [["lost"], true, false, "Memory ran out."],
       ];
     }),
-  "figures over several runs are told to others, too": () =>
+  "figures over several runs are sent as an event, too": () =>
     open((stage) => {
       stage.openReel(WIRE);
-      const told = [];
-      stage.node.addEventListener("figures", ({ detail }) => told.push(detail.map((each) => each.speedup)));
+      const events = [];
+      stage.node.addEventListener("figures", ({ detail }) => events.push(detail.map(({ speedup }) => speedup)));
       stage.takeAgain({ results: [row(0, 1, 50), row(1, 3, 150)] });
-      return [told, [[1, 3]]];
+      return [events, [[1, 3]]];
     }),
-  "what the address asks for and cannot be had is said, and nothing else plays": () =>
+  "a wrong address is explained, and nothing else plays": () =>
     open((stage) => {
-      const told = [];
-      stage.node.addEventListener("refused", () => told.push("refused"));
+      const events = [];
+      stage.node.addEventListener("refused", () => events.push("refused"));
       stage.openReel(WIRE, true);
       stage.feed.take({ race: 0, kind: "note", phase: "failed", message: "There is no lane ghost." });
       return [
-        [told, stage.find(".announcer").textContent],
+        [events, stage.find(".announcer").textContent],
         [["refused"], "There is no lane ghost."],
       ];
     }),

@@ -2,27 +2,27 @@ import { Tour } from "../../../specrace/ui/static/tour.js";
 import { put } from "./given.js";
 import { REEL } from "./race.js";
 
-// A tour on a page with these recorded races, all of them `wire`, and what the page is told.
+// A tour on a page whose recorded races have these names and are all `wire`, and the page's warnings.
 function open(names, wire) {
-  const told = [];
+  const warnings = [];
   const gallery = {
     cards: names.map((name) => ({ name })),
-    playAll: async (asked, take) => take(asked.map(() => wire)),
+    playAll: async (requested, take) => take(requested.map(() => wire)),
   };
-  const stage = { node: put(), gallery, warn: (words) => told.push(words) };
-  return { tour: new Tour(stage, { proof: {} }), told };
+  const stage = { node: put(), gallery, warn: (text) => warnings.push(text) };
+  return { tour: new Tour(stage, { proof: {} }), warnings };
 }
 
 export const cases = {
-  "it is offered where both its races are": () => [
+  "it is offered if both its races are there": () => [
     [["smollm2-copying", "a", "smollm2-losing"], ["smollm2-copying"], []].map((names) => open(names).tour.offered),
     [true, false, false],
   ],
-  "races that it cannot tell of are one sentence": async () => {
-    const { tour, told } = open([], { ...REEL, steps: [] });
+  "for races that do not suit it there is one sentence": async () => {
+    const { tour, warnings } = open([], { ...REEL, steps: [] });
     await tour.begin();
     return [
-      [told, tour.open],
+      [warnings, tour.open],
       [["The recorded races of this server do not suit the tour."], false],
     ];
   },

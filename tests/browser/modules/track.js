@@ -8,7 +8,7 @@ function draw(total, frames, ...aims) {
   const track = new Track(host);
   track.show(LANES, total);
   for (const aim of aims) track.aim(...aim);
-  for (const each of frames) track.apply(each);
+  for (const shown of frames) track.apply(shown);
   track.draw(400, "slowed 2×");
   return host;
 }
@@ -43,12 +43,12 @@ export const cases = {
   ],
   "and is known from then on": () => {
     const track = new Track(put());
-    const found = [0, 1, 2, 3].map((count) => {
+    const winners = [0, 1, 2, 3].map((count) => {
       track.show(LANES, 40);
-      for (const each of RACE.slice(0, count)) track.apply(each);
+      for (const shown of RACE.slice(0, count)) track.apply(shown);
       return track.winner;
     });
-    return [found, [undefined, undefined, 1, 1]];
+    return [winners, [undefined, undefined, 1, 1]];
   },
   "a photo of that moment": () => {
     const [vanilla, trie] = draw(40, RACE).querySelectorAll(".photo");

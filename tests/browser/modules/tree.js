@@ -3,9 +3,9 @@ import { EVENT, SHORT_EVENT } from "./given.js";
 
 export const cases = {
   "what became of every node": () => [judge(EVENT), ["root", "accepted", "accepted", "rejected", "unverified"]],
-  "agreed to, but the text had ended": () => [judge(SHORT_EVENT)[2], "cut"],
+  "accepted, but the text had ended": () => [judge(SHORT_EVENT)[2], "cut"],
   "the accepted path comes first, and parents with their children": () => [
-    [5, 4, 3, 2].map((most) => chooseNodes(EVENT, most)),
+    [5, 4, 3, 2].map((maxNodes) => chooseNodes(EVENT, maxNodes)),
     [
       [0, 1, 2, 3, 4],
       [0, 1, 2, 3],
@@ -13,9 +13,9 @@ export const cases = {
       [0, 1],
     ],
   ],
-  "tidy: children to the right, a parent in their middle": () => {
+  "children to the right, a parent in their middle": () => {
     const tree = new Tree(EVENT);
-    const [root, cat, sat, dog, ran] = [0, 1, 2, 3, 4].map((node) => tree.nodes.find((each) => each.node === node));
+    const [root, cat, sat, dog, ran] = [0, 1, 2, 3, 4].map((node) => tree.nodes.find((drawn) => drawn.node === node));
     return [
       [root.y === (cat.y + dog.y) / 2, root.x < cat.x, cat.x < sat.x, dog.x === cat.x, sat.y < ran.y],
       Array(5).fill(true),

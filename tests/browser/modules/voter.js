@@ -24,12 +24,12 @@ export const cases = {
       "Vanilla won. You were wrong.",
     ],
   ],
-  "a button a lane": () => {
+  "a button for each lane": () => {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     new Voter(host).draw({ ...STATE, lanes: [HOSTILE, "Trie"], mine: 1 });
-    const found = [...host.querySelectorAll("button")];
+    const buttons = [...host.querySelectorAll("button")];
     return [
-      [found.map((node) => node.textContent), found.map((node) => node.getAttribute("aria-pressed"))],
+      [buttons.map((node) => node.textContent), buttons.map((node) => node.getAttribute("aria-pressed"))],
       [
         [HOSTILE, "Trie"],
         ["false", "true"],
@@ -39,8 +39,8 @@ export const cases = {
   "the buttons stay while others vote, and in another race": () => {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     const voter = new Voter(host);
-    const told = [];
-    voter.ask = (path, body) => told.push([path, body]);
+    const requests = [];
+    voter.ask = (path, body) => requests.push([path, body]);
     voter.draw(STATE);
     const before = [...host.querySelectorAll("button")];
     before[1].focus();
@@ -52,10 +52,10 @@ export const cases = {
     voter.draw({ ...STATE, round: 3 });
     return [
       [
-        before.every((node, place) => node === after[place]),
+        before.every((node, index) => node === after[index]),
         document.activeElement === before[1],
         titles,
-        told,
+        requests,
         host.querySelectorAll("button").length,
       ],
       [true, true, ["Vanilla", "Fusion", "Suffix"], [["/vote", { round: 2, choice: 1 }]], 2],
@@ -64,9 +64,13 @@ export const cases = {
   "the counts, once they are closed": () => {
     const host = put(["h1", {}], ["div", {}], ["p", {}]);
     new Voter(host).draw({ ...STATE, open: false, winner: 1, counts: [2, 3] });
-    const found = [...host.querySelectorAll("button")];
+    const buttons = [...host.querySelectorAll("button")];
     return [
-      [found.map((node) => node.textContent), found.map((node) => node.disabled), found.map((n) => n.dataset.won)],
+      [
+        buttons.map((node) => node.textContent),
+        buttons.map((node) => node.disabled),
+        buttons.map((node) => node.dataset.won),
+      ],
       [
         ["Vanilla: 2", "Trie: 3"],
         [true, true],
