@@ -1,4 +1,4 @@
-"""A target, documents and a retriever: from a question to the events of a race."""
+"""The workbench: a target, documents and a retriever, which turn a question into the events of a race."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from specrace.model.target import Target
 from specrace.model.tensor_parallel import Followers
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import CorpusTables, Sources
-from specrace.retrieval.documents import Document, read_documents
+from specrace.retrieval.documents import Document, ignore, read_documents
 from specrace.retrieval.embedder import DEFAULT_EMBEDDER, Embedder, load_embedder
 from specrace.retrieval.index import SearchIndex, open_index
 from specrace.retrieval.limits import COMMAND_LINE
@@ -40,7 +40,7 @@ from specrace.views.detokenize import Narrator
 
 @dataclass(frozen=True)
 class PreparedRace:
-    """A race up to its model: the prompt's tokens, the settings and what surrounds them. It can be pickled."""
+    """Everything about a race except its target: prompt tokens, settings, sources, description. It can be pickled."""
 
     prompt: tuple[int, ...]
     spec: RaceSpec
@@ -49,27 +49,35 @@ class PreparedRace:
     curve: CostCurve | None = None
 
 
-# As `run_prepared`, on a target that it knows: (prepared, stop, again) -> events.
+# Runs a prepared race on a target of its own, like `run_prepared`: (prepared, stop, again) -> events.
 Runner = Callable[[PreparedRace, Callable[[], bool], Callable[[Repeated], bool]], Iterator[Event]]
 
 
 def run_prepared(
     target: Target, prepared: PreparedRace, stop: Callable[[], bool], again: Callable[[Repeated], bool]
 ) -> Iterator[Event]:
-    """The events of a prepared race, without texts. `stop` and `again` are as in `race`."""
+    """The events of a prepared race, without texts. `stop` and `again` are those of `race`."""
     columns = len(prepared.prompt) + prepared.spec.max_new_tokens / 2
     about = {**prepared.about, "roofline": target.roofline.as_json(columns)}
-    given: dict[str, Any] = {"sources": prepared.sources, "about": about, "curve": prepared.curve}
-    return race(target, prepared.prompt, prepared.spec, **given, stop=stop, again=again)
+    return race(
+        target,
+        prepared.prompt,
+        prepared.spec,
+        sources=prepared.sources,
+        about=about,
+        curve=prepared.curve,
+        stop=stop,
+        again=again,
+    )
 
 
 @dataclass
 class Workbench:
     """Model, documents and retriever, loaded once and shared by every race.
 
-    `curve` is the cached cost curve of this machine, if any; it sets the lanes' draft sizes. With `keep_outputs`
-    drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs the races in
-    another process than this one, on its copy of the target. Models are loaded as `lean` says (`load_target`).
+    `curve` is the cached cost curve of this machine, if any; it determines the lanes' draft sizes. With `keep_outputs`,
+    drafters may draft from earlier answers, but never from an answer to the same question. A `runner` runs races in
+    another process, on that process's copy of the target. `lean` is passed on to `load_target`.
     """
 
     target: Target
@@ -79,7 +87,7 @@ class Workbench:
     curve: CostCurve | None = None
     keep_outputs: bool = False
     outputs: PastOutputs = field(default_factory=PastOutputs)
-    # As requested: "auto" may place another model differently, and None is the device's own dtype.
+    # As requested: "auto" may place another model differently, and None is the default dtype of the device.
     model: str | Path = BUNDLED_MODEL
     device: str = "cpu"
     dtype: str | None = None
@@ -90,7 +98,7 @@ class Workbench:
     tables: CorpusTables = field(init=False)
 
     def __post_init__(self) -> None:
-        # Not a method of this workbench: that would be a circle, and the collector skips those that are frozen.
+        # A function, not a bound method: that would be a reference cycle, and cycles that are frozen are not collected.
         self.tables = CorpusTables(partial(_tokenize, self.target, self.documents))
 
     @classmethod
@@ -110,41 +118,35 @@ class Workbench:
         ready: bool = True,
         lean: bool = False,
         followers: Followers | None = None,
-        on_progress: Callable[[str], object] = str,
-        skip: Callable[[str], object] = str,
+        on_progress: Callable[[str], object] = ignore,
+        skip: Callable[[str], object] = ignore,
     ) -> Workbench:
-        """Load everything, with progress lines to `on_progress`; `followers` are the processes of a tensor-parallel
-        model, and `ready` and `lean` are as in `load_target`.
+        """Load everything; `on_progress` receives lines about it, `skip` a sentence about each document left out.
 
-        `index`, a folder that `build_index` made, takes the place of the documents: those of its first 20 million
-        characters stay in memory. `reranker` is as in `load_reranker`.
-        `skip` gets a sentence about each document that cannot be read and is left out.
-        Raises InputError for a model, device, dtype or documents that cannot be used.
+        `index`, a folder from `build_index`, replaces the documents; 20 million characters of them stay in memory. The
+        `reranker` is as in `load_reranker`, the model's parameters as in `load_target`. Raises InputError.
         """
         on_progress("Reading the documents")
         stored = None if index is None else StoredIndex(index)
-        most = COMMAND_LINE.characters
-        texts = stored.documents(most) if stored else read_documents(documents, skip=skip, on_progress=on_progress)
+        if stored is None:
+            texts = read_documents(documents, skip=skip, on_progress=on_progress)
+        else:
+            texts = stored.documents(COMMAND_LINE.characters)
         on_progress("Loading the embedder")
-        encoder = load_embedder(stored.head.embedder if stored else DEFAULT_EMBEDDER)
+        embedder = load_embedder(DEFAULT_EMBEDDER if stored is None else stored.head.embedder)
         on_progress("Loading the model")
-        target = load_target(
-            model,
-            device=device,
-            dtype=dtype,
-            draft_model=draft_model,
-            ready=ready,
-            followers=followers,
-            adapter=adapter,
-            lean=lean,
-        )
+        request: dict[str, Any] = {"device": device, "dtype": dtype, "draft_model": draft_model, "adapter": adapter}
+        target = load_target(model, **request, lean=lean, ready=ready, followers=followers)
         cross_encoder = load_reranker(reranker, device=target.device_type)
-        on_progress("Indexing the documents" if stored is None else f"Opening the index ({stored.head.describe()})")
-        passages = open_index(texts, encoder, cache_dir) if stored is None else stored.open(encoder, reranker != NONE)
-        retriever, curve = Retriever(passages, encoder, cross_encoder), load_cached(target.describe())
+        if stored is None:
+            on_progress("Indexing the documents")
+            passages: SearchIndex = open_index(texts, embedder, cache_dir)
+        else:
+            on_progress(f"Opening the index ({stored.head.describe()})")
+            passages = stored.open(embedder, reranker != NONE)
+        retriever, curve = Retriever(passages, embedder, cross_encoder), load_cached(target.describe())
         _freeze_garbage()
-        asked: dict[str, Any] = {"model": model, "device": device, "dtype": dtype, "draft_model": draft_model}
-        return cls(target, texts, retriever, encoder, curve, keep_outputs, **asked, adapter=adapter, lean=lean)
+        return cls(target, texts, retriever, embedder, curve, keep_outputs, model=model, **request, lean=lean)
 
     def on(self, documents: list[Document], index: SearchIndex) -> Workbench:
         """A workbench with the same models and embedder on other documents, without earlier answers."""
@@ -152,59 +154,60 @@ class Workbench:
         return replace(self, documents=documents, retriever=retriever, outputs=PastOutputs())
 
     def with_model(self, model: str | Path, dtype: str | None = None) -> Workbench:
-        """A workbench on the same documents with another model, or with its own in another dtype, on the same device.
+        """A workbench on the same documents and device with another model, or with this one in another dtype.
 
-        The dtype is this workbench's unless given; its draft model and an adapter in a folder are for its own model
+        `dtype` None keeps this workbench's dtype. Its draft model and an adapter in a folder are for its own model
         only. Raises InputError.
         """
-        own = self.has_model(model)
-        # Before it is loaded: a replaced model that is in a circle of references still holds its memory.
+        is_same = self.has_model(model)
+        # Collect before loading: a replaced model in a reference cycle would still hold its memory.
         _freeze_garbage()
         target = load_target(
             model,
             device=self.device,
             dtype=dtype or self.dtype,
-            draft_model=self.draft_model if own else None,
-            adapter=self.adapter if own or self.adapter == NO_ADAPTER else AUTO,
+            draft_model=self.draft_model if is_same else None,
+            adapter=self.adapter if is_same or self.adapter == NO_ADAPTER else AUTO,
             lean=self.lean,
         )
         _freeze_garbage()
         return self.with_target(target)
 
     def with_target(self, target: Target) -> Workbench:
-        """A workbench on the same documents with another target, possibly of another tokenizer."""
+        """A workbench on the same documents with another target, which may have another tokenizer."""
         return replace(self, target=target, curve=load_cached(target.describe()), outputs=PastOutputs())
 
     def has_model(self, model: str | Path) -> bool:
-        """Whether this folder, hub id or short name is the model that it was opened with."""
+        """Whether the workbench was opened with this model, given by folder, hub id or short name."""
         return Path(resolve(model)).resolve() == Path(resolve(self.model)).resolve()
 
     @property
     def num_passages(self) -> int:
-        """Passages in the index."""
+        """How many passages the index has."""
         return len(self.retriever.index.passages)
 
     @property
     def style(self) -> PromptStyle:
-        """How this model is asked."""
+        """The prompt style for this model."""
         return choose_style(self.target.tokenizer, self.target.config, self.target.prompt_style)
 
     def retrieve(self, question: str, top: int | None = None, noise: Any = 0.0, seed: int = 0) -> list[Hit]:
-        """The passages for a question, as many as suit the model, or `top`; 0: none.
+        """The passages for a question: `top` of them (0: none), or as many as suit the model.
 
-        The share `noise` of them, but never all, are irrelevant ones, drawn by `seed`.
+        A share of `noise` of them, but never all, is replaced by irrelevant ones, drawn with `seed`.
 
-        Raises InputError for a blank or overlong question, and for a `top` out of bounds.
+        Raises InputError for a blank or overlong question, and for `top` or `noise` out of bounds.
         """
         if len(question) > MAX_QUESTION_CHARACTERS:
             size = len(question)
             raise InputError(f"The question has {size} characters; ask one of at most {MAX_QUESTION_CHARACTERS}.")
-        chosen = SETTINGS["passages"].check(top)
-        chosen = self.style.passages if chosen is None else chosen
-        if not chosen:
+        num_passages = SETTINGS["passages"].check(top)
+        if num_passages is None:
+            num_passages = self.style.passages
+        if not num_passages:
             return []
-        irrelevant = min(chosen - 1, round(SETTINGS["noise"].check(noise) * chosen))
-        return self.retriever.retrieve(question, top=chosen, noise=irrelevant, seed=seed)
+        num_irrelevant = min(num_passages - 1, round(SETTINGS["noise"].check(noise) * num_passages))
+        return self.retriever.retrieve(question, top=num_passages, noise=num_irrelevant, seed=seed)
 
     def ask(
         self,
@@ -216,7 +219,7 @@ class Workbench:
         stop: Callable[[], bool] = lambda: False,
         again: Callable[[Repeated], bool] = lambda _: False,
     ) -> Iterator[Event]:
-        """Retrieve, build the prompt, race; the events have their texts. `stop` and `again` are as in `race`."""
+        """Retrieve, build the prompt and race; yields events with texts. `stop` and `again` are those of `race`."""
         prepared = self.prepare(question, spec, top=top, noise=noise)
         narrate, output = Narrator(self.target.tokenizer), list[int]()
         run = self.runner or partial(run_prepared, self.target)
@@ -228,17 +231,17 @@ class Workbench:
                 ended = ended or isinstance(event, Finished)
                 yield narrate(event)
         finally:
-            # After the repeats, which must not draft from it, also where the caller gives them up.
+            # Added only now, because repeats must not draft from this answer; also if the caller stops the iteration.
             if self.keep_outputs and output and ended:
                 self.outputs.add(output, prepared.prompt, question)
 
     def prepare(self, question: str, spec: RaceSpec, *, top: int | None = None, noise: float = 0.0) -> PreparedRace:
-        """Retrieve, build the prompt, count: all before the model. Raises InputError as `retrieve` does."""
+        """Do everything that needs no forward: retrieve, build the prompt, count. Raises InputError like `retrieve`."""
         began = time.perf_counter()
         hits = self.retrieve(question, top, noise, spec.seed)
         retrieve_ms = 1000.0 * (time.perf_counter() - began)
         prompt, hits = self.fitting_prompt(question, hits, spec, top=top, noise=noise)
-        past = self.outputs.of_others(prompt.tokens, question)
+        past = self.outputs.excluding(prompt.tokens, question)
         about = {
             "question": question.strip(),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -250,7 +253,7 @@ class Workbench:
         return PreparedRace(tuple(prompt.tokens), spec, replace(self.sources(spec), past=past), about, self.curve)
 
     def sources(self, spec: RaceSpec) -> Sources:
-        """Counts and suffix index of all documents, each only if a lane drafts from it."""
+        """The counts and the suffix index of all documents, each only if a lane drafts from it."""
         plans = plan_lanes(spec, self.target.device_type).values()
         parts = {plan.method.corpus_part_with(plan.options) for plan in plans}
         counts = self.tables.counts if "corpus" in parts else None
@@ -259,48 +262,49 @@ class Workbench:
     def fitting_prompt(
         self, question: str, hits: list[Hit], spec: RaceSpec, *, top: int | None = None, noise: Any = 0.0
     ) -> tuple[Prompt, list[Hit]]:
-        """The prompt and the passages in it: of `hits`, which `retrieve` found with `top` and `noise`, those that fit.
+        """The prompt, and the passages in it: those of `hits` that fit into the context, the best first, at least one.
 
-        The best are kept, at least one. Where `top` says how many, a model with a chat template gets them all: only one
-        without follows no instructions and may have a short context.
+        `hits` are what `retrieve` returned for `top` and `noise`. If `top` is given, a model with a chat template gets
+        all of them: only models without one, which follow no instructions, tend to have a short context.
         """
         tokenizer, style = self.target.tokenizer, self.style
         prompt = build_prompt(tokenizer, question, hits, style)
         may_drop = SETTINGS["passages"].check(top) is None or not tokenizer.chat_template
         while may_drop and len(hits) > 1 and not self._fits(prompt, spec):
-            # Irrelevant ones lie anywhere among the others, and their share shall stay.
+            # Irrelevant passages are anywhere among the others, and their share has to stay the same.
             hits = self.retrieve(question, len(hits) - 1, noise, spec.seed) if noise else hits[:-1]
             prompt = build_prompt(tokenizer, question, hits, style)
         return prompt, hits
 
     def _fits(self, prompt: Prompt, spec: RaceSpec) -> bool:
-        """Whether the prompt, an answer and the largest draft fit the context."""
+        """Whether the prompt, an answer and the largest draft fit into the context."""
         size = len(prompt.tokens)
         curve = None if self.curve is None else self.curve.near(size)
-        largest = largest_draft(spec, self.target.device_type, curve)
-        return size + spec.max_new_tokens + largest <= self.target.max_context
+        max_draft = largest_draft(spec, self.target.device_type, curve)
+        return size + spec.max_new_tokens + max_draft <= self.target.max_context
 
 
 def _tokenize(target: Target, documents: Sequence[Document]) -> list[list[int]]:
-    found = [tokenize_document(target.tokenizer, each.text) for each in documents]
-    for tokens in found:
+    """The token ids of each document. Raises InputError if the target's vocabulary lacks one."""
+    token_lists = [tokenize_document(target.tokenizer, document.text) for document in documents]
+    for tokens in token_lists:
         target.check_tokens(tokens, "The documents have")
-    return found
+    return token_lists
 
 
 def _freeze_garbage() -> None:
-    """Freeze the garbage collector, so that its pauses are not timed. Unfreeze first, to free a replaced model."""
+    """Collect garbage, a replaced model included, and exempt what is left, so that no race times a collection."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
 def describe_prompt(prompt: Prompt, hits: Sequence[Hit]) -> dict[str, Any]:
-    """Passages, and each prompt token's place in them, as JSON, to show where a draft came from."""
+    """The passages, and each prompt token's origin in them, as JSON; they show where a draft came from."""
     passages = [
         {name: getattr(hit.passage, name) for name in ("document", "title", "place", "start", "text")}
         | {"score": hit.score, "sentences": [asdict(sentence) for sentence in hit.sentences]}
         for hit in hits
     ]
-    origins = [None if o is None else [o.passage, o.start, o.end] for o in prompt.origins]
+    origins = [None if span is None else [span.passage, span.start, span.end] for span in prompt.origins]
     return {"passages": passages, "origins": origins}
