@@ -1,4 +1,4 @@
-"""What a lane's steps accepted: how many tokens they emitted, and how often each position of the draft was accepted."""
+"""Counts what a lane's steps emitted, and how often each position of the draft was accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specrace.core.events import Step
 
 
 class Acceptance:
-    """Counts of a lane's steps."""
+    """Counts over a lane's steps."""
 
     def __init__(self) -> None:
         self._emitted: Counter[int] = Counter()
@@ -30,21 +30,23 @@ class Acceptance:
 
     @property
     def steps(self) -> int:
-        """How many were counted."""
+        """The number of steps counted."""
         return self._emitted.total()
 
     def summary(self) -> dict[str, Any]:
-        """`emitted`: steps that emitted 0, 1, 2, ... tokens; of each draft position from the first on `drafted`, the
-        steps with a draft so long, and `accepted`, those of them that accepted it.
+        """The counts as lists.
+
+        `emitted`[i]: steps that emitted i tokens. `drafted`[i]: steps whose draft was longer than i tokens.
+        `accepted`[i]: steps that accepted more than i draft tokens.
         """
-        most = max(self._depths, default=0)
+        max_depth = max(self._depths, default=0)
         return {
             "emitted": [self._emitted[number] for number in range(max(self._emitted, default=0) + 1)],
-            "drafted": _at_least(self._depths, most),
-            "accepted": _at_least(self._accepted, most),
+            "drafted": _at_least(self._depths, max_depth),
+            "accepted": _at_least(self._accepted, max_depth),
         }
 
 
-def _at_least(counts: Counter[int], most: int) -> list[int]:
-    """The total of the counts of 1 and more, 2 and more, ..., `most` and more."""
-    return [sum(count for number, count in counts.items() if number >= least) for least in range(1, most + 1)]
+def _at_least(counts: Counter[int], maximum: int) -> list[int]:
+    """For each bound from 1 to `maximum`, the total count of numbers that reach it."""
+    return [sum(count for number, count in counts.items() if number >= bound) for bound in range(1, maximum + 1)]

@@ -1,19 +1,19 @@
-"""The bench: prompts x lanes x repetitions, in rotated order; medians and their spread.
+"""The benchmark: prompts x lanes x repetitions, in rotated order; medians and their spread.
 
-What is timed: a lane's clock (`decode_ms`) is the race's, that is draft + target + keep of its own steps and the
+What is timed: a lane's clock (`decode_ms`) is the race's, that is, draft + target + keep of its own steps and the
 building of its tables, without prefill. `run_ms` covers the whole run: prefill, the session's cache, tables, and every
-step. A peer's `run_ms` is the whole call of `generate`; its decode time is what follows its first tokens, and those
-tokens are not counted. So decode is compared with decode, and run with run.
+step. A peer's `run_ms` is the whole call of `generate`; its decode time begins after its first tokens, which are not
+counted. So decode is compared with decode, and run with run.
 
-A probe between runs measures the machine's pace (`specrace.engine.pace`). All times, peers' too, are corrected to the
-pace before the prompt's first run, and time spent waiting for a processor is left out.
+A probe between runs measures the machine's pace (`specrace.engine.pace`). All times, including the peers', are
+corrected to the pace before the prompt's first run, and exclude time spent waiting for a processor.
 
 Lanes and peers run one after the other, each to its end (solo). In each repetition the lanes are also raced step by
 step, as on the page. The two clocks should agree; a difference above 5 % is reported.
 
 Drafters may learn from the outputs of earlier prompts, as on a server that keeps them, but never from an output of the
-same prompt in any repetition, so neither order nor repetitions change what a lane knows. A prompt's output is added
-once all its runs are over, off every clock.
+same prompt, so neither order nor repetitions change what a lane knows. A prompt's output is added after all its runs,
+when no clock is running.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ COUNTERPARTS = {
     "llama-cpp-ngram-mod": "prompt-lookup",
     "llama-cpp-ngram-cache": "trie",
 }
-_T = TypeVar("_T")
+T = TypeVar("T")
 
 
 class BenchTarget(RaceTarget, Protocol):
-    """A race's target that also measures memory and bounds the time of a step."""
+    """A race's target that can also measure memory and bound the time of a step."""
 
     def reset_peak_memory(self) -> None:
-        """Start measuring."""
+        """Start measuring peak memory."""
 
     def peak_memory(self) -> int | None:
         """Peak bytes since the reset; None where unknown."""
 
     def measure_bandwidth(self) -> None:
-        """Measure the bandwidth by which `step_limit_ms` counts."""
+        """Measure the memory bandwidth that `step_limit_ms` assumes."""
 
     def step_limit_ms(self, columns: float, rows: float) -> float:
-        """The roofline of a step of `rows` over `columns` of KV cache: time to move its bytes at full bandwidth."""
+        """The roofline of a step of `rows` over `columns` of KV cache: ms to move its bytes at full bandwidth."""
 
 
 @dataclass(frozen=True)
 class PeerRun:
-    """One run of a peer: the time of the whole call, the time to its first tokens, and how many these were.
+    """One run of a peer: the time of the whole call, the time to its first tokens, and the number of these.
 
-    `steps` after the first tokens, and the `drafted` and `accepted` tokens of all of them, where the peer reports them.
+    `steps`: those after the first tokens, None if the peer does not report them. `drafted`, `accepted`: their totals.
     """
 
     tokens: tuple[int, ...]
@@ -95,19 +95,18 @@ class PeerRun:
 
 
 class PeerDecoder(Protocol):
-    """Another decoder of the same model."""
+    """Another decoder of the same model; `settings` are those that it reports."""
 
     name: str
-
     settings: dict[str, Any]
 
     def run(self, prompt: Sequence[int], max_new_tokens: int) -> PeerRun:
-        """Decode once."""
+        """Decode once, and time it."""
 
 
 @dataclass(frozen=True)
 class BenchPrompt:
-    """A prompt's ids; its `max_new_tokens`, if any, replaces the spec's."""
+    """A prompt's token ids; `max_new_tokens`, if given, replaces the spec's."""
 
     id: str
     tokens: tuple[int, ...]
@@ -117,7 +116,7 @@ class BenchPrompt:
 
 @dataclass
 class LaneRun:
-    """One solo run of a lane; `end` is why it ended, as in a `Step`."""
+    """One solo run of a lane; `end`: why it ended, as in a `Step`."""
 
     tokens: tuple[int, ...]
     metrics: LaneMetrics
@@ -130,7 +129,7 @@ class LaneRun:
 
 @dataclass
 class PromptResult:
-    """The measurements on one prompt."""
+    """The measurements on one prompt, by lane or peer."""
 
     prompt: BenchPrompt
     runs: dict[str, list[LaneRun]] = field(default_factory=dict)
@@ -141,18 +140,18 @@ class PromptResult:
 
     @property
     def loops(self) -> int:
-        """The length of the loop that vanilla's output ends in; 0 for none."""
+        """The number of tokens in the loop at the end of vanilla's output; 0 if there is none."""
         return loop_tokens(self.runs["vanilla"][0].tokens)
 
     def decode_ms(self, lane: str) -> float:
-        """Median over the repetitions."""
+        """A lane's decode time, the median over the repetitions."""
         return median(run.metrics.decode_ms for run in self.runs[lane])
 
 
 class Bench:
-    """Runs the prompts. Where the spec has no `num_draft`, `curve` sets it.
+    """Runs lanes and peers on prompts. If the spec has no `num_draft`, the cost `curve` sets it.
 
-    With `keep_outputs` drafters may draft from vanilla's outputs of earlier prompts.
+    With `keep_outputs` drafters may draft from vanilla's outputs on earlier prompts.
     """
 
     def __init__(
@@ -168,20 +167,29 @@ class Bench:
     ) -> None:
         if not 1 <= repetitions <= MAX_REPETITIONS:
             raise InputError(f"The number of repetitions is {repetitions}; give 1 to {MAX_REPETITIONS}.")
-        self.target, self.spec, self.peers, self.repetitions = target, spec, peers, repetitions
-        self._sources, self.curve, self.keep_outputs = sources, curve, keep_outputs
+        self.target = target
+        self.spec = spec
+        self.peers = peers
+        self.repetitions = repetitions
+        self.curve = curve
+        self.keep_outputs = keep_outputs
+        self._sources = sources
+        # All outputs so far, and those that this prompt's lanes may use.
         self._outputs = self._past = PastOutputs()
         self._warm = False
-        # The curve near this prompt, as it is at this moment.
-        self._costs: CostCurve | None = None
+        # The curve near this prompt's length, refitted to the machine as it is now.
+        self._refitted: CostCurve | None = None
         self._pace: PaceKeeper
 
-    def run(self, prompts: Iterable[BenchPrompt], on_progress: Callable[[str], object] = str) -> list[PromptResult]:
-        """Every prompt's measurements; `on_progress` gets a line a run. Raises InputError for too long a prompt."""
+    def run(
+        self, prompts: Iterable[BenchPrompt], on_progress: Callable[[str], object] | None = None
+    ) -> list[PromptResult]:
+        """Measure every prompt; `on_progress` gets a line before each run. Raises InputError for too long a prompt."""
         prompts = list(prompts)
         for prompt in prompts:
             self._check(prompt)
-        return [self._run_prompt(number, prompt, on_progress) for number, prompt in enumerate(prompts)]
+        report = on_progress or ignore
+        return [self._run_prompt(number, prompt, report) for number, prompt in enumerate(prompts)]
 
     def _spec_of(self, prompt: BenchPrompt) -> RaceSpec:
         return replace(self.spec, max_new_tokens=prompt.max_new_tokens or self.spec.max_new_tokens)
@@ -197,37 +205,37 @@ class Bench:
             raise InputError(f"Prompt {prompt.id}: {error}") from error
 
     def _run_prompt(self, number: int, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> PromptResult:
-        """Warm up, then repeat every lane and peer, with another one first in each repetition."""
-        found = PromptResult(prompt)
-        self._past = self._outputs.of_others(prompt.tokens)
+        """Warm up, then run every lane and peer in each repetition, each time with another one first."""
+        result = PromptResult(prompt)
+        self._past = self._outputs.excluding(prompt.tokens)
         self._pace = PaceKeeper.on(self.target, self.target.prefill(prompt.tokens), prompt.tokens[-1])
         decoders: list[str | PeerDecoder] = [*self.spec.lanes, *self.peers]
         try:
             self._pace.choose_threads()
             self._warm_up(prompt, on_progress)
             self._pace.start()
-            # Lanes' times are corrected to the machine's pace at this moment, so the limit is of this moment, too.
+            # Measured now, because lanes' times are corrected to the machine's pace now.
             self.target.measure_bandwidth()
-            for turn in range(number, number + self.repetitions):
-                for each in _rotate(decoders, turn):
-                    on_progress(f"{prompt.id}: {each if isinstance(each, str) else each.name}")
-                    if isinstance(each, str):
-                        found.runs.setdefault(each, []).append(self._run_lane(each, prompt))
+            for first in range(number, number + self.repetitions):
+                for decoder in _rotate(decoders, first):
+                    on_progress(f"{prompt.id}: {decoder if isinstance(decoder, str) else decoder.name}")
+                    if isinstance(decoder, str):
+                        result.runs.setdefault(decoder, []).append(self._run_lane(decoder, prompt))
                     else:
-                        found.peer_runs.setdefault(each.name, []).append(self._run_peer(each, prompt))
+                        result.peer_runs.setdefault(decoder.name, []).append(self._run_peer(decoder, prompt))
                 on_progress(f"{prompt.id}: all lanes, step by step")
-                for lane, ms in self._race(prompt, turn % len(decoders)).items():
-                    found.interleaved_ms.setdefault(lane, []).append(ms)
+                for lane, ms in self._race(prompt, first % len(decoders)).items():
+                    result.interleaved_ms.setdefault(lane, []).append(ms)
         finally:
             self._pace.release()
-        found.pace = self._pace.summary()
-        self._compare(found)
+        result.pace = self._pace.summary()
+        self._compare(result)
         if self.keep_outputs:
-            self._outputs.add(found.runs["vanilla"][0].tokens, prompt.tokens)
-        return found
+            self._outputs.add(result.runs["vanilla"][0].tokens, prompt.tokens)
+        return result
 
     def _run_peer(self, peer: PeerDecoder, prompt: BenchPrompt) -> PeerRun:
-        """A peer's run, its times corrected by the mean pace before and after it."""
+        """Run a peer once, and correct its times by the mean pace before and after it."""
         runs: list[PeerRun] = []
         self._pace.refresh()
         before = self._pace.slowdown
@@ -237,12 +245,12 @@ class Bench:
         return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
     def _warm_up(self, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> None:
-        """Run every shape of this prompt; before the first prompt also every lane and peer once."""
+        """Run every shape that this prompt needs; before the first prompt also run every lane and peer once."""
         on_progress(f"{prompt.id}: warming up")
         prefix = self.target.prefill(prompt.tokens)
         spec, near = self._spec_of(prompt), self._near(prompt)
         warm_up(self.target, prefix, prompt.tokens, spec, near)
-        self._costs = refit(self.target, prefix, prompt.tokens, spec, near)
+        self._refitted = refit(self.target, prefix, prompt.tokens, spec, near)
         self._open_lanes(prompt, prefix)
         if not self._warm:
             for name in self.spec.lanes:
@@ -252,30 +260,30 @@ class Bench:
             self._warm = True
 
     def _open_lanes(self, prompt: BenchPrompt, prefix: Any) -> None:
-        """Open all lanes at the same time: with CUDA graphs each gets a store, and captures what it will need."""
+        """Open all lanes at once: with CUDA graphs, each then gets its own store and captures what it needs."""
         lanes = [self._make_lane(name, prompt, prefix) for name in self.spec.lanes]
         for lane in lanes:
             if find_method(lane.name).needs_draft_model:
                 warm_up_draft_model(lane)
 
     def _make_lane(self, name: str, prompt: BenchPrompt, prefix: Any) -> Lane:
-        near = self._costs
+        near = self._refitted
         curve, sources = near or assumed_curve(self.target.device_type), replace(self._sources, past=self._past)
-        # Of this lane alone, so that no other one pays for what a draft model reads.
+        # For this lane alone, so that a draft model reads the prompt only for lanes that use it.
         inputs = make_drafter_inputs(self.target, prompt.tokens, replace(self.spec, lanes=(name,)), curve, sources)
         return make_lane(self.target, name, prefix, inputs, self._spec_of(prompt), near, self._pace)
 
     def _run_lane(self, name: str, prompt: BenchPrompt) -> LaneRun:
-        """One solo run: prefill, build, decode."""
+        """Run a lane once, solo: prefill, build, decode."""
         self._pace.refresh()
-        # Prefill and tables are corrected as the steps are, and as the whole of a peer's run.
+        # Prefill and tables are corrected, too, as the whole of a peer's run is.
         before = self._pace.slowdown
         self.target.reset_peak_memory()
         began = thread_ms()
         prefix = self.target.prefill(prompt.tokens)
         lane = self._make_lane(name, prompt, prefix)
-        # Everything before the first step but the tables, which are on the lane's clock. At least the prefill, where
-        # the system's two counts run apart.
+        # Everything before the first step except the tables, which are on the lane's clock. The thread's clock and the
+        # prefill's differ a little, so this is at least the prefill.
         opening_ms = max(since_ms(began) - lane.at_ms, prefix.ms) / before
         lane.at_ms /= before
         metrics = LaneMetrics(draft_ms=lane.at_ms)
@@ -289,7 +297,7 @@ class Bench:
         return LaneRun(tuple(lane.tokens), metrics, prefill_ms, run_ms, peak, limit, lane.end)
 
     def _race(self, prompt: BenchPrompt, first: int) -> dict[str, float]:
-        """Each lane's clock in a race; lane number `first` steps first."""
+        """Race the lanes once, and return their clocks; lane number `first` steps first."""
         prefix = self.target.prefill(prompt.tokens)
         self._pace.refresh()
         lanes = [self._make_lane(name, prompt, prefix) for name in _rotate(self.spec.lanes, first)]
@@ -299,22 +307,28 @@ class Bench:
             pass
         return {lane.name: lane.at_ms for lane in lanes}
 
-    def _compare(self, found: PromptResult) -> None:
-        """Where each lane and peer first differs from vanilla, if its decoding is meant to match."""
-        reference = found.runs["vanilla"][0].tokens
+    def _compare(self, result: PromptResult) -> None:
+        """Record where each lane and peer first differs from vanilla, if its decoding is meant to match."""
+        reference = result.runs["vanilla"][0].tokens
         plans = plan_lanes(self.spec, self.target.device_type)
-        outputs = {name: runs[0].tokens for name, runs in found.runs.items() if plans[name].verifier == MATCH}
+        outputs = {name: runs[0].tokens for name, runs in result.runs.items() if plans[name].verifier == MATCH}
         if not self.spec.temperature:
-            outputs |= {name: runs[0].tokens for name, runs in found.peer_runs.items()}
+            outputs |= {name: runs[0].tokens for name, runs in result.peer_runs.items()}
         for name, tokens in outputs.items():
             position = first_difference(tokens, reference)
-            found.differences[name] = None
+            result.differences[name] = None
             if position is not None:
-                before, params = [*found.prompt.tokens, *reference[:position]], self.spec.sampling_params()
-                found.differences[name] = explain_difference(self.target, before, position, params)
+                before = [*result.prompt.tokens, *reference[:position]]
+                result.differences[name] = explain_difference(
+                    self.target, before, position, self.spec.sampling_params()
+                )
 
 
-def _rotate(items: Sequence[_T], first: int) -> list[_T]:
-    """The items in their order, from number `first`, modulo their count, on."""
+def ignore(_: str) -> None:
+    """Take a line of progress and drop it."""
+
+
+def _rotate(items: Sequence[T], first: int) -> list[T]:
+    """The items in their order, beginning with number `first` modulo their count."""
     first %= len(items)
     return [*items[first:], *items[:first]]

@@ -1,4 +1,4 @@
-"""Measure a target's cost curve, and keep it in the user's cache folder for the next time."""
+"""Measures a target's cost curve, and caches it in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ CONTEXTS = (32, 256, 1024)
 ROUNDS = 9
 MAX_ROUNDS = 1000
 WARM_UP_ROUNDS = 2
-# How curves are measured, so that no cached one of another kind is read.
+# How curves are measured; part of the cache's key, so that a curve measured in another way is not read.
 KIND = "pairs"
 
 
 class CalibrateTarget(RaceTarget, Protocol):
-    """A race's target with a context length."""
+    """A race's target with a known context length."""
 
     @property
     def max_context(self) -> int:
-        """Most tokens that the model takes."""
+        """The largest number of tokens that fit the model's context."""
 
 
 def measure(
@@ -42,37 +42,38 @@ def measure(
     rows: Sequence[int] = ROWS,
     contexts: Sequence[int] = CONTEXTS,
     rounds: int = ROUNDS,
-    on_progress: Callable[[str], object] = str,
+    on_progress: Callable[[str], object] | None = None,
 ) -> CostCurve:
-    """Time(k rows) / time(1 row) through the race's own `ModelSession.score`, at contexts that fit the model.
+    """Measure time(k rows) / time(1 row) through the race's own `ModelSession.score`, at several context lengths.
 
-    Rows and contexts that the model has no room for are left out or cut. Raises InputError for `rounds` out of bounds.
+    Numbers of rows that do not fit the model are left out, and contexts cut. `on_progress` gets a line before each
+    context. Raises InputError for `rounds` out of bounds.
     """
     if not 1 <= rounds <= MAX_ROUNDS:
         raise InputError(f"The number of rounds is {rounds}; give 1 to {MAX_ROUNDS}.")
     rows = tuple(number for number in rows if number == 1 or 2 * number <= target.max_context)
-    found = []
+    costs = []
     for context in sorted({min(context, target.max_context - rows[-1]) for context in contexts}):
-        on_progress(f"Measuring {rows[0]} to {rows[-1]} rows behind {context} tokens")
-        found.append(measure_context(target, context, rows, rounds))
-    ratio = tuple(fmean(ratios) for ratios in zip(*(each.ratio for each in found), strict=True))
+        if on_progress is not None:
+            on_progress(f"Measuring {rows[0]} to {rows[-1]} rows behind {context} tokens")
+        costs.append(measure_context(target, context, rows, rounds))
+    ratio = tuple(fmean(ratios) for ratios in zip(*(cost.ratio for cost in costs), strict=True))
     about = {**target.describe(), "rounds": rounds, "date": datetime.now(UTC).isoformat(timespec="seconds")}
-    return CostCurve(rows, ratio, tuple(found), about)
+    return CostCurve(rows, ratio, tuple(costs), about)
 
 
 def measure_context(target: RaceTarget, context: int, rows: Sequence[int], rounds: int) -> ContextCost:
-    """One context length. Every round times each number of rows once, in another order.
+    """Measure one context length. Every round times each number of rows once, in random order.
 
-    A lane's drafts come and go, and a step after one of another size is slower than one after its like: each number of
-    rows is timed after a single row, over which its ratio is taken, so that the machine's pace does not matter either.
-    The median of the rounds counts: the shortest one, of this or that number of rows, is luck, and its size would be
-    drafted too often.
+    In a race a step often follows one of another size, and is slower then than after one of its own size. So each
+    number of rows is timed right after a single row, and its ratio is over that row, which also cancels the machine's
+    pace. The median of the rounds counts: the minimum would be luck, and the lucky size would be drafted too often.
     """
     chance = random.Random(0)
-    # Different tokens: a mixture of experts would run fewer experts for equal ones.
+    # Random tokens: for equal ones a mixture of experts would run fewer experts.
     prompt = [chance.randrange(target.vocab_size) for _ in range(context)]
     draft = [chance.randrange(target.vocab_size) for _ in range(rows[-1])]
-    # A lane's buckets: with graphs a tree costs what its bucket costs.
+    # The buckets that a lane has: with CUDA graphs a tree costs as much as its bucket.
     session = target.session(target.prefill(prompt), rows[-1], rows=row_counts(rows[-1]))
 
     def timed(number: int) -> float:
@@ -83,20 +84,20 @@ def measure_context(target: RaceTarget, context: int, rows: Sequence[int], round
 
     single: list[float] = []
     ratios: dict[int, list[float]] = {number: [] for number in rows}
-    for turn in range(WARM_UP_ROUNDS + rounds):
+    for round_number in range(WARM_UP_ROUNDS + rounds):
         for number in chance.sample(list(rows), len(rows)):
             one = timed(1)
             ratio = timed(number) / one if number > 1 else 1.0
-            if turn >= WARM_UP_ROUNDS:
+            if round_number >= WARM_UP_ROUNDS:
                 single.append(one)
                 ratios[number].append(ratio)
     return ContextCost(context, median(single), tuple(median(ratios[number]) for number in rows))
 
 
 def cache_file(about: Mapping[str, Any]) -> Path | None:
-    """The cache file for a target's description; None where the user has no cache folder."""
+    """The cache file for a target with this description; None if the user has no cache folder."""
     names = ("model", "parameters", "dtype", "device", "threads")
-    # Without the reason in brackets, which makes no other engine.
+    # Without the reason in brackets, which says why this engine was chosen.
     engine = about["engine"].partition(" (")[0] if "engine" in about else None
     key = json.dumps([*(about.get(name) for name in names), engine, about.get("versions", {}).get("torch"), KIND])
     folder = user_cache_folder()
@@ -104,7 +105,7 @@ def cache_file(about: Mapping[str, Any]) -> Path | None:
 
 
 def load_cached(about: Mapping[str, Any]) -> CostCurve | None:
-    """The cached curve; None where it is missing or broken."""
+    """The cached curve for a target with this description; None if it is missing or broken."""
     file = cache_file(about)
     if file is None:
         return None
@@ -119,9 +120,9 @@ def calibrate(
     *,
     refresh: bool = False,
     rounds: int = ROUNDS,
-    on_progress: Callable[[str], object] = str,
+    on_progress: Callable[[str], object] | None = None,
 ) -> CostCurve:
-    """The cached curve, measured and cached if there is none or `refresh`. A full disk is no error."""
+    """The cached curve; it is measured and cached if there is none, or with `refresh`. A full disk is no error."""
     about = target.describe()
     cached = None if refresh else load_cached(about)
     if cached is not None:

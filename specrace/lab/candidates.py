@@ -1,4 +1,4 @@
-"""The lanes and settings that are tried for each engine where nobody names any."""
+"""The lanes and settings that are tried for each engine by default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specrace.lab.forecast import is_twin
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.lab.sweep import grid_lanes
 
-# What is tried beside every lane's defaults.
+# Tried in addition to every lane's defaults.
 NUM_DRAFTS = (4, 8, 16, 32)
 GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "fusion": {"chain": (False, True)},
@@ -25,29 +25,29 @@ GRID: Mapping[str, Mapping[str, Sequence[Any]]] = {
 
 
 def engine_lanes(engine: str) -> tuple[str, ...]:
-    """The lanes that are an engine's own drafters, else those nearest to them."""
-    known = ENGINES[engine]
-    own = [name for name in scorable_lanes() if known.prefix and name.startswith(known.prefix)]
-    return tuple(own) or tuple(name for name in known.nearest if name in own_lanes())
+    """The twins of an engine's drafters, or the lanes most like them if it has no twin."""
+    prefix = ENGINES[engine].prefix
+    twins = tuple(name for name in scorable_lanes() if prefix and name.startswith(prefix))
+    return twins or tuple(name for name in ENGINES[engine].nearest if name in own_lanes())
 
 
 def own_lanes() -> list[str]:
-    """The lanes that can be scored and are no engine's."""
+    """The lanes that can be scored and are not twins."""
     return [name for name in scorable_lanes() if not is_twin(name)]
 
 
 def candidates(names: Iterable[str]) -> list[ScoredLane]:
-    """Vanilla, and each of these lanes with its defaults and with the settings above."""
+    """Vanilla, and each of these lanes with its defaults and with the settings in GRID and NUM_DRAFTS."""
     names = list(dict.fromkeys(("vanilla", *names)))
     lanes = grid_lanes(names, {}, ())
     grid = {name: dict(values) for name, values in GRID.items() if name in names}
-    return lanes + [each for each in grid_lanes(names, grid, NUM_DRAFTS) if each not in lanes]
+    return lanes + [lane for lane in grid_lanes(names, grid, NUM_DRAFTS) if lane not in lanes]
 
 
 def pools(lanes: Sequence[ScoredLane], engines: Iterable[str]) -> dict[str, list[int]]:
-    """The numbers of the lanes that each of these engines may choose from; vanilla is none."""
+    """Engine -> the numbers of the lanes that it may choose from, which never include vanilla."""
     names = {engine: engine_lanes(engine) for engine in engines}
     return {
-        engine: [number for number, lane in enumerate(lanes) if number and lane.name in own]
-        for engine, own in names.items()
+        engine: [number for number, lane in enumerate(lanes) if number and lane.name in allowed]
+        for engine, allowed in names.items()
     }

@@ -1,15 +1,17 @@
 """The tables and figures of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", on any logs.
 
-Steps and drafting times are measured by forced decoding; a speedup is the forecast on a cost curve. The trie is the
-paper's: static, over the prompt's tokens, with n = 13, L_p = 3 and 32 draft tokens where a table does not vary them.
+Steps and drafting times are measured by forced decoding; speedups are forecasts on a cost curve. The trie is the
+paper's: static, over the prompt's tokens, with n = 13, L_p = 3 and 32 draft tokens unless a table varies them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from specrace.core.clock import since_ms, thread_ms
 from specrace.core.cost_curve import CostCurve
@@ -23,15 +25,16 @@ from specrace.lab.transcripts import Transcript
 
 PAPER = {"n": 13, "prefix": 3, "static": True}
 NUM_DRAFT = 32
+# The values of n and of L_p in tables 2, 5 and 6.
 N, PREFIX = range(8, 17), range(2, 6)
 NUM_DRAFTS = (8, 16, 32, 64, 128, 256)
-# Lengths in figure 4; longer ones count as the last.
+# Accepted lengths in figure 4; a longer one counts as the last.
 LENGTHS = 12
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the names of the columns, and rows of a name and numbers."""
+    """A table: its title, the names of its columns, and rows of a name and numbers."""
 
     title: str
     columns: tuple[str, ...]
@@ -42,109 +45,123 @@ def swept_lanes(name: str) -> list[ScoredLane]:
     """The lanes that a table or figure needs, vanilla first."""
     fixed = {key: [value] for key, value in PAPER.items()}
     if name == "table1":
-        return (
-            grid_lanes(["lookahead", "rest", "prompt-lookup"], {}, ()) + grid_lanes(["trie"], {"trie": fixed}, [32])[1:]
-        )
+        others = grid_lanes(["lookahead", "rest", "prompt-lookup"], {}, ())
+        return others + grid_lanes(["trie"], {"trie": fixed}, [32])[1:]
     if name in ("table2", "table5", "table6"):
         return grid_lanes(["trie"], {"trie": fixed | {"n": N, "prefix": PREFIX}}, [NUM_DRAFT])
     return grid_lanes(["trie"], {"trie": fixed}, NUM_DRAFTS if name == "table3" else [NUM_DRAFT])
 
 
 def make_tables(name: str, sweep: Sweep, transcripts: Sequence[Transcript], curve: CostCurve) -> list[Table]:
-    """The tables that stand for one of the paper's, from a finished sweep of `swept_lanes`. Loops are left out."""
+    """One of the paper's tables or figures as tables, from a finished sweep of `swept_lanes`.
+
+    Requests whose output loops are left out, unless every output loops.
+    """
     whole = forecast_sweep(sweep, curve)[0]
-    every = range(len(sweep.requests))
-    counted = [number for number in every if not sweep.requests[number].looping] or list(every)
-    groups = {ALL: counted}
-    for number in counted:
+    everything = range(len(sweep.requests))
+    included = [number for number in everything if not sweep.requests[number].looping] or list(everything)
+    groups = {ALL: included}
+    for number in included:
         groups.setdefault(group_name(sweep.requests[number].category), []).append(number)
-    parts = {group: whole.for_requests(numbers) for group, numbers in groups.items()}
+    forecasts = {group: whole.for_requests(numbers) for group, numbers in groups.items()}
     if name in ("table1", "table3", "table4"):
-        return [_by_group(name, sweep, parts)]
+        return [_by_group(name, sweep, forecasts)]
     if name == "figure4":
         return [_lengths(sweep, groups)]
     if name == "figure5":
-        return [_times(sweep.lanes[1], [transcripts[number] for number in counted], curve)]
+        return [_times(sweep.lanes[1], [transcripts[number] for number in included], curve)]
     if name == "table6":
-        kept = set(counted)
-        build = [
-            sum(score.build_ms for number, score in sweep.scores(lane) if number in kept)
-            for lane in range(len(sweep.lanes))
-        ]
-        title = "Table 6: ms to build the trie of a request"
-        return [_grid(title, sweep, lambda lane: build[lane] / len(counted))]
-    chosen = {key: part for key, part in parts.items() if (key == ALL) == (name == "table2")}
+        return [_grid("Table 6: ms to build the trie of a request", sweep, _mean_build_ms(sweep, included))]
     return [
-        _grid(f"Table {name[-1]}: speedup, {group}", sweep, lambda lane, part=part: float(part.speedup[lane]))  # type: ignore[misc]
-        for group, part in chosen.items()
+        _grid(f"Table {name[-1]}: speedup, {group}", sweep, forecast.speedup)
+        for group, forecast in forecasts.items()
+        if (group == ALL) == (name == "table2")
     ]
 
 
-def _by_group(name: str, sweep: Sweep, parts: dict[str, Forecast]) -> Table:
-    """Every lane's speedup, and but for table 3 its tokens per step, in every group."""
+def _mean_build_ms(sweep: Sweep, requests: Sequence[int]) -> list[float]:
+    """Each lane's mean time to build its trie, over these requests."""
+    included = set(requests)
+    return [
+        sum(score.build_ms for number, score in sweep.scores(lane) if number in included) / len(requests)
+        for lane in range(len(sweep.lanes))
+    ]
+
+
+def _by_group(name: str, sweep: Sweep, forecasts: dict[str, Forecast]) -> Table:
+    """Every lane's speedup, and except in table 3 its tokens per step, in every group."""
     lanes = [f"{lane.name} {lane.num_draft}" for lane in sweep.lanes[1:]]
     if name == "table3":
-        rows = [(group, *map(float, part.speedup[1:])) for group, part in parts.items()]
+        rows = [(group, *map(float, forecast.speedup[1:])) for group, forecast in forecasts.items()]
         return Table("Table 3: speedup", ("category", *lanes), rows)
-    columns = [f"{lane} {what}" for lane in lanes for what in ("speedup", "tokens/step")]
-    pairs = {group: zip(part.speedup[1:], part.tau[1:], strict=True) for group, part in parts.items()}
-    rows = [(group, *(float(cell) for pair in found for cell in pair)) for group, found in pairs.items()]
+    columns = [f"{lane} {metric}" for lane in lanes for metric in ("speedup", "tokens/step")]
+    rows = []
+    for group, forecast in forecasts.items():
+        pairs = zip(forecast.speedup[1:], forecast.tau[1:], strict=True)
+        rows.append((group, *(float(cell) for pair in pairs for cell in pair)))
     return Table(f"Table {name[-1]}: speedup and tokens per step", ("category", *columns), rows)
 
 
-def _grid(title: str, sweep: Sweep, value: Callable[[int], float]) -> Table:
-    """Rows by n, columns by L_p."""
-    found = {
-        (lane.options["n"], lane.options["prefix"]): value(number) for number, lane in enumerate(sweep.lanes) if number
+def _grid(title: str, sweep: Sweep, values: Sequence[float] | np.ndarray) -> Table:
+    """A table of the lanes' `values`, rows by n and columns by L_p; vanilla's is not in it."""
+    cells = {
+        (lane.options["n"], lane.options["prefix"]): float(values[number])
+        for number, lane in enumerate(sweep.lanes)
+        if number
     }
-    rows = [(str(n), *(found[n, prefix] for prefix in PREFIX)) for n in N]
+    rows = [(str(n), *(cells[n, prefix] for prefix in PREFIX)) for n in N]
     return Table(title, ("n \\ L_p", *map(str, PREFIX)), rows)
 
 
 def _lengths(sweep: Sweep, groups: dict[str, list[int]]) -> Table:
-    """The share of steps by accepted length, the bonus token counted."""
+    """The share of steps by accepted length, bonus token included."""
     rows = []
     for group, numbers in groups.items():
-        counts, chosen = Counter[int](), set(numbers)
+        counts = Counter[int]()
+        included = set(numbers)
         for number, score in sweep.scores(1):
-            for _, accepted, count in score.steps if number in chosen else ():
-                counts[min(1 + accepted, LENGTHS)] += count
+            if number in included:
+                for _, accepted, count in score.steps:
+                    counts[min(1 + accepted, LENGTHS)] += count
         rows.append((group, *(counts[length] / counts.total() for length in range(1, LENGTHS + 1))))
     names = (*map(str, range(1, LENGTHS)), f"{LENGTHS} or more")
     return Table("Figure 4: share of steps by accepted length", ("category", *names), rows)
 
 
 class _Timed:
-    """A drafter with the time of its two calls."""
+    """A drafter that measures the time of its two calls."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
         self.propose_ms = self.observe_ms = 0.0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """Search the trie, and take the best nodes."""
+        """Draft: search the trie, and take the best nodes."""
         began = thread_ms()
         tree = self.drafter.propose(context, budget)
         self.propose_ms += since_ms(began)
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Add the output, unless the trie is static."""
+        """Add the output to the trie, unless it is static."""
         began = thread_ms()
         self.drafter.observe(tree, verdict)
         self.observe_ms += since_ms(began)
 
 
 def _times(lane: ScoredLane, transcripts: Sequence[Transcript], curve: CostCurve) -> Table:
-    """Where a request's drafting time goes."""
-    build, propose, observe, steps = 0.0, 0.0, 0.0, 0
-    for each in transcripts:
+    """The parts of a request's drafting time."""
+    build_ms = propose_ms = observe_ms = 0.0
+    steps = 0
+    for transcript in transcripts:
         began = thread_ms()
-        drafter = _Timed(lane.build(DrafterInputs(each.prompt, each.vocab_size, curve=curve), **lane.options))
-        build += since_ms(began)
-        steps += sum(1 for _ in forced_steps(drafter, each.prompt, each.output, lane.num_draft))
-        propose, observe = propose + drafter.propose_ms, observe + drafter.observe_ms
-    rows = [("build the trie", build), ("search and draft", propose), ("add the output", observe)]
-    total = sum(ms for _, ms in rows)
-    found = [(name, ms / len(transcripts), ms / steps, ms / total) for name, ms in rows]
-    return Table("Figure 5: drafting time", ("part", "ms a request", "ms a step", "share"), found)
+        inputs = DrafterInputs(transcript.prompt, transcript.vocab_size, curve=curve)
+        drafter = _Timed(lane.build(inputs, **lane.options))
+        build_ms += since_ms(began)
+        steps += sum(1 for _ in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft))
+        propose_ms += drafter.propose_ms
+        observe_ms += drafter.observe_ms
+    parts = [("build the trie", build_ms), ("search and draft", propose_ms), ("add the output", observe_ms)]
+    total = sum(ms for _, ms in parts)
+    rows = [(name, ms / len(transcripts), ms / steps, ms / total) for name, ms in parts]
+    return Table("Figure 5: drafting time", ("part", "ms a request", "ms a step", "share"), rows)

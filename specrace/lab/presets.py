@@ -1,11 +1,11 @@
-"""Cost curves of GPUs that are not here, from a roofline: a bound from data sheets, not a measurement.
+"""Cost curves of GPUs from a roofline: a bound from data sheets, not a measurement.
 
-A forward reads all weights once and does two operations a parameter and row (Williams et al. 2009):
+A forward reads all weights once and does two operations for each parameter and row (Williams et al. 2009):
 
     time(rows) = max(2 bytes x parameters / bandwidth, 2 x parameters x rows / operations a second)
 
-Attention, launches and everything else are left out, so real engines lose sooner than these curves. Measure yours with
-`calibrate` where you can.
+Attention, kernel launches and everything else are left out, so on real engines drafting stops paying sooner. Measure a
+curve with `calibrate` where you can.
 """
 
 from __future__ import annotations
@@ -32,20 +32,25 @@ _NAME = re.compile(r"([a-z0-9]+)-(\d{1,4}(?:\.\d{1,3})?)b")
 NAMES = f"{', '.join(ASSUMED)}, or a GPU ({', '.join(GPUS)}) and a size such as h100-8b"
 
 
-def find_curve(given: str) -> CostCurve:
-    """The curve called `given`, or that of a file that `calibrate --out` wrote. Raises InputError."""
-    if given in ASSUMED:
-        return ASSUMED[given]
-    parts = _NAME.fullmatch(given)
-    if parts and parts[1] in GPUS and float(parts[2]) > 0:
-        return roofline_curve(parts[1], float(parts[2]))
-    if Path(given).exists():
-        return CostCurve.load(Path(given))
-    raise InputError(f"There is no cost curve {shorten(given)!r}: give a file that calibrate --out wrote, {NAMES}.")
+def find_curve(name_or_file: str) -> CostCurve:
+    """The curve with a name, or that of a file that `calibrate --out` wrote. Raises InputError."""
+    if name_or_file in ASSUMED:
+        return ASSUMED[name_or_file]
+    match = _NAME.fullmatch(name_or_file)
+    if match and match[1] in GPUS and float(match[2]) > 0:
+        return roofline_curve(match[1], float(match[2]))
+    if Path(name_or_file).exists():
+        return CostCurve.load(Path(name_or_file))
+    raise InputError(
+        f"There is no cost curve {shorten(name_or_file)!r}: give a file that calibrate --out wrote, {NAMES}."
+    )
 
 
 def roofline_curve(gpu: str, billions: float) -> CostCurve:
-    """The roofline of a model with so many billion 16-bit parameters on a GPU; its two lines meet at the bend."""
+    """The roofline of a model with `billions` of 16-bit parameters on a GPU.
+
+    It is flat up to the number of rows where arithmetic takes as long as memory, and then a line through the origin.
+    """
     bandwidth, operations, sheet = GPUS[gpu]
     row_ms = 1000 * 2 * billions * 1e9 / bandwidth
     bend = round(operations / bandwidth)
@@ -59,9 +64,9 @@ def roofline_curve(gpu: str, billions: float) -> CostCurve:
 
 
 def describe_curve(curve: CostCurve) -> str:
-    """Where a curve comes from, in words that end a sentence."""
-    for name, known in ASSUMED.items():
-        if curve == known:
+    """Where a curve comes from, as the end of a sentence."""
+    for name, assumed in ASSUMED.items():
+        if curve == assumed:
             return f"the assumed curve of a {name.removeprefix('assumed-').upper()}, which was not measured"
     about = curve.about
     words = [str(about[name]) for name in ("model", "dtype", "device", "source") if name in about]

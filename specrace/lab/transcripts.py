@@ -1,6 +1,6 @@
-"""Transcripts on disk: a log of requests and their outputs, in any of the formats in `formats`, plain or gzip.
+"""Reads transcripts from a log of requests and their outputs, in any of the formats in `formats`, plain or gzip.
 
-A file is read row by row, so its size does not matter.
+A file is read row by row, so it may have any size.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from specrace.lab.formats import Exchange, Format, find_format, is_trace, recogn
 from specrace.lab.formats.base import MAX_LINE_BYTES, Message, Row, Tokens, parse_line
 from specrace.lab.formats.pairs import RequestIndex
 from specrace.lab.formats.responses import Batch
-from specrace.lab.formats.specrace import Own
+from specrace.lab.formats.specrace import SpecraceFormat
 from specrace.lab.formats.tables import PARQUET_MAGIC, csv_rows, is_csv, parquet_rows, rename, unpack
 
 Tokenize = Callable[[str], Sequence[int]]
-# The ids of a conversation up to the model's turn, and those of the turn; the tools that were offered are the last.
+# (messages, answer, offered tools) -> (ids of the conversation up to the answer, ids of the answer).
 Chat = Callable[[list[Message], Message, list[Any] | None], tuple[Sequence[int], Sequence[int]]]
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_TOKEN = 2**31 - 1
-REASONS_KEPT = 5
-# Kinds of bad lines that are counted apart.
-FAULTS_KEPT = 50
+MAX_REASONS = 5
+# Reasons of bad lines that are counted separately.
+MAX_FAULTS = 50
 OTHER_FAULTS = "other reasons"
-# Rows at the start of a file among which its format is looked for.
-LOOK_AT = 20
+# Rows at the start of a file by which its format is recognised.
+MAX_HEAD_ROWS = 20
 
 
 @dataclass(frozen=True)
 class Transcript:
     """Token ids of a prompt and its output, neither empty, all below `vocab_size`.
 
-    `documents`, where they are known: (start, end, document) of the tokens of the prompt that stand in one.
+    `documents`, if known: (start, end, name) of each stretch of the prompt's tokens that comes from a document.
     """
 
     id: str
@@ -57,12 +57,12 @@ class Transcript:
 class TranscriptFile:
     """The transcripts of a file, in order.
 
-    Iterating raises InputError that names file and line, unless `skip_bad`: then bad lines are counted in `skipped`
-    and by reason in `faults`, and the first few are kept with their lines in `reasons`. A gzip that breaks off ends the
-    file, and counts as one bad line.
-    `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them text
-    and conversations are bad lines. `format` is a name in `formats.FORMATS`; "" recognises it. `columns` gives the
-    column of each of our names. `requests` is the other file of a batch; which is which is seen by their look.
+    A bad line raises InputError that names file and line. With `skip_bad` bad lines are instead counted in `skipped`,
+    and by reason in `faults`; the first few are described in `reasons`. A gzip file that breaks off ends there, and
+    counts as one bad line.
+    `tokenize` turns a whole text into ids, special tokens included, and `chat` a conversation; without them text and
+    conversations are bad lines. `format`: a name in `formats.FORMATS`, "" to recognise it. `columns`: our name -> the
+    table's column. `requests`: the other file of a batch; the two may come in either order.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class TranscriptFile:
         self.skip_bad = skip_bad
         self.columns = columns
         self.requests = requests
-        # None until it is recognised.
+        # None until a row is recognised.
         self.format: type[Format] | None = find_format(format) if format else None
         self.table = ""
         self.reasons: list[str] = []
         self.faults: Counter[str] = Counter()
-        # Bytes of the file, compressed or not, read so far.
+        # Bytes of the file as it lies on disk, perhaps compressed, that are read so far.
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Transcript]:
@@ -104,21 +104,21 @@ class TranscriptFile:
 
     @property
     def skipped(self) -> int:
-        """Bad lines so far."""
+        """The number of bad lines so far."""
         return self.faults.total()
 
     def describe(self) -> tuple[str, str]:
-        """(name, words) of the format, once the first transcript is read."""
-        known = self.format or Own
-        if self.table and known is Own:
-            return self.table, f"a {self.table.capitalize() if self.table == 'parquet' else 'CSV'} table"
-        return known.name, known.title
+        """(name, title) of the format, once the first transcript is read."""
+        format = self.format or SpecraceFormat
+        if self.table and format is SpecraceFormat:
+            return self.table, f"a {'Parquet' if self.table == 'parquet' else 'CSV'} table"
+        return format.name, format.title
 
     def _order_pair(self, other: Path) -> None:
-        """Make `path` the responses and `requests` the requests. Raises InputError where they are no pair."""
-        looks = [TranscriptFile(path, skip_bad=True)._first_row() for path in (self.path, other)]
-        responses = ["response" in row for row in looks]
-        if sorted(responses) != [False, True] or not all("custom_id" in row for row in looks):
+        """Make `path` the file of responses and `requests` that of requests. Raises InputError if they are no pair."""
+        rows = [TranscriptFile(path, skip_bad=True)._first_row() for path in (self.path, other)]
+        responses = ["response" in row for row in rows]
+        if sorted(responses) != [False, True] or not all("custom_id" in row for row in rows):
             raise InputError(
                 f"{shorten(self.path)} and {shorten(other)} are not the requests and the responses of one batch; "
                 "give two files whose lines have a custom_id, or score each file by itself."
@@ -136,7 +136,7 @@ class TranscriptFile:
     def _transcripts(self, rows: Iterator[tuple[int, Row]]) -> Iterator[Transcript]:
         if self.format is None:
             rows = self._recognised(rows)
-        reader = (self.format or Own)()
+        reader = (self.format or SpecraceFormat)()
         index: RequestIndex | None = None
         if isinstance(reader, Batch):
 
@@ -156,22 +156,22 @@ class TranscriptFile:
                 index.close()
 
     def _recognised(self, rows: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
-        """The same rows, after the first few have shown the format. Raises InputError for a trace of lengths."""
-        seen = []
+        """Set the format by the first few rows, and return all rows. Raises InputError for a trace of lengths."""
+        head = []
         for number, row in rows:
-            seen.append((number, row))
+            head.append((number, row))
             self.format = recognise(row)
             if self.format is None and is_trace(row):
                 raise InputError(
                     f"{shorten(self.path)} is a trace of lengths and block hashes, like Mooncake's: without tokens or "
                     "text nothing can be drafted or compared; give a log that keeps the requests and their outputs."
                 )
-            if self.format is not None or len(seen) == LOOK_AT:
+            if self.format is not None or len(head) == MAX_HEAD_ROWS:
                 break
-        return chain(seen, rows)
+        return chain(head, rows)
 
     def _read(self, number: int, read: Callable[[Row], Iterable[Exchange]], row: Row) -> Iterator[Transcript]:
-        """The transcripts of a row; the first that cannot be used makes the row a bad one, and ends it."""
+        """The transcripts of a row, up to the first that cannot be used, which makes the row a bad line."""
         try:
             for exchange in read(row):
                 yield self._transcript(exchange)
@@ -179,7 +179,7 @@ class TranscriptFile:
             self._bad(number, str(error))
 
     def _transcript(self, exchange: Exchange) -> Transcript:
-        """Its ids. Raises ValueError."""
+        """The transcript of an exchange. Raises ValueError if it cannot be used."""
         prompt, output = exchange.prompt, exchange.output
         if isinstance(prompt, tuple) and isinstance(output, tuple):
             _check_range("prompt_ids", prompt, self.vocab_size)
@@ -209,14 +209,16 @@ class TranscriptFile:
 
     def _rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row]]:
         """(number, row) of every row that can be read."""
-        found: Iterator[tuple[int, Row | str]]
+        rows: Iterator[tuple[int, Row | str]]
         if raw.peek(4)[:4] == PARQUET_MAGIC:
-            self.table, found = "parquet", iter(parquet_rows(self.path))
+            self.table = "parquet"
+            rows = iter(parquet_rows(self.path))
         elif is_csv(self.path):
-            self.table, found = "csv", self._csv_rows(raw)
+            self.table = "csv"
+            rows = self._csv_rows(raw)
         else:
-            found = self._objects(raw)
-        for number, row in found:
+            rows = self._json_rows(raw)
+        for number, row in rows:
             if self.table and isinstance(row, dict):
                 self._check_columns(row)
             if isinstance(row, str):
@@ -227,43 +229,43 @@ class TranscriptFile:
                 yield number, unpack(row) if self.table else row
 
     def _check_columns(self, row: Row) -> None:
-        """Raises InputError for a column that a table lacks."""
-        for theirs in (self.columns or {}).values():
-            if theirs not in row:
+        """Raises InputError if the table lacks one of the named columns."""
+        for column in (self.columns or {}).values():
+            if column not in row:
                 raise InputError(
-                    f"{shorten(self.path)} has no column {shorten(theirs)!r}, but {shorten(', '.join(row))}."
+                    f"{shorten(self.path)} has no column {shorten(column)!r}, but {shorten(', '.join(row))}."
                 )
 
     def _csv_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
         number = 0
         try:
-            for number, row in csv_rows(self.path, self._unpacked(raw)):
-                self._count(raw)
+            for number, row in csv_rows(self.path, self._decompressed(raw)):
+                self._note_position(raw)
                 yield number, row
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             yield number + 1, _gzip_fault(error)
 
-    def _objects(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
+    def _json_rows(self, raw: io.BufferedReader) -> Iterator[tuple[int, Row | str]]:
         for number, line in self._lines(raw):
             try:
                 yield number, parse_line(line)
             except ValueError as error:
                 yield number, str(error)
 
-    def _count(self, raw: io.BufferedReader) -> None:
+    def _note_position(self, raw: io.BufferedReader) -> None:
         if raw.seekable():
             self.bytes_read = raw.tell()
 
     def _lines(self, raw: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
         """(number, line) of every line that is not blank, without its end."""
-        lines = self._unpacked(raw)
+        lines = self._decompressed(raw)
         number = 0
         while True:
             number += 1
             try:
                 line = rest = lines.readline(MAX_LINE_BYTES + 1)
                 if len(line) > MAX_LINE_BYTES:
-                    # Before the rest of the line is skipped, which may never end.
+                    # Reported before the rest of the line is skipped, because that may never end.
                     self._bad(number, f"longer than {MAX_LINE_BYTES // 1_000_000} MB; give one transcript a line")
                     while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
                         rest = lines.readline(MAX_LINE_BYTES + 1)
@@ -273,12 +275,12 @@ class TranscriptFile:
                 return
             if not line:
                 return
-            self._count(raw)
+            self._note_position(raw)
             if line.strip():
                 yield number, line
 
-    def _unpacked(self, raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
-        """The file's own bytes. Raises InputError for a name in .gz without gzip content."""
+    def _decompressed(self, raw: io.BufferedReader) -> io.BufferedReader | gzip.GzipFile:
+        """A reader of the decompressed bytes. Raises InputError for a file named .gz that is not gzip."""
         if raw.peek(2)[:2] == GZIP_MAGIC:
             return gzip.GzipFile(fileobj=raw)
         if self.path.suffix == ".gz" and raw.peek(1):
@@ -288,16 +290,18 @@ class TranscriptFile:
         return raw
 
     def _bad(self, number: int, reason: str) -> None:
+        """Count a bad line. Raises InputError unless bad lines are skipped."""
         message = f"{shorten(self.path)}, line {number}: {reason}"
         if not self.skip_bad:
             raise InputError(f"{message} (--skip-bad leaves such lines out).")
-        self.faults[reason if reason in self.faults or len(self.faults) < FAULTS_KEPT else OTHER_FAULTS] += 1
-        if len(self.reasons) < REASONS_KEPT:
+        counted_alone = reason in self.faults or len(self.faults) < MAX_FAULTS
+        self.faults[reason if counted_alone else OTHER_FAULTS] += 1
+        if len(self.reasons) < MAX_REASONS:
             self.reasons.append(f"{message}.")
 
 
 def write_transcripts(path: Path, rows: Iterable[tuple[str, Tokens, Tokens]], category: str) -> None:
-    """A line for each (id, prompt, output), neither empty. Raises InputError if the file cannot be written."""
+    """Write a line for each (id, prompt, output). Raises InputError if the file cannot be written."""
     with as_input_error(path), path.open("w", encoding="utf-8") as file:
         for name, prompt, output in rows:
             line = {"id": name, "category": category, "prompt_ids": prompt, "output_ids": output}
@@ -310,13 +314,14 @@ def _gzip_fault(error: Exception) -> str:
 
 
 def split_tokens(prompt: str, output: str, tokenize: Tokenize) -> tuple[Tokens, Tokens]:
-    """Ids of a prompt and its output, tokenised as the one text that the model saw.
+    """The ids of a prompt and its output, tokenised as one text, as the model saw them.
 
-    A token that spans the boundary belongs to the output, and what a tokenizer puts at the end of every text is not
-    part of the prompt: the prompt's ids are those that both tokenisations begin with. Raises ValueError where
-    nothing is left of one of the two.
+    The prompt's ids are those with which both the prompt's tokenisation and the whole text's begin. So a token that
+    spans the boundary belongs to the output, and tokens that a tokenizer puts at the end of every text do not belong to
+    the prompt. Raises ValueError if the prompt or the output has no ids.
     """
-    alone, whole = tokenize(prompt), tokenize(prompt + output)
+    alone = tokenize(prompt)
+    whole = tokenize(prompt + output)
     shared = 0
     while shared < min(len(alone), len(whole)) and alone[shared] == whole[shared]:
         shared += 1

@@ -167,7 +167,7 @@ def test_what_is_no_file_is_told(tmp_path: Path, name: str) -> None:
 
 def test_only_the_first_reasons_are_kept(tmp_path: Path) -> None:
     lenient = TranscriptFile(write(tmp_path / "t", *[b"?"] * 9), skip_bad=True)
-    assert list(lenient) == [] and lenient.skipped == 9 and len(lenient.reasons) == module.REASONS_KEPT
+    assert list(lenient) == [] and lenient.skipped == 9 and len(lenient.reasons) == module.MAX_REASONS
 
 
 class _Endless(io.RawIOBase):
@@ -206,7 +206,7 @@ def test_transcripts_may_come_through_a_pipe(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_counted_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FAULTS_KEPT", 2)
+    monkeypatch.setattr(module, "MAX_FAULTS", 2)
     lines = [b"{", {"prompt_ids": [1]}, {"prompt_ids": [1]}, {"output_ids": [1]}, {"prompt_ids": 1, "output_ids": 1}]
     file = TranscriptFile(write(tmp_path / "t", FRESH, *lines), skip_bad=True)
     assert len(list(file)) == 1 and file.skipped == 5

@@ -1,4 +1,4 @@
-"""A recommendation as other engines write it: exact option names, one file an engine."""
+"""A recommendation as settings of other engines, with their exact option names; one module for each engine."""
 
 from __future__ import annotations
 

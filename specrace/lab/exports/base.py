@@ -1,4 +1,4 @@
-"""What every engine's export takes and gives."""
+"""What every engine's export takes and returns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from specrace.core.cost_curve import CostCurve
 
 @dataclass(frozen=True)
 class Choice:
-    """A lane to export with its settings, and what was measured of it.
+    """A lane to export: its settings and its measured acceptance.
 
-    `num_draft`: the most draft tokens of a step, the root not counted. `mean`: tokens per step with the bonus token.
-    `rates[i]`: the share of steps that accept more than i draft tokens.
+    `num_draft`: the largest number of draft tokens in a step, without the root. `mean`: tokens per step, with the bonus
+    token. `rates[i]`: the share of steps that accept more than i draft tokens.
     """
 
     lane: str
@@ -24,20 +24,21 @@ class Choice:
     rates: tuple[float, ...]
 
     def rates_of(self, count: int) -> list[float]:
-        """The rates of `count` positions; those that no step reached are 0."""
+        """The rates of the first `count` positions; 0 for a position that no step reached."""
         return [round(rate, 4) for rate in (*self.rates, *[0.0] * count)[:count]]
 
     @property
     def length(self) -> float:
-        """The mean accepted length, as far as a setting for it needs."""
+        """The mean accepted length, rounded for a setting."""
         return round(self.mean, 3)
 
 
 @dataclass(frozen=True)
 class Export:
-    """What to paste. `settings`: the lane; `synthetic`: the same acceptance without it, for load tests.
+    """What to paste into an engine.
 
-    `files`: name -> content, of those that the settings name. `notes`: what a reader must know.
+    `settings`: those of the lane. `synthetic`: settings that simulate the measured acceptance, for load tests.
+    `files`: name -> content of each file that the settings name. `notes`: what a reader must know.
     """
 
     settings: str
@@ -48,10 +49,11 @@ class Export:
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine. Its own drafters are the lanes whose names begin with `prefix`; `nearest` are lanes like them.
+    """An engine to which lanes can be exported.
 
-    `version`: the one whose source the names were read in. `plug_ins`: lane -> the settings that load our drafter into
-    the engine, where it drafts chains by a cost curve.
+    `prefix`: the names of its twins begin with it. `nearest`: our lanes that are most like its drafters. `version`: the
+    version whose source has these option names. `plug_ins`: lane -> a function that gives the settings that load our
+    drafter into the engine, where it drafts chains by a cost curve.
     """
 
     name: str

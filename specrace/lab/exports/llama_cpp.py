@@ -1,7 +1,7 @@
-"""llama.cpp: the flags of `--spec-type`, by build.
+"""llama.cpp: the flags of `--spec-type`, for builds before and after a renaming.
 
 Names from ggml-org/llama.cpp, `common/arg.cpp` at f5e85d43a048. Pull request 22397 (merged in April 2026) gave each
-mode its own options; builds before it (b8838 and earlier) have one set for all, which later ones refuse. The synthetic
+mode its own options; earlier builds (up to b8838) have one set for all modes, which later builds refuse. The synthetic
 length counts the bonus token (pull request 27711).
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from specrace.lab.exports.base import Choice, Engine, Export
 
-# The flags before pull request 22397, by our names for the options.
+# Our name of an option -> its flag before pull request 22397.
 OLD = {
     "size_n": "--spec-ngram-size-n",
     "size_m": "--spec-ngram-size-m",
@@ -23,15 +23,15 @@ OLD = {
 
 
 def export(choice: Choice) -> Export:
-    """The flags of a build since pull request 22397, and in a note those of one before."""
+    """The flags for builds since pull request 22397, and in a note those for earlier builds."""
     mode, options = _mode(choice)
     head = f"--spec-type ngram-{mode}"
-    # A lookup cache is a file of the user's own, which a sweep knows nothing of.
-    named = {name: value for name, value in options.items() if name in OLD}
+    # The others name files of the user, such as a lookup cache, which a sweep does not know.
+    flags = {name: value for name, value in options.items() if name in OLD}
     group = "draft" if mode == "cache" else f"ngram-{mode}"
-    new = [f"--spec-{group}-{name.replace('_', '-')} {value}" for name, value in named.items()]
-    old = [f"{OLD[name]} {value}" for name, value in named.items()]
-    if "n_max" not in named:
+    new = [f"--spec-{group}-{name.replace('_', '-')} {value}" for name, value in flags.items()]
+    old = [f"{OLD[name]} {value}" for name, value in flags.items()]
+    if "n_max" not in flags:
         old.append(f"--draft-max {choice.num_draft}")
     notes = (f"Builds before pull request 22397 (b8838 and earlier): {' '.join([head, *old])}",)
     return Export(" ".join([head, *new]), f"{head} --spec-synth-len {choice.length}", notes=notes)
@@ -39,7 +39,8 @@ def export(choice: Choice) -> Export:
 
 def _mode(choice: Choice) -> tuple[str, dict[str, Any]]:
     """The name of the n-gram mode, and its options."""
-    options, size = choice.options, choice.num_draft
+    options = choice.options
+    size = choice.num_draft
     if choice.lane == "prompt-lookup":
         return "simple", {"size_n": options["longest"], "size_m": size}
     if choice.lane == "trie":

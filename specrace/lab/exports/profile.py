@@ -11,7 +11,7 @@ from typing import Any
 
 PROFILE_FILE = "speculation_profile.json"
 SCHEMA_VERSION = "1.0"
-# How far the mean may be from the rates' own; as in the pull request.
+# How far the mean may be from the one that the rates imply; as in the pull request.
 TOLERANCE = 0.02
 
 
@@ -25,8 +25,9 @@ def speculation_profile(
     """The file's content for a lane's `acceptance_profile`. Rates are padded to `num_draft` positions."""
     marginal = [*profile["marginal_accept_rates"], *[0.0] * num_draft][:num_draft]
     conditional = [*profile["conditional_accept_rates"], *[0.0] * num_draft][:num_draft]
-    mean, implied = profile["mean_accept_length"], 1.0 + sum(marginal)
-    rises = [place for place in range(1, num_draft) if marginal[place] > marginal[place - 1] + 1e-9]
+    mean = profile["mean_accept_length"]
+    implied = 1.0 + sum(marginal)
+    rises = [position for position in range(1, num_draft) if marginal[position] > marginal[position - 1] + 1e-9]
     return {
         "schema_version": SCHEMA_VERSION,
         "measured": True,
@@ -40,7 +41,7 @@ def speculation_profile(
         "conditional_accept_rates": [round(rate, 6) for rate in conditional],
         "marginal_accept_rates": [round(rate, 6) for rate in marginal],
         "mean_accept_length": round(mean, 6),
-        # A drafter that copies drafts otherwise where it may draft more.
+        # With another limit a drafter that copies drafts other tokens.
         "accept_length_model": "measured_per_k",
         "accept_length_by_k": {str(num_draft): round(mean, 6)},
         "acceptance_length_histogram": profile["acceptance_length_histogram"],

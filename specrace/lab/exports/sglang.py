@@ -21,9 +21,9 @@ _PAGES = "Trees need --page-size 1 or --attention-backend flashinfer."
 
 
 def export(choice: Choice) -> Export:
-    """The flags, and the environment that simulates the measured acceptance."""
+    """The flags, and the environment variables that simulate the measured acceptance."""
     if choice.lane == "trie":
-        # Frequency decides in our trie, and recency in a tree of type BFS.
+        # Our trie ranks by frequency, as SGLang's type PROB does; type BFS ranks by recency.
         options: dict[str, Any] = {"max_trie_depth": choice.options["n"], "match_type": "PROB"}
     else:
         options = {name: choice.options[name] for name in ("max_trie_depth", "min_bfs_breadth", "max_bfs_breadth")}
@@ -36,7 +36,7 @@ def export(choice: Choice) -> Export:
 
 
 def corpus_flags(choice: Choice) -> str:
-    """The flags that draft from CORPUS_FILE, too. The budget, at most the draft size, is half of it, untested."""
+    """The flags to draft from CORPUS_FILE, too, with a budget of half the draft size (untested)."""
     budget = max(1, choice.num_draft // 2)
     return f"{_OPTION}external-corpus-path {CORPUS_FILE} {_OPTION}external-sam-budget {budget}"
 

@@ -17,22 +17,23 @@ _HINT = "give a settings file of recommend's"
 
 
 def export(choice: Choice) -> Export:
-    """The settings file, and a call that takes it."""
-    found = {"method": choice.lane, "num_draft": choice.num_draft, "options": dict(choice.options)}
-    return Export(f"--settings {SETTINGS_FILE}", files={SETTINGS_FILE: json.dumps(found, indent=1) + "\n"})
+    """The settings file, and the flag that takes it."""
+    settings = {"method": choice.lane, "num_draft": choice.num_draft, "options": dict(choice.options)}
+    return Export(f"--settings {SETTINGS_FILE}", files={SETTINGS_FILE: json.dumps(settings, indent=1) + "\n"})
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The keyword arguments of `generate` in a settings file: method, num_draft, and the options. Raises InputError."""
+    """The keyword arguments of `generate` in a settings file: method, num_draft and options. Raises InputError."""
     try:
-        found = json.loads(read_text(path, _MAX_BYTES, _HINT))
-        name, options = str(found["method"]), dict(found["options"])
-        number = int(found["num_draft"])
+        settings = json.loads(read_text(path, _MAX_BYTES, _HINT))
+        method = str(settings["method"])
+        options = dict(settings["options"])
+        num_draft = int(settings["num_draft"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise InputError(
             f'{shorten(path)} needs {{"method": NAME, "num_draft": N, "options": {{}}}}; {_HINT}.'
         ) from error
-    return {"method": name, "num_draft": number, **find_method(name).check(options)}
+    return {"method": method, "num_draft": num_draft, **find_method(method).check(options)}
 
 
 ENGINE = Engine("specrace", "", tuple(METHODS), "this one", export)

@@ -19,7 +19,7 @@ TYPES = {"trtllm-ngram": "NGram", "trtllm-sa": "SA"}
 
 
 def export(choice: Choice) -> Export:
-    """The YAML, and the environment that forces the measured acceptance."""
+    """The YAML, and the environment variable that forces the measured acceptance."""
     config = _config(choice)
     lines = [f"  {name}: {json.dumps(value).strip(chr(34))}\n" for name, value in config.items()]
     forced = f"{FORCED}={max(0.0, round(choice.mean - 1, 3))}"
@@ -29,15 +29,21 @@ def export(choice: Choice) -> Export:
 def _config(choice: Choice) -> dict[str, Any]:
     options = choice.options
     if choice.lane == "prompt-lookup":
-        own = {"max_matching_ngram_size": options["longest"], "is_keep_all": True, "is_use_oldest": True}
-        return {"decoding_type": "NGram", "max_draft_len": choice.num_draft, **own, "is_public_pool": False}
+        return {
+            "decoding_type": "NGram",
+            "max_draft_len": choice.num_draft,
+            "max_matching_ngram_size": options["longest"],
+            "is_keep_all": True,
+            "is_use_oldest": True,
+            "is_public_pool": False,
+        }
     if choice.lane == "suffix":
         return {"decoding_type": "SA", "max_draft_len": choice.num_draft, "max_matching_ngram_size": -1}
-    own = {name: value for name, value in options.items() if name not in ("max_draft_len", POOL)}
-    # A size of 0 is our word for the engine's own; it refuses one without its pool.
+    config = {name: value for name, value in options.items() if name not in ("max_draft_len", POOL)}
+    # 0 stands for the engine's own size. The engine refuses a size without its pool.
     if options.get("enable_global_pool") and options.get(POOL):
-        own[POOL] = options[POOL]
-    return {"decoding_type": TYPES[choice.lane], "max_draft_len": choice.num_draft, **own}
+        config[POOL] = options[POOL]
+    return {"decoding_type": TYPES[choice.lane], "max_draft_len": choice.num_draft, **config}
 
 
 ENGINE = Engine("tensorrt-llm", "trtllm-", ("prompt-lookup", "suffix"), "main, November 2026", export)

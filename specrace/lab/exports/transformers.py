@@ -10,8 +10,9 @@ from specrace.lab.exports.base import Choice, Engine, Export
 
 
 def export(choice: Choice) -> Export:
-    """The keyword arguments. It matches a single token, too, and in the whole text."""
-    longest, notes = choice.options["longest"], []
+    """The keyword arguments. transformers always matches down to a single token, and in the output, too."""
+    longest = choice.options["longest"]
+    notes = []
     if choice.options["shortest"] > 1:
         notes.append(f"transformers also drafts after matches shorter than {choice.options['shortest']} tokens.")
     if choice.options["llma"]:

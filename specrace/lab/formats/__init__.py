@@ -1,4 +1,4 @@
-"""Log formats that `score` reads: one module a family, recognised by the look of a file's first rows."""
+"""The log formats that `score` reads, one module for each family; a format is recognised by a file's first rows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from specrace.lab.formats.chats import OpenAIChat, ShareGPT
 from specrace.lab.formats.observed import AIPerf, Langfuse, LiteLLM
 from specrace.lab.formats.responses import Batch, Response
 from specrace.lab.formats.sessions import ClaudeCode, Codex
-from specrace.lab.formats.specrace import Own
+from specrace.lab.formats.specrace import SpecraceFormat
 
 __all__ = ["FORMATS", "Exchange", "Format", "find_format", "is_trace", "recognise"]
 
-# In this order: the first that a row looks like counts.
+# In the order in which they are tried: a row may look like several, and the first counts.
 _IN_ORDER: tuple[type[Format], ...] = (
     Batch,
     LiteLLM,
@@ -23,23 +23,23 @@ _IN_ORDER: tuple[type[Format], ...] = (
     Response,
     OpenAIChat,
     ShareGPT,
-    Own,
+    SpecraceFormat,
 )
-FORMATS = {each.name: each for each in _IN_ORDER}
+FORMATS = {format.name: format for format in _IN_ORDER}
 
 
 def find_format(name: str) -> type[Format]:
-    """The format of this name. Raises InputError."""
+    """The format with this name. Raises InputError if there is none."""
     if name not in FORMATS:
         raise InputError(f"There is no format {shorten(name)!r}; known are {', '.join(FORMATS)}.")
     return FORMATS[name]
 
 
 def recognise(row: Row) -> type[Format] | None:
-    """The format of a file with this row; None where it looks like none."""
-    return next((each for each in _IN_ORDER if each.looks_like(row)), None)
+    """The format of a file that has this row; None if the row looks like no format."""
+    return next((format for format in _IN_ORDER if format.looks_like(row)), None)
 
 
 def is_trace(row: Row) -> bool:
-    """Whether a row has lengths and hashes in place of tokens (kvcache-ai/Mooncake: input_length, hash_ids, ...)."""
+    """Whether a row has lengths and hashes instead of tokens (kvcache-ai/Mooncake: input_length, hash_ids, ...)."""
     return {"input_length", "output_length"} <= row.keys()

@@ -1,4 +1,4 @@
-"""What every log format reads into: requests with their outputs, and the checks that all share."""
+"""What every log format produces, requests with their outputs, and the checks that all formats share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Row = dict[str, Any]
 Message = dict[str, Any]
 Tokens = tuple[int, ...]
 
-# Far above any real line: a longer one is another kind of file, and must not fill the memory.
+# Far above any real line: a file with a longer one is no log, and must not fill the memory.
 MAX_LINE_BYTES = 16_000_000
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request and its output: both ids, both text, or the messages before the output and the model's own message.
+    """A request and its output: token ids, texts, or the messages so far and the message that the model wrote.
 
-    `tools` are the functions that the request offered, as OpenAI's API has them.
+    `tools`: the functions that the request offered, as in OpenAI's API.
     """
 
     prompt: Tokens | str | list[Message]
@@ -33,10 +33,10 @@ class Exchange:
 
 
 class Format:
-    """A log format; a new object reads each file.
+    """A log format; each file is read by a new object.
 
     `read` and `end` raise ValueError with the reason why a row cannot be used. A row without a request (metadata, a
-    tool's result) gives nothing.
+    tool's result) yields nothing.
     """
 
     name: ClassVar[str]
@@ -48,32 +48,32 @@ class Format:
         raise NotImplementedError
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        """The requests that end with this row."""
+        """The exchanges that this row completes."""
         raise NotImplementedError
 
     def end(self) -> Iterable[Exchange]:
-        """The requests that the end of the file ends."""
+        """The exchanges that the end of the file completes."""
         return ()
 
 
 def parse_line(line: bytes) -> Row:
-    """A line of JSON as an object. Raises ValueError."""
+    """Parse a line of JSON that holds an object. Raises ValueError."""
     try:
-        # Some editors begin a file with a byte order mark. Without the newline, an error is reported in this line.
-        found = json.loads(line.rstrip().decode("utf-8-sig"))
+        # Some editors begin a file with a byte order mark. With a newline json would report an error in the next line.
+        row = json.loads(line.rstrip().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError("this is not UTF-8 text; write the file as UTF-8") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"this is not JSON ({error.msg} at column {error.colno}); write one object a line") from error
     except (ValueError, RecursionError) as error:
         raise ValueError("this JSON has a number too long or is nested too deeply; write a plain object") from error
-    if not isinstance(found, dict):
+    if not isinstance(row, dict):
         raise ValueError("this is JSON but not an object; write one {...} a line (jq -c '.[]' does it for a list)")
-    return found
+    return row
 
 
 def read_ids(value: object, name: str) -> Tokens:
-    """Token ids. Raises ValueError."""
+    """`value` as token ids. Raises ValueError unless it is a list of whole numbers that is not empty."""
     if not isinstance(value, list) or not all(type(token) is int for token in value):
         raise ValueError(f"{name} is not a list of whole numbers; write token ids")
     if not value:
@@ -82,26 +82,26 @@ def read_ids(value: object, name: str) -> Tokens:
 
 
 def read_text(value: object, name: str) -> str:
-    """A text that is not empty. Raises ValueError."""
+    """`value` as text. Raises ValueError unless it is text that is not empty."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is not text; write it in quotes")
     if not value:
         raise ValueError(f"{name} is empty; every transcript needs a prompt and an output")
-    return whole(name, value)
+    return require_unicode(name, value)
 
 
-def label(row: Row, name: str) -> str:
-    """An id or category as text; "" where there is none. Raises ValueError."""
+def read_label(row: Row, name: str) -> str:
+    """An id or category as text; "" if the row has none. Raises ValueError for anything but text and numbers."""
     value = row.get(name)
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{name} is neither text nor a number; write it in quotes")
-    return whole(name, str(value))
+    return require_unicode(name, str(value))
 
 
-def whole(name: str, text: str) -> str:
-    """The text itself. Raises ValueError for a lone surrogate, which JSON can escape and UTF-8 cannot encode."""
+def require_unicode(name: str, text: str) -> str:
+    """The text. Raises ValueError if it has a lone surrogate, which JSON can escape and UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -109,70 +109,70 @@ def whole(name: str, text: str) -> str:
     return text
 
 
-def mapping(value: object, name: str) -> Row:
-    """An object of JSON. Raises ValueError."""
+def require_object(value: object, name: str) -> Row:
+    """`value`. Raises ValueError unless it is a JSON object."""
     if not isinstance(value, dict):
         raise ValueError(f"{name} is not an object")
     return value
 
 
-def sequence(value: object, name: str) -> list[Any]:
-    """An array of JSON. Raises ValueError."""
+def require_list(value: object, name: str) -> list[Any]:
+    """`value`. Raises ValueError unless it is a JSON array."""
     if not isinstance(value, list):
         raise ValueError(f"{name} is not a list")
     return value
 
 
 def content_text(content: object) -> str:
-    """The text of a message's content: text, or a list of text parts. Raises ValueError for images and the like."""
+    """The text of a message's content, which is text or a list of text parts. Raises ValueError for other parts."""
     if content is None:
         return ""
     if isinstance(content, str):
-        return whole("a message", content)
-    parts = [mapping(part, "a part of a message") for part in sequence(content, "the content of a message")]
+        return require_unicode("a message", content)
+    parts = [require_object(part, "a part of a message") for part in require_list(content, "the content of a message")]
     for part in parts:
         if part.get("type") not in _TEXT_PARTS or not isinstance(part.get("text"), str):
             raise ValueError(f"a message has a part of type {shorten(part.get('type'), 40)}; only text can be scored")
-    return whole("a message", "".join(part["text"] for part in parts))
+    return require_unicode("a message", "".join(part["text"] for part in parts))
 
 
 def read_message(value: object) -> Message:
-    """A chat message with its content as one text and its tool calls' arguments as objects. Raises ValueError.
+    """A chat message with its content as one text and the arguments of its tool calls as objects. Raises ValueError.
 
-    Chat templates expect arguments as objects, and OpenAI's API writes them as JSON text; vLLM's server parses them,
-    too (vllm-project/vllm, vllm/entrypoints/chat_utils.py).
+    OpenAI's API writes arguments as JSON text, and chat templates expect objects; vLLM's server parses them, too
+    (vllm-project/vllm, vllm/entrypoints/chat_utils.py).
     """
-    given = mapping(value, "a message")
-    role = read_text(given.get("role"), "the role of a message")
-    message: Message = {"role": role, "content": content_text(given.get("content"))}
-    message |= {key: given[key] for key in ("name", "tool_call_id") if given.get(key)}
-    if reasoning := reasoning_text(given):
+    logged = require_object(value, "a message")
+    role = read_text(logged.get("role"), "the role of a message")
+    message: Message = {"role": role, "content": content_text(logged.get("content"))}
+    message |= {key: logged[key] for key in ("name", "tool_call_id") if logged.get(key)}
+    if reasoning := reasoning_text(logged):
         message["reasoning_content"] = reasoning
-    if given.get("tool_calls"):
-        message["tool_calls"] = [_tool_call(call) for call in sequence(given["tool_calls"], "tool_calls")]
+    if logged.get("tool_calls"):
+        message["tool_calls"] = [_tool_call(call) for call in require_list(logged["tool_calls"], "tool_calls")]
     return message
 
 
-def reasoning_text(given: Row) -> str:
-    """What a message or a part of a streamed one says of its reasoning; "" for nothing. Raises ValueError.
+def reasoning_text(message: Row) -> str:
+    """The reasoning in a message, or in a chunk of a streamed one; "" for none. Raises ValueError.
 
-    vLLM's server writes `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), others and chat templates
-    `reasoning_content`.
+    vLLM's server calls it `reasoning` (vllm/entrypoints/openai/chat_completion/protocol.py), other servers and chat
+    templates call it `reasoning_content`.
     """
-    found = given.get("reasoning_content") or given.get("reasoning")
-    return read_text(found, "the reasoning of a message") if found else ""
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    return read_text(reasoning, "the reasoning of a message") if reasoning else ""
 
 
 def read_messages(value: object) -> list[Message]:
-    """As `read_message`, a list of at least one. Raises ValueError."""
-    messages = [read_message(each) for each in sequence(value, "messages")]
+    """A list of at least one message, each as from `read_message`. Raises ValueError."""
+    messages = [read_message(message) for message in require_list(value, "messages")]
     if not messages:
         raise ValueError("messages is empty; every transcript needs a prompt and an output")
     return messages
 
 
 def _tool_call(value: object) -> Row:
-    function = mapping(mapping(value, "a tool call").get("function"), "the function of a tool call")
+    function = require_object(require_object(value, "a tool call").get("function"), "the function of a tool call")
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         arguments = json_or_text(arguments)
@@ -181,20 +181,20 @@ def _tool_call(value: object) -> Row:
 
 
 def json_or_text(text: str) -> Any:
-    """What `text` is as JSON; the text itself where it is none."""
+    """`text` parsed as JSON, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
 
 
-def turns(messages: Sequence[Message], **about: Any) -> Iterable[Exchange]:
-    """Every turn of the assistant after its own history. Raises ValueError where there is none.
+def assistant_turns(messages: Sequence[Message], **about: Any) -> Iterable[Exchange]:
+    """An exchange for each turn of the assistant, after the messages before it. Raises ValueError if there is none.
 
-    A turn that begins the conversation has no prompt, and is history only.
+    A turn that opens the conversation has no prompt, so it is only history.
     """
-    found = [index for index, message in enumerate(messages) if index and message["role"] == "assistant"]
-    if not found:
+    answers = [index for index, message in enumerate(messages) if index and message["role"] == "assistant"]
+    if not answers:
         raise ValueError("the assistant never answers; every transcript needs a prompt and an output")
-    for index in found:
+    for index in answers:
         yield Exchange(list(messages[:index]), messages[index], **about)

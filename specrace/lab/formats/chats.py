@@ -1,4 +1,4 @@
-"""Whole conversations a line.
+"""Formats with a whole conversation in each line.
 
 - OpenAI's chat format for fine-tuning, {"messages": [{"role", "content", "tool_calls"?}, ...], "tools"?}
   (platform.openai.com/docs/guides/fine-tuning; Together's docs.together.ai/docs/fine-tuning/data-preparation and
@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from specrace.core.errors import shorten
-from specrace.lab.formats.base import Exchange, Format, Row, label, mapping, read_messages, sequence, turns
+from specrace.lab.formats.base import (
+    Exchange,
+    Format,
+    Row,
+    assistant_turns,
+    read_label,
+    read_messages,
+    require_list,
+    require_object,
+)
 
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
 class OpenAIChat(Format):
-    """Every turn of the assistant is a request, after the messages before it."""
+    """Conversations in OpenAI's chat format; each turn of the assistant is the output of a request."""
 
     name = "openai-chat"
     title = "OpenAI chat messages"
@@ -28,13 +37,13 @@ class OpenAIChat(Format):
         return isinstance(row.get("messages"), list) and "response" not in row
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        tools = sequence(row["tools"], "tools") if row.get("tools") else None
+        tools = require_list(row["tools"], "tools") if row.get("tools") else None
         messages = read_messages(row.get("messages"))
-        return turns(messages, id=label(row, "id"), category=label(row, "category"), tools=tools)
+        return assistant_turns(messages, id=read_label(row, "id"), category=read_label(row, "category"), tools=tools)
 
 
 class ShareGPT(Format):
-    """As OpenAIChat, with `from` and `value`."""
+    """Conversations in ShareGPT's format, with `from` and `value`; each turn of the assistant is an output."""
 
     name = "sharegpt"
     title = "ShareGPT conversations"
@@ -44,10 +53,10 @@ class ShareGPT(Format):
         return isinstance(row.get("conversations"), list)
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        said = [mapping(each, "a turn") for each in sequence(row.get("conversations"), "conversations")]
-        for each in said:
-            if not isinstance(each.get("from"), str) or each["from"] not in _SPEAKERS:
+        turns = [require_object(turn, "a turn") for turn in require_list(row.get("conversations"), "conversations")]
+        for turn in turns:
+            if not isinstance(turn.get("from"), str) or turn["from"] not in _SPEAKERS:
                 known = ", ".join(_SPEAKERS)
-                raise ValueError(f"a turn is from {shorten(each.get('from'), 40)}; known are {known}")
-        messages = read_messages([{"role": _SPEAKERS[each["from"]], "content": each.get("value")} for each in said])
-        return turns(messages, id=label(row, "id"), category=label(row, "category"))
+                raise ValueError(f"a turn is from {shorten(turn.get('from'), 40)}; known are {known}")
+        messages = read_messages([{"role": _SPEAKERS[turn["from"]], "content": turn.get("value")} for turn in turns])
+        return assistant_turns(messages, id=read_label(row, "id"), category=read_label(row, "category"))

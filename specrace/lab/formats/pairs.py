@@ -1,4 +1,4 @@
-"""The requests of a batch, found by custom_id without keeping them."""
+"""Looks up a batch's requests by custom_id, without keeping them in memory."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ from specrace.lab.formats.base import MAX_LINE_BYTES, Row, parse_line
 
 
 class RequestIndex:
-    """Where each request of a file begins: 16 bytes a request, a hash of its custom_id and an offset.
+    """Where each request of a file begins: 16 bytes for each, a hash of its custom_id and its offset.
 
-    Raises InputError for a file that cannot be read, or that is packed and so cannot be read at an offset.
+    Raises InputError for a file that cannot be read, or that is packed, because then it cannot be read at an offset.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        hashes, offsets = array("Q"), array("Q")
+        hashes = array("Q")
+        offsets = array("Q")
         with self._open() as file:
             if file.peek(2)[:2] == b"\x1f\x8b":
                 raise InputError(f"{shorten(path)} is packed; unpack the file of requests, which is read at offsets.")
-            at = 0
+            offset = 0
             while line := file.readline(MAX_LINE_BYTES):
                 name = _request_name(line)
                 if name is not None:
                     hashes.append(_hash(name))
-                    offsets.append(at)
-                at += len(line)
+                    offsets.append(offset)
+                offset += len(line)
         order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable") if hashes else np.zeros(0, np.int64)
         self._hashes = np.frombuffer(hashes, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
         self._offsets = np.frombuffer(offsets, np.uint64)[order] if hashes else np.zeros(0, np.uint64)
         self._file = self._open()
 
     def __call__(self, name: str) -> Row | None:
-        """The request of this custom_id, the first of several; None where there is none."""
-        first, last = (np.searchsorted(self._hashes, np.uint64(_hash(name)), side) for side in ("left", "right"))
+        """The first request with this custom_id; None if there is none."""
+        wanted = np.uint64(_hash(name))
+        first = np.searchsorted(self._hashes, wanted, "left")
+        last = np.searchsorted(self._hashes, wanted, "right")
         for offset in self._offsets[first:last]:
             self._file.seek(int(offset))
             row = parse_line(self._file.readline(MAX_LINE_BYTES))
@@ -65,7 +68,7 @@ def _hash(name: str) -> int:
 
 
 def _request_name(line: bytes) -> str | None:
-    """The custom_id of a line that is a request; a broken line is none."""
+    """The custom_id of a line with a request; None for any other line."""
     try:
         row = parse_line(line) if line.strip() else {}
     except ValueError:

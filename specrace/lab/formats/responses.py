@@ -1,6 +1,6 @@
-"""Responses of an OpenAI-compatible server, with their requests or with exact ids.
+"""Responses of an OpenAI-compatible server, with their requests or with token ids.
 
-- The pair of OpenAI's Batch API and of vLLM's `run-batch`: requests {"custom_id", "method", "url", "body"} and
+- The two files of OpenAI's Batch API and of vLLM's `run-batch`: requests {"custom_id", "method", "url", "body"} and
   responses {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error"}
   (vllm-project/vllm, vllm/entrypoints/openai/run_batch.py: BatchRequestInput, BatchRequestOutput).
 - vLLM's `return_token_ids`: a chat completion has prompt_token_ids and choices[].token_ids, a completion has both in
@@ -16,20 +16,20 @@ from specrace.lab.formats.base import (
     Exchange,
     Format,
     Row,
-    label,
-    mapping,
     read_ids,
+    read_label,
     read_message,
     read_messages,
     read_text,
-    sequence,
+    require_list,
+    require_object,
 )
 
 FindRequest = Callable[[str], Row | None]
 
 
 class Response(Format):
-    """A response a line; without its request it needs exact ids."""
+    """A response in each line, without its request, so it must have token ids."""
 
     name = "openai-response"
     title = "OpenAI responses with token ids"
@@ -39,13 +39,13 @@ class Response(Format):
         return isinstance(row.get("choices"), list)
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        return read_choices(row, None, label(row, "id"))
+        return read_choices(row, None, read_label(row, "id"))
 
 
 class Batch(Format):
-    """Responses, each with its request from the other file, from another line, or in the same line.
+    """Responses whose requests are in the other file, in another line, or in the same line.
 
-    `find_request` gives the request of a custom_id, None where there is none.
+    `find_request`: custom_id -> its request, None if there is none.
     """
 
     name = "openai-batch"
@@ -63,45 +63,45 @@ class Batch(Format):
         response = row.get("response")
         if response is None or row.get("error"):
             raise ValueError("the request failed; there is no output")
-        status = mapping(response, "response").get("status_code", 200)
+        status = require_object(response, "response").get("status_code", 200)
         if status != 200:
             raise ValueError(f"the request failed with the status {shorten(status, 20)}")
-        body = mapping(response.get("body"), "the body of the response")
+        body = require_object(response.get("body"), "the body of the response")
         request = None if has_ids(body) else self._request(row, name)
         return read_choices(body, request, name)
 
     def _request(self, row: Row, name: str) -> Row:
         if "body" not in row:
-            found = self.find_request(name) if self.find_request is not None else None
-            if found is None:
+            request = self.find_request(name) if self.find_request is not None else None
+            if request is None:
                 raise ValueError(f"no request has the custom_id {shorten(name, 60)}; give the file of requests, too")
-            row = found
-        return mapping(row.get("body"), "the body of the request")
+            row = request
+        return require_object(row.get("body"), "the body of the request")
 
 
 def has_ids(body: Row) -> bool:
-    """Whether a response has the ids of its prompt."""
+    """Whether a response has the token ids of its prompt."""
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     return bool(body.get("prompt_token_ids") or (isinstance(first, dict) and first.get("prompt_token_ids")))
 
 
 def read_choices(body: Row, request: Row | None, name: str, category: str = "") -> Iterable[Exchange]:
-    """The choices of a response, each after the `request`'s messages or prompt. Raises ValueError."""
-    choices = [mapping(each, "a choice") for each in sequence(body.get("choices"), "choices")]
+    """An exchange for each choice of a response: by its token ids, else with the `request`. Raises ValueError."""
+    choices = [require_object(choice, "a choice") for choice in require_list(body.get("choices"), "choices")]
     if not choices:
         raise ValueError("the response has no choices")
     for choice in choices:
         ids = choice.get("prompt_token_ids") or body.get("prompt_token_ids")
         if ids:
-            prompt, output = read_ids(ids, "prompt_token_ids"), read_ids(choice.get("token_ids"), "token_ids")
-            yield Exchange(prompt, output, name, category)
+            prompt_ids = read_ids(ids, "prompt_token_ids")
+            yield Exchange(prompt_ids, read_ids(choice.get("token_ids"), "token_ids"), name, category)
         elif request is None:
             raise ValueError("this response has no token ids and no request; ask vLLM for return_token_ids")
         elif "messages" in request:
-            tools = sequence(request["tools"], "tools") if request.get("tools") else None
-            answer = read_message({"role": "assistant"} | mapping(choice.get("message"), "message"))
+            tools = require_list(request["tools"], "tools") if request.get("tools") else None
+            answer = read_message({"role": "assistant"} | require_object(choice.get("message"), "message"))
             yield Exchange(read_messages(request["messages"]), answer, name, category, tools)
         else:
-            texts = read_text(request.get("prompt"), "prompt"), read_text(choice.get("text"), "text")
-            yield Exchange(*texts, name, category)
+            prompt = read_text(request.get("prompt"), "prompt")
+            yield Exchange(prompt, read_text(choice.get("text"), "text"), name, category)

@@ -1,15 +1,15 @@
-"""Sessions of coding agents: lines of one conversation, in which tools answer.
+"""Sessions of coding agents: a conversation over many lines, in which tools answer.
 
 - Claude Code, ~/.claude/projects/*/*.jsonl: {"type": "user" | "assistant" | ..., "sessionId", "uuid", "parentUuid",
   "message": {"role", "content", "id"?}}, where content is text or blocks of type text, thinking, tool_use and
-  tool_result (claude-dev.tools/docs/jsonl-format). A message may lie in several lines with one message.id
+  tool_result (claude-dev.tools/docs/jsonl-format). A message may span several lines that share a message.id
   (langfuse/claude-observability-plugin, pull request 8).
 - Codex, ~/.codex/sessions/**/rollout-*.jsonl: {"timestamp", "type", "payload"} with the types session_meta,
   response_item, compacted, turn_context and event_msg (openai/codex, codex-rs/protocol/src/protocol.rs: RolloutLine,
   RolloutItem) and items message, function_call, function_call_output, ... (codex-rs/protocol/src/models.rs).
 
-Neither file has the tools that the model was offered, nor Claude Code's system prompt, so prompts are shorter than they
-were.
+Neither file has the tools that the model was offered, and Claude Code's lacks the system prompt, so prompts are shorter
+here than they were.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from specrace.lab.formats.base import (
     Message,
     Row,
     content_text,
-    label,
-    mapping,
+    read_label,
     read_message,
     read_text,
-    sequence,
+    require_list,
+    require_object,
 )
 
-# A longer history fits no model, and the memory must not grow with the file.
+# In characters of JSON. A longer history fits no model, and memory must not grow with the file.
 MAX_HISTORY = 16_000_000
-# Codex's items with which the model calls a tool.
+# The types of Codex's items in which the model calls a tool.
 _CALLS = ("function_call", "custom_tool_call")
 
 
 class AgentSession(Format):
-    """A conversation that grows by messages; the assistant's parts become one message once another role speaks.
+    """A conversation that grows line by line; the assistant's parts become one message when another role speaks.
 
-    A line that cannot be read leaves an empty message in the history. The answer to it, or of which it is a part, is
-    history only: its prompt or its text is not known whole.
+    A line that cannot be read leaves an empty message in the history. An answer that it belongs to, or that follows it,
+    is only history, because its text or its prompt is incomplete.
     """
 
     def __init__(self) -> None:
@@ -52,28 +52,31 @@ class AgentSession(Format):
         self._broken = False
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        # All of the row first: whoever reads may stop at an exchange that cannot be used.
-        found, reason = list[Exchange](), None
+        # The whole row before the first yield: a caller may stop at an exchange that it cannot use.
+        exchanges = list[Exchange]()
+        reason = None
         try:
-            found.extend(self._read(row))
+            exchanges.extend(self._read(row))
         except ValueError as error:
             reason = error
-            # A session that was too long has begun anew.
+            # After a session that was too long there is no history to repair.
             if self._history or self._answer:
-                found.extend(self._leave_out(self._role(row)))
-        yield from found
+                exchanges.extend(self._leave_out(self._role(row)))
+        yield from exchanges
         if reason is not None:
             raise reason
 
     def _read(self, row: Row) -> Iterable[Exchange]:
+        """The exchanges that this row completes. Raises ValueError for a row that cannot be used."""
         raise NotImplementedError
 
     @staticmethod
     def _role(row: Row) -> object:
-        """Whose line it is: "assistant" or another."""
+        """The role that wrote this line, "assistant" or another."""
         raise NotImplementedError
 
     def _leave_out(self, role: object) -> Iterable[Exchange]:
+        """Put an empty message where the line of a `role` could not be read."""
         if role == "assistant":
             self._answer = self._answer or {"role": "assistant", "content": ""}
         else:
@@ -82,18 +85,23 @@ class AgentSession(Format):
         self._broken = True
 
     def _begin(self, name: str) -> None:
-        self._history, self._answer, self._size, self._name, self._broken = [], None, 0, name, False
+        """Start a new conversation."""
+        self._history = []
+        self._answer = None
+        self._size = 0
+        self._name = name
+        self._broken = False
 
     def _add(self, message: Message) -> Iterable[Exchange]:
-        """Join a part of the assistant's to its message, or end that message with one of another role."""
+        """Append a message: join the assistant's to its last one, or complete that one if another role speaks."""
         self._size += len(json.dumps(message))
         if self._size > MAX_HISTORY:
             self._begin(self._name)
             raise ValueError(f"the session is longer than {MAX_HISTORY // 1_000_000} MB of text; it is left here")
         if message["role"] != "assistant":
-            ended = list(self.end())
+            completed = list(self.end())
             self._history.append(message)
-            return ended
+            return completed
         if self._answer is None:
             self._answer = {"role": "assistant", "content": ""}
         self._answer["content"] += message["content"]
@@ -103,17 +111,19 @@ class AgentSession(Format):
         return ()
 
     def end(self) -> Iterable[Exchange]:
-        answer, self._answer = self._answer, None
+        answer = self._answer
         if answer is None:
             return ()
-        before, whole = list(self._history), not self._broken
+        prompt = list(self._history)
+        usable = prompt and not self._broken
         self._history.append(answer)
+        self._answer = None
         self._broken = False
-        return [Exchange(before, answer, self._name)] if before and whole else []
+        return [Exchange(prompt, answer, self._name)] if usable else []
 
 
 class ClaudeCode(AgentSession):
-    """Lines of one or more sessions; one without a parent begins anew, and so does a compaction's summary."""
+    """One or more sessions; a line without a parent starts a new conversation, and so does a compaction's summary."""
 
     name = "claude-code"
     title = "Claude Code sessions"
@@ -124,27 +134,27 @@ class ClaudeCode(AgentSession):
 
     def __init__(self) -> None:
         super().__init__()
-        self._part_of = ""
+        self._message_id = ""
 
     def _read(self, row: Row) -> Iterable[Exchange]:
         speaks = row.get("type") in ("user", "assistant")
-        # Before the summary stands a line of the system's, which then is its parent.
+        # A summary is preceded by a line of the system, which is its parent.
         compacted = row.get("subtype") == "compact_boundary" or row.get("isCompactSummary") is True
-        # A subagent's lines are a conversation of their own, between those of the main one.
+        # A subagent's lines are a conversation of their own, interleaved with the main one.
         if not (speaks or compacted) or row.get("isSidechain") or row.get("isApiErrorMessage"):
             return
-        name = label(row, "sessionId")
+        name = read_label(row, "sessionId")
         if compacted or name != self._name or row.get("parentUuid") is None:
             yield from self.end()
             self._begin(name)
         if not speaks:
             return
-        given = mapping(row.get("message"), "message")
-        part_of = label(given, "id")
-        if row["type"] == "assistant" and part_of != self._part_of:
+        logged = require_object(row.get("message"), "message")
+        message_id = read_label(logged, "id")
+        if row["type"] == "assistant" and message_id != self._message_id:
             yield from self.end()
-        self._part_of = part_of
-        for message in _claude_messages(row["type"], given.get("content")):
+        self._message_id = message_id
+        for message in _claude_messages(row["type"], logged.get("content")):
             yield from self._add(message)
 
     @staticmethod
@@ -153,13 +163,13 @@ class ClaudeCode(AgentSession):
 
 
 def _claude_messages(role: str, content: object) -> list[Message]:
-    """A line's content as chat messages: results of tools are messages of their own. Raises ValueError."""
+    """A line's content as chat messages; each tool's result becomes a message of its own. Raises ValueError."""
     if isinstance(content, str):
         return [read_message({"role": role, "content": content})]
     message: Message = {"role": role, "content": ""}
     calls, results = [], []
-    for each in sequence(content, "the content of a message"):
-        block = mapping(each, "a block")
+    for part in require_list(content, "the content of a message"):
+        block = require_object(part, "a block")
         kind = block.get("type")
         if kind == "tool_use":
             calls.append({"function": {"name": block.get("name"), "arguments": block.get("input")}})
@@ -175,12 +185,12 @@ def _claude_messages(role: str, content: object) -> list[Message]:
 
 
 def read_or_empty(value: Any) -> str:
-    """A text that may be empty. Raises ValueError."""
+    """`value` as text, which may be empty. Raises ValueError."""
     return "" if value == "" else read_text(value, "a block")
 
 
 class Codex(AgentSession):
-    """Lines of one or more rollouts."""
+    """One or more rollouts."""
 
     name = "codex"
     title = "Codex rollouts"
@@ -193,7 +203,7 @@ class Codex(AgentSession):
         kind = row.get("type")
         if kind not in ("session_meta", "response_item", "compacted"):
             return
-        payload = mapping(row.get("payload"), "payload")
+        payload = require_object(row.get("payload"), "payload")
         if kind == "response_item":
             message = _codex_message(payload)
             if message is not None:
@@ -201,13 +211,13 @@ class Codex(AgentSession):
             return
         yield from self.end()
         if kind == "session_meta":
-            self._begin(label(payload, "id"))
+            self._begin(read_label(payload, "id"))
             instructions = payload.get("base_instructions") or payload.get("instructions")
             text = instructions.get("text") if isinstance(instructions, dict) else instructions
             if text:
                 yield from self._add(read_message({"role": "system", "content": text}))
         else:
-            # The rollout goes on from the summary, as an assistant's message (CompactedItem in protocol.rs).
+            # A compaction replaces the history by a summary, a message of the assistant (CompactedItem in protocol.rs).
             self._begin(self._name)
             self._history.append(read_message({"role": "assistant", "content": payload.get("message")}))
 
@@ -220,7 +230,10 @@ class Codex(AgentSession):
 
 
 def _codex_message(item: Row) -> Message | None:
-    """An item as a chat message; None for what no template shows, such as encrypted reasoning. Raises ValueError."""
+    """An item as a chat message; None for items that no chat template shows, such as encrypted reasoning.
+
+    Raises ValueError.
+    """
     kind = item.get("type")
     if kind == "message":
         role = "system" if item.get("role") == "developer" else item.get("role")

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from specrace.lab.formats.base import Exchange, Format, Row, label, read_ids, read_text
+from specrace.lab.formats.base import Exchange, Format, Row, Tokens, read_ids, read_label, read_text
 
 
-class Own(Format):
-    """A request a line, its ids or its text; where a line has both, the ids count."""
+class SpecraceFormat(Format):
+    """A request in each line, as token ids or text; if a line has both, the ids count."""
 
     name = "specrace"
     title = "transcripts (prompt and output)"
@@ -21,14 +21,16 @@ class Own(Format):
         return bool({"prompt_ids", "output_ids", "output"} & row.keys()) and "type" not in row
 
     def read(self, row: Row) -> Iterable[Exchange]:
-        exact = "prompt_ids" in row or "output_ids" in row
-        names = ("prompt_ids", "output_ids") if exact else ("prompt", "output")
-        hint = (
-            "write both prompt_ids and output_ids" if exact else "write prompt_ids and output_ids, or prompt and output"
-        )
+        if "prompt_ids" in row or "output_ids" in row:
+            read: Callable[[object, str], Tokens | str] = read_ids
+            names = ("prompt_ids", "output_ids")
+            hint = "write both prompt_ids and output_ids"
+        else:
+            read = read_text
+            names = ("prompt", "output")
+            hint = "write prompt_ids and output_ids, or prompt and output"
         for name in names:
             if row.get(name) is None:
                 raise ValueError(f"there is no {name}; {hint}")
-        read = read_ids if exact else read_text
         prompt, output = (read(row[name], name) for name in names)
-        yield Exchange(prompt, output, label(row, "id"), label(row, "category"))
+        yield Exchange(prompt, output, read_label(row, "id"), read_label(row, "category"))

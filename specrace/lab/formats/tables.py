@@ -1,4 +1,4 @@
-"""Tables with named columns, CSV and Parquet, as rows. Parquet needs pyarrow, an extra."""
+"""Reads tables with named columns, CSV and Parquet, as rows. Parquet needs pyarrow, an optional dependency."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from specrace.core.errors import InputError, shorten
 from specrace.lab.formats.base import MAX_LINE_BYTES, Row, json_or_text
 
 PARQUET_MAGIC = b"PAR1"
-# Cells of these columns hold JSON, the others text.
+# Cells of these columns hold JSON, those of the others text.
 _JSON_COLUMNS = {"prompt_ids", "output_ids", "messages", "conversations", "tools"}
-# Columns that count under these names, whatever the prompt's and the output's are called.
-_MORE = ("id", "category", "tools")
+# Columns that are read under their own names, also where --columns names the prompt and the output.
+_EXTRA_COLUMNS = ("id", "category", "tools")
 # Rows read at once from a Parquet file.
 _BATCH = 256
 
 
 def is_csv(path: Path) -> bool:
-    """Whether a name ends in .csv or .tsv, packed or not."""
+    """Whether a file's name ends in .csv or .tsv, perhaps followed by .gz."""
     return Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv")
 
 
 def csv_rows(path: Path, stream: io.BufferedReader | gzip.GzipFile) -> Iterator[tuple[int, Row | str]]:
-    """(line, row) of a CSV file with a head, or (line, reason) for a row that cannot be used."""
-    # A quotation mark that never closes must not fill the memory; the library's limit is one for the process.
+    """(line, row) of a CSV file with a header, or (line, reason) for a row that cannot be used."""
+    # An unclosed quotation mark must not fill the memory; csv has one limit for the whole process.
     csv.field_size_limit(MAX_LINE_BYTES)
-    # What is not UTF-8 becomes half characters, which are named where the text is used.
+    # Bytes that are not UTF-8 become lone surrogates, which are reported where the text is used.
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
     delimiter = "\t" if ".tsv" in path.suffixes else ","
     table = csv.DictReader(text, delimiter=delimiter)
@@ -42,12 +42,12 @@ def csv_rows(path: Path, stream: io.BufferedReader | gzip.GzipFile) -> Iterator[
             continue
         if row is None:
             return
-        wrong = None in row or None in row.values()
-        yield table.line_num, "the row has not as many cells as the head" if wrong else row
+        wrong_length = None in row or None in row.values()
+        yield table.line_num, "the row has not as many cells as the head" if wrong_length else row
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """(row, its cells) of a Parquet file, the first row 1. Raises InputError without pyarrow and for a broken file."""
+    """(number, row) of a Parquet file, counted from 1. Raises InputError without pyarrow and for a broken file."""
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -67,7 +67,7 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def unpack(row: Row) -> Row:
-    """The row with the cells that hold JSON parsed."""
+    """The row, with the cells of JSON columns parsed."""
     return {
         name: json_or_text(cell) if name in _JSON_COLUMNS and isinstance(cell, str) else cell
         for name, cell in row.items()
@@ -75,13 +75,13 @@ def unpack(row: Row) -> Row:
 
 
 def rename(row: Row, columns: dict[str, str]) -> Row:
-    """The row under our names: `columns` gives the column of each. What says more of a request keeps its own name."""
-    more = {name: row[name] for name in _MORE if name in row}
-    return more | {ours: row.get(theirs) for ours, theirs in columns.items()}
+    """The row under our names; `columns`: our name -> the row's. The `_EXTRA_COLUMNS` keep their own names."""
+    extra = {name: row[name] for name in _EXTRA_COLUMNS if name in row}
+    return extra | {ours: row.get(theirs) for ours, theirs in columns.items()}
 
 
 def read_columns(text: str) -> dict[str, str]:
-    """prompt=COLUMN,output=COLUMN,... as a dictionary. Raises InputError."""
+    """Parse prompt=COLUMN,output=COLUMN,... into a dictionary. Raises InputError."""
     known = ("prompt", "output", "prompt_ids", "output_ids", "messages", "id", "category")
     columns: dict[str, str] = {}
     for part in text.split(","):
