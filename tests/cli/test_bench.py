@@ -18,7 +18,7 @@ from specrace.core.files import write_atomically
 from specrace.lab.calibrate import calibrate
 from specrace.lab.llama_cpp import write_gguf
 from specrace.model.loading import load_target
-from tests.lab.parts import write_source
+from tests.models import write_source
 
 NAMES = {
     "lane", "tokens", "steps", "tau", "drafted_per_step", "acceptance_rate", "decode_ms", "tokens_per_s", "speedup",

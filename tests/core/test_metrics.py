@@ -15,8 +15,8 @@ from specrace.core.metrics import (
     compare,
     describe_difference,
     first_difference,
-    loop_tokens,
     format_speedup,
+    loop_tokens,
 )
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify

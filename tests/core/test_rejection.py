@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specrace.core.events import Step, Timing
 from specrace.core.rejection import Check, Coins, accepts, draw, residual, verify_sampled, warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.engine.recording import from_json, to_json
-from specrace.model.sampling import warp
 
 P = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2]])
 Q = np.array([[0.25, 0.5, 0.25], [0.4, 0.2, 0.4]])
@@ -119,21 +115,6 @@ def test_coins_are_uniform_and_unrelated() -> None:
     columns = np.stack([pairs[:-1, 0], pairs[:-1, 1], pairs[1:, 0]])
     assert np.abs(np.corrcoef(columns) - np.eye(3)).max() < 0.03
     assert np.abs(np.bincount((pairs[:, 0] * 10).astype(int), minlength=10) / 20_000 - 0.1).max() < 0.01
-
-
-RULES = st.builds(
-    SamplingParams,
-    st.sampled_from([0.3, 0.7, 1.0, 1.3, 5.0]),
-    st.sampled_from([0.2, 0.6, 0.95, 1.0]),
-    st.integers(0, 9),
-)
-
-
-@given(RULES, st.integers(0, 10**6))
-def test_p_and_q_go_through_the_same_warpers(params: SamplingParams, seed: int) -> None:
-    probs = np.random.default_rng(seed).dirichlet([0.5] * 8, size=3)
-    expected = warp(torch.log(torch.from_numpy(probs)), params).softmax(dim=-1).numpy()
-    assert warp_probs(probs, params) == pytest.approx(expected, abs=1e-9)
 
 
 def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:

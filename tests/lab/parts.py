@@ -1,4 +1,4 @@
-"""Parts that the tests of `score` and of llama.cpp share: transcripts, the command `score` by itself, a GGUF file."""
+"""Parts that the tests of `score` share: transcripts, and the command `score` by itself."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import gguf
-import numpy as np
+from typing import Any
 
 from specrace.cli import score
 from specrace.lab.transcripts import Transcript
-
-if TYPE_CHECKING:
-    # It brings torch, which `score` does without.
-    from specrace.model.target import Target
 
 # Ends in 1 2 3, which stood at its start: copying pays from the first step on.
 COPYING = {
@@ -47,36 +40,6 @@ def run(*arguments: object) -> int:
     parser = argparse.ArgumentParser()
     score.add_parser(parser.add_subparsers(dest="command", required=True))
     return score.run(parser.parse_args(["score", *map(str, arguments)]))
-
-
-def write_source(target: Target, file: Path, *, vocabulary: int | None = None, architecture: str = "llama") -> None:
-    """The GGUF that a model's folder holds, of the target's shape; all its weights are zero."""
-    config, writer = target.config, gguf.GGUFWriter(file, architecture)
-    vocabulary = vocabulary or target.vocab_size
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_file_type(0)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list([chr(97 + number) for number in range(vocabulary)])
-    writer.add_token_types([gguf.TokenType.NORMAL] * vocabulary)
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(min(target.eos_ids))
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for key, value in target.model.state_dict().items():
-        name = names.get_name(key, try_suffixes=(".weight", ".bias"))
-        assert name is not None
-        writer.add_tensor(name, np.zeros(value.shape, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def copying(count: int, *, seed: int = 0, category: str = "copy") -> list[Transcript]:

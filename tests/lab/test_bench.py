@@ -1,4 +1,4 @@
-"""The bench: what is counted and compared, on a target whose clock is known, and on real small models with peers."""
+"""The bench: what is counted and compared, on a target that is a table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
-from specrace.core.sampling_params import SamplingParams
 from specrace.engine.race import explain_difference, make_drafter_inputs
 from specrace.engine.spec import RaceSpec
-from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PromptResult
-from specrace.lab.peers import PeerRun, make_peers
+from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PeerRun, PromptResult
 from specrace.lab.summary import summarise
-from tests.models import tiny_target
-from tests.parts import random_prompt
+from tests.parts import TableTarget, random_prompt
 
 
 def prompts(count: int) -> list[BenchPrompt]:
@@ -30,52 +27,26 @@ def words(tokens: Any) -> str:
     return " ".join(map(str, tokens))
 
 
-def test_lanes_and_peers_are_measured_on_every_prompt() -> None:
-    target = tiny_target("llama")
-    spec = RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30)
-    peers = make_peers(["transformers", "transformers-pld"], target, spec.sampling_params(), 10, longest=4)
-    assert [each.settings for each in peers] == [
-        {},
-        {"prompt_lookup_num_tokens": 10, "max_matching_ngram_size": 4},
-    ]
+def test_lanes_are_measured_on_every_prompt() -> None:
     told: list[str] = []
-    results = Bench(target, spec, peers=peers, repetitions=2).run(prompts(3), told.append)
-    assert len(told) == 3 * (1 + 2 * 6)
-    for each in results:
-        assert set(each.runs) == {"vanilla", "trie", "prompt-lookup"} and set(each.peer_runs) == {
-            "transformers",
-            "transformers-pld",
-        }
-        assert all(len(runs) == 2 for runs in (*each.runs.values(), *each.peer_runs.values()))
-        outputs = {run.tokens for runs in (*each.runs.values(), *each.peer_runs.values()) for run in runs}
-        assert len(outputs) == 1, "float32: one text, whoever decodes"
-        for runs in each.runs.values():
-            for run in runs:
-                assert run.run_ms >= run.metrics.decode_ms + run.prefill_ms
-                assert run.peak_memory is None or run.peak_memory > 1 << 20
-        for runs in each.peer_runs.values():
-            for run in runs:
-                assert 0 < run.first_ms < run.run_ms and 1 <= run.first_tokens <= len(run.tokens)
-    found = summarise(results, words)
-    assert [lane["identical"] for lane in found["lanes"]] == [True] * 3
-    assert [peer["identical"] for peer in found["peers"]] == [True] * 2
-    assert {(each["lane"], each["peer"]) for each in found["comparisons"]} == {
-        ("vanilla", "transformers"),
-        ("prompt-lookup", "transformers-pld"),
-    }
-    assert found["lanes"][0]["tau"] == 1.0 and found["lanes"][0]["speedup"] == pytest.approx(1.0)
-
-
-def test_the_limit_of_a_step_is_measured_anew_at_each_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    bandwidths = iter((1e9, 1e9, 4e9))
-    monkeypatch.setattr("specrace.model.target.copy_bandwidth", lambda _: next(bandwidths))
-    same = [replace(prompt, id=str(number)) for number, prompt in enumerate(prompts(1) * 2)]
-    first, second = Bench(tiny_target("llama"), RaceSpec((), max_new_tokens=4), repetitions=1).run(same)
-    assert second.runs["vanilla"][0].limit_ms == pytest.approx(first.runs["vanilla"][0].limit_ms / 4)
+    results = Bench(TableTarget(), RaceSpec(("trie", "prompt-lookup"), max_new_tokens=30), repetitions=2).run(
+        prompts(3), told.append
+    )
+    assert len(told) == 3 * (1 + 2 * 4)
+    for result in results:
+        assert set(result.runs) == {"vanilla", "trie", "prompt-lookup"} and not result.peer_runs
+        assert all(len(runs) == 2 for runs in result.runs.values())
+        assert len({run.tokens for runs in result.runs.values() for run in runs}) == 1
+        assert all(
+            run.run_ms >= run.metrics.decode_ms + run.prefill_ms for runs in result.runs.values() for run in runs
+        )
+    summary = summarise(results, words)
+    assert [lane["identical"] for lane in summary["lanes"]] == [True] * 3
+    assert summary["lanes"][0]["tau"] == 1.0 and summary["lanes"][0]["speedup"] == pytest.approx(1.0)
 
 
 def test_contestants_take_turns_and_another_begins_each_time() -> None:
-    target = tiny_target("llama")
+    target = TableTarget()
     told: list[str] = []
     Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=2).run(prompts(2), told.append)
     order = [line.partition(": ")[2] for line in told]
@@ -91,9 +62,7 @@ def test_lanes_know_the_outputs_of_earlier_other_prompts(keep: bool, monkeypatch
     seen: dict[str, list[list[tuple[int, ...]]]] = {}
     names = {"one": 1, "other": 2, "one again": 1, "last": 3}
     given = [BenchPrompt(name, random_prompt(random.Random(seed))) for name, seed in names.items()]
-    bench = Bench(
-        tiny_target("llama"), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep
-    )
+    bench = Bench(TableTarget(), RaceSpec(("suffix", "fusion"), max_new_tokens=9), repetitions=2, keep_outputs=keep)
     now = iter(given)
 
     def remember(*values: Any) -> Any:
@@ -177,7 +146,7 @@ def test_when_all_loop_the_figures_say_so() -> None:
 
 
 def test_a_prompt_that_does_not_fit_is_named_before_anything_runs() -> None:
-    target = tiny_target("gpt2", max_position_embeddings=64)
+    target = TableTarget(max_context=64)
     told: list[str] = []
     long = BenchPrompt("the long one", tuple([3] * 60))
     with pytest.raises(InputError, match="the long one"):
@@ -188,26 +157,12 @@ def test_a_prompt_that_does_not_fit_is_named_before_anything_runs() -> None:
 @pytest.mark.parametrize("repetitions", [0, -1, 10**6])
 def test_repetitions_have_bounds(repetitions: int) -> None:
     with pytest.raises(InputError, match="repetitions"):
-        Bench(tiny_target("llama"), RaceSpec(), repetitions=repetitions)
-
-
-def test_an_unknown_peer_is_refused() -> None:
-    with pytest.raises(InputError, match="transformers-pld"):
-        make_peers(["vllm"], tiny_target("llama"), SamplingParams(), 10)
-
-
-def test_a_sampling_peer_is_not_compared() -> None:
-    target = tiny_target("llama")
-    spec = RaceSpec(("trie",), max_new_tokens=12, temperature=0.8)
-    peers = make_peers(["transformers"], target, spec.sampling_params(), 10)
-    results = Bench(target, spec, peers=peers, repetitions=1).run(prompts(1))
-    assert "transformers" not in results[0].differences and results[0].differences["trie"] is None
-    assert summarise(results, words)["peers"][0]["identical"] is None
+        Bench(TableTarget(), RaceSpec(), repetitions=repetitions)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_difference_is_explained_by_the_params_that_chose(temperature: float) -> None:
-    target = tiny_target("llama", initializer_range=0.3, eos_token_id=None)
+    target = TableTarget(scale=1.0)
     bench = Bench(target, RaceSpec((), max_new_tokens=12, temperature=temperature, seed=4), repetitions=1)
     found = bench.run(prompts(1))[0]
     said = found.runs["vanilla"][0].tokens
@@ -218,9 +173,7 @@ def test_a_difference_is_explained_by_the_params_that_chose(temperature: float) 
 
 def test_a_prompt_may_have_its_own_length() -> None:
     prompt = replace(prompts(1)[0], max_new_tokens=7)
-    results = Bench(tiny_target("llama", eos_token_id=None), RaceSpec((), max_new_tokens=30), repetitions=1).run(
-        [prompt]
-    )
+    results = Bench(TableTarget(), RaceSpec((), max_new_tokens=30), repetitions=1).run([prompt])
     assert len(results[0].runs["vanilla"][0].tokens) == 7
 
 
@@ -232,13 +185,13 @@ def test_a_lane_pays_for_no_other_lanes_draft_model(monkeypatch: pytest.MonkeyPa
         return make_drafter_inputs(*values)
 
     monkeypatch.setattr("specrace.lab.bench.make_drafter_inputs", remember)
-    Bench(tiny_target("llama"), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
+    Bench(TableTarget(), RaceSpec(("trie", "suffix"), max_new_tokens=4), repetitions=1).run(prompts(1))
     assert set(asked) == {("vanilla",), ("vanilla", "trie"), ("vanilla", "suffix")}
 
 
 def test_prefill_and_tables_are_corrected_as_the_steps_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """At half the machine's speed, a prefill of 1,000 s."""
-    target = tiny_target("llama")
+    target = TableTarget()
     bench, prefill = Bench(target, RaceSpec(("trie",), max_new_tokens=4), repetitions=1), target.prefill
     monkeypatch.setattr(target, "prefill", lambda tokens: replace(prefill(tokens), ms=1e6))
     bench._pace = SimpleNamespace(  # type: ignore[assignment]

@@ -36,7 +36,8 @@ from specrace.lab.transcripts import Transcript
 from specrace.model.target import Target
 from specrace.workbench import Workbench
 from tests.lab.llama_cpp_flags import parse_flags
-from tests.lab.parts import transcript, write_log, write_source
+from tests.lab.parts import transcript, write_log
+from tests.models import write_source
 
 CLOSE = 0.03
 # Beside what is recommended: every lane that the two engines have, with matches short enough for short answers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +13,7 @@ from torch import Tensor
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specrace.core.errors import InputError
+from specrace.core.rejection import warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.settings import SETTINGS
 from specrace.model import sampling
@@ -177,3 +179,18 @@ def test_a_deep_draft_draws_only_what_is_new(monkeypatch: pytest.MonkeyPatch) ->
     for root in range(7, 12):
         sampler.choose(logits, range(root, root + 129))
     assert len(drawn) == len(set(drawn)) == 129 + 4
+
+
+RULES = st.builds(
+    SamplingParams,
+    st.sampled_from([0.3, 0.7, 1.0, 1.3, 5.0]),
+    st.sampled_from([0.2, 0.6, 0.95, 1.0]),
+    st.integers(0, 9),
+)
+
+
+@given(RULES, st.integers(0, 10**6))
+def test_p_and_q_go_through_the_same_warpers(params: SamplingParams, seed: int) -> None:
+    probs = np.random.default_rng(seed).dirichlet([0.5] * 8, size=3)
+    expected = warp(torch.log(torch.from_numpy(probs)), params).softmax(dim=-1).numpy()
+    assert warp_probs(probs, params) == pytest.approx(expected, abs=1e-9)

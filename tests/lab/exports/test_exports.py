@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import xllamacpp
 import yaml
-from transformers import GenerationConfig
-from transformers.generation.streamers import BaseStreamer
 
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
@@ -26,12 +22,9 @@ from specrace.lab.exports.profile import speculation_profile
 from specrace.lab.exports.sglang import corpus_flags, corpus_lines
 from specrace.lab.exports.specrace import SETTINGS_FILE, read_settings
 from specrace.lab.recommend import acceptance_profile
-from specrace.lab.score import ScoredLane, score_output
 from tests.integrations.vllm_runner import vllm_config
 from tests.lab.llama_cpp_flags import parse_flags
-from tests.lab.parts import transcript
-from tests.models import tiny_target
-from tests.parts import random_prompt
+from tests.parts import TableTarget
 
 RATES = (0.6, 0.3, 0.1)
 
@@ -198,12 +191,6 @@ def test_llama_cpps_parser_refuses_what_it_does_not_know(capfd: pytest.CaptureFi
     assert "--draft-max" in capfd.readouterr().err
 
 
-def test_transformers_takes_the_arguments() -> None:
-    made = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
-    config = GenerationConfig(**eval(f"dict({made.settings})"))
-    assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
-
-
 def test_transformers_says_what_it_does_otherwise() -> None:
     exported = ENGINES["transformers"].export
     assert not exported(choice("prompt-lookup")).notes
@@ -218,40 +205,13 @@ def test_tensorrt_llm_gets_no_pool_size_without_a_pool() -> None:
         assert yaml.safe_load(made.settings)["speculative_config"].get("global_pool_size") == expected
 
 
-def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
-    target, lane = tiny_target("llama"), ScoredLane.of("prompt-lookup", {"longest": 2}, 8)
-    given = ENGINES["transformers"].export(choice("prompt-lookup", longest=2))
-    took = forecast = 0
-    for seed in range(6):
-        prompt, steps = random_prompt(random.Random(seed)), Steps()
-        config = eval(f"GenerationConfig(max_new_tokens=40, do_sample=False, pad_token_id=0, {given.settings})")
-        ids = torch.tensor([prompt])
-        text = target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=steps)
-        took += steps.count
-        forecast += score_output(lane, transcript(prompt, text[0, len(prompt) :].tolist())).metrics.steps
-    assert took < 6 * 40 and forecast == pytest.approx(took, rel=0.03)
-
-
-class Steps(BaseStreamer):
-    """Counts what a generation puts out, which is once a step, after the prompt."""
-
-    def __init__(self) -> None:
-        self.count = -1
-
-    def put(self, value: torch.Tensor) -> None:
-        self.count += 1
-
-    def end(self) -> None:
-        pass
-
-
 def test_our_settings_file_is_what_generate_takes(tmp_path: Path) -> None:
     made = ENGINES["specrace"].export(choice("trie", n=5))
     file = tmp_path / SETTINGS_FILE
     file.write_text(made.files[SETTINGS_FILE])
     found = read_settings(file)
     assert found == {"method": "trie", "num_draft": 8, "n": 5, "prefix": 3, "static": False}
-    steps = list(generate(tiny_target("llama"), prompt=[2, 3, 4, 2, 3], max_new_tokens=6, **found))
+    steps = list(generate(TableTarget(), prompt=[2, 3, 4, 2, 3], max_new_tokens=6, **found))
     assert sum(len(step.emitted) for step in steps) == 6
 
 

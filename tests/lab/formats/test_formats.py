@@ -14,6 +14,8 @@ from specrace.lab.transcripts import TranscriptFile
 from tests.lab.formats.written import SHAPES, chat_folder
 from tests.lab.parts import run, write
 
+# Ids are ids to every lane; these tell them apart.
+FEW = ("--lanes", "prompt-lookup,trie,suffix,bigram")
 TIMED = ("draft_ms_per_step", "build_ms_per_output")
 
 
@@ -33,7 +35,7 @@ def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.Captur
     for shape, make in SHAPES.items():
         folder = tmp_path / shape
         folder.mkdir()
-        found = scored(capsys, *make(folder), "--tokenizer", tokenizer)
+        found = scored(capsys, *make(folder), "--tokenizer", tokenizer, *FEW)
         assert (found["format"], found["outputs"], found["skipped"]) == (shape.split()[0], 20, 0), shape
         figures[shape] = found["groups"]
     first = figures["specrace ids"]
@@ -45,7 +47,7 @@ def test_all_formats_give_the_same_figures(tmp_path: Path, capsys: pytest.Captur
 
 def test_exact_ids_need_no_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for shape in ("specrace ids", "openai-response"):
-        assert scored(capsys, *SHAPES[shape](tmp_path))["outputs"] == 20
+        assert scored(capsys, *SHAPES[shape](tmp_path), *FEW)["outputs"] == 20
 
 
 @pytest.mark.parametrize("shape", ["openai-chat", "codex"])

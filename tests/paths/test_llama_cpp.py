@@ -18,8 +18,7 @@ from specrace.lab.llama_cpp import PREFIX, TYPES, GgufWeights
 from specrace.lab.peers import make_peers
 from specrace.lab.summary import summarise
 from specrace.model.target import Target
-from tests.lab.parts import write_source
-from tests.models import tiny_target
+from tests.models import tiny_target, write_source
 from tests.parts import EOS, random_prompt
 
 PEERS = [name for name in COUNTERPARTS if name.startswith(PREFIX)]

@@ -1,6 +1,6 @@
 """Broken lines in every format: `score` counts them or ends with one sentence, and never with a traceback.
 
-`python -m tests.lab.formats.test_broken 3000` tries as many.
+`python -m tests.cli.test_broken_logs 3000` tries as many.
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""`calibrate` on models: from the command line to the cache, from the cache to a race, and what it measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specrace.cli.main import main
+from specrace.core.cost_curve import CostCurve
+from specrace.core.events import Finished, Started
+from specrace.core.sampling_params import SamplingParams
+from specrace.drafters import METHODS
+from specrace.engine.race import race
+from specrace.engine.spec import RaceSpec
+from specrace.lab import calibrate as calibrating
+from specrace.lab.calibrate import cache_file, measure
+from specrace.model.target import Target
+from specrace.workbench import Workbench
+
+ROWS = calibrating.ROWS
+STEEP = CostCurve(ROWS, tuple(0.6 + 0.4 * rows for rows in ROWS))
+# Two rows, three and five cost more than four, as in fp32 on a CPU.
+CLIFF = CostCurve((1, 2, 3, 4, 5, 8, 16, 64), (1.0, 2.1, 3.0, 1.4, 2.6, 2.7, 3.4, 7.0))
+
+
+def small_target(longest: int = 512) -> Target:
+    """A random model of two layers, of a size at which a test is quick."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=longest,
+    )
+    return Target(LlamaForCausalLM(config), name="small")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's cache folder, for this test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "specrace"
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(0.8, seed=2)])
+def test_filled_trees_change_nothing_on_a_model(params: SamplingParams) -> None:
+    target = small_target()
+    for name in ("trie", "recycling", "trigram", "suffix"):
+        spec = RaceSpec((name,), 24, 3, params.temperature, seed=params.seed)
+        *_, plain = race(target, (2, 3, 4, 2, 3, 5, 2), spec)
+        *_, filled = race(target, (2, 3, 4, 2, 3, 5, 2), spec, curve=CLIFF)
+        assert isinstance(plain, Finished) and isinstance(filled, Finished)
+        assert filled.lanes[1].identical
+        assert (filled.lanes[1].steps, filled.lanes[1].text) == (plain.lanes[1].steps, plain.lanes[1].text)
+
+
+def test_a_models_curve_says_of_what_it_is() -> None:
+    curve = measure(small_target(), rows=(1, 4), rounds=3)
+    assert [cost.context for cost in curve.contexts] == [32, 256, 508]
+    assert curve.about["model"] == "small" and curve.about["rounds"] == 3
+    assert {"dtype", "device", "threads", "versions", "date"} <= set(curve.about)
+
+
+def test_calibrate_from_the_command_line(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The bundled model, end to end: JSON alone on standard output, a file for `score`, and the cache for a race."""
+    out = tmp_path / "out.json"
+    assert main(["calibrate", "--rounds", "1", "--json", "--out", str(out)]) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert result["rows"] == list(ROWS) and [each["context"] for each in result["contexts"]] == [32, 256, 1024]
+    assert set(result["num_draft"]) == set(METHODS) and result["num_draft"]["vanilla"] == dict.fromkeys(
+        ("32", "256", "1024"), 0
+    )
+    (file,) = folder.glob("cost-*.json")
+    assert result["file"] == str(file)
+    curve = CostCurve.load(out)
+    assert curve == CostCurve.load(file) and curve.ratio == tuple(result["ratio"])
+    line = json.dumps({"id": 1, "category": "c", "prompt_ids": [1, 2, 3], "output_ids": [1, 2, 3]})
+    (tmp_path / "t.jsonl").write_text(line + "\n")
+    assert main(["score", str(tmp_path / "t.jsonl"), "--lanes", "trie", "--cost-curve", str(out), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["groups"][0]["expected_speedup"] > 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_workbench_takes_the_curve_of_its_model(bundled: Workbench, tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text("# Note\nThe trie is built from the prompt.\n")
+    assert bundled.curve is None
+    file = cache_file(bundled.target.describe())
+    assert file is not None
+    STEEP.save(file)
+    workbench = Workbench.open(documents=[tmp_path / "note.md"])
+    assert workbench.curve == STEEP and workbench.on(workbench.documents, workbench.retriever.index).curve == STEEP
+    started = next(iter(workbench.ask("What is the trie built from?", RaceSpec(("trie",), max_new_tokens=1))))
+    assert isinstance(started, Started)
+    assert started.lanes[1].num_draft <= 4
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--rounds", "0"], "--rounds"), (["--out", "/nowhere/x.json"], "/nowhere"), (["--model", "./nothing"], "model")],
+)
+def test_bad_arguments_are_one_sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    assert main(["calibrate", *arguments]) == 2
+    said = capsys.readouterr()
+    assert words in said.err and said.out == "" and len(said.err.strip().splitlines()) == 1

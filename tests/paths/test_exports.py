@@ -1,0 +1,59 @@
+"""What `recommend` writes for transformers, run in transformers: the arguments, and the steps that were forecast."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from transformers import GenerationConfig
+from transformers.generation.streamers import BaseStreamer
+
+from specrace.drafters import METHODS
+from specrace.lab.exports import ENGINES, Choice
+from specrace.lab.score import ScoredLane, score_output
+from tests.lab.parts import transcript
+from tests.models import tiny_target
+from tests.parts import random_prompt
+
+RATES = (0.6, 0.3, 0.1)
+
+
+def choice(lane: str, num_draft: int = 8, **options: Any) -> Choice:
+    """A lane with its defaults and these options; a twin that is not registered has only these."""
+    known = METHODS[lane].defaults("cuda") if lane in METHODS else {}
+    return Choice(lane, known | options, num_draft, 1 + sum(RATES), RATES)
+
+
+def test_transformers_takes_the_arguments() -> None:
+    made = ENGINES["transformers"].export(choice("prompt-lookup", longest=4))
+    config = GenerationConfig(**eval(f"dict({made.settings})"))
+    assert (config.prompt_lookup_num_tokens, config.max_matching_ngram_size) == (8, 4)
+
+
+def test_transformers_takes_as_many_steps_as_were_forecast() -> None:
+    target, lane = tiny_target("llama"), ScoredLane.of("prompt-lookup", {"longest": 2}, 8)
+    given = ENGINES["transformers"].export(choice("prompt-lookup", longest=2))
+    took = forecast = 0
+    for seed in range(6):
+        prompt, steps = random_prompt(random.Random(seed)), Steps()
+        config = eval(f"GenerationConfig(max_new_tokens=40, do_sample=False, pad_token_id=0, {given.settings})")
+        ids = torch.tensor([prompt])
+        text = target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=steps)
+        took += steps.count
+        forecast += score_output(lane, transcript(prompt, text[0, len(prompt) :].tolist())).metrics.steps
+    assert took < 6 * 40 and forecast == pytest.approx(took, rel=0.03)
+
+
+class Steps(BaseStreamer):
+    """Counts what a generation puts out, which is once a step, after the prompt."""
+
+    def __init__(self) -> None:
+        self.count = -1
+
+    def put(self, value: torch.Tensor) -> None:
+        self.count += 1
+
+    def end(self) -> None:
+        pass
