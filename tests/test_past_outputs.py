@@ -10,7 +10,7 @@ from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Repeated, Started, Step
 from specrace.engine.race import generate
 from specrace.engine.spec import RaceSpec
-from specrace.ngrams.past import MAX_KINDS, PastOutputs
+from specrace.ngrams.past import MAX_INDEXES, PastOutputs
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END
 from specrace.retrieval.documents import Document
@@ -86,10 +86,10 @@ def test_what_was_asked_of_all_answers_is_ready_for_those_to_others(monkeypatch:
     for number in range(3):
         past.add([7, 8, 9 + number], [1, number], f"Why {number}?")
     past.automaton(5)
-    others = past.of_others([1, 1], "WHY  2?")
+    others = past.excluding([1, 1], "WHY  2?")
     monkeypatch.setattr("specrace.ngrams.past.SuffixAutomaton.extend", None)
     assert list(others) == [(7, 8, 9)] and others.automaton(5).tokens == [1, 0, 7, 8, 9, END]
-    assert past.of_others([4], "Who?") is past and len(past) == 3
+    assert past.excluding([4], "Who?") is past and len(past) == 3
 
 
 def test_by_default_nothing_is_kept(bundled: Workbench) -> None:
@@ -123,8 +123,8 @@ def test_the_page_keeps_them_if_it_is_told_to() -> None:
 def test_indexes_for_settings_of_long_ago_are_dropped() -> None:
     past = PastOutputs([(1, 2, 3)])
     first = past.automaton(1)
-    for n in range(2, MAX_KINDS + 1):
+    for n in range(2, MAX_INDEXES + 1):
         past.automaton(n)
     assert past.automaton(1) is first
-    past.automaton(MAX_KINDS + 1)
-    assert past.automaton(1) is first and len(past._indexes) == MAX_KINDS
+    past.automaton(MAX_INDEXES + 1)
+    assert past.automaton(1) is first and len(past._indexes) == MAX_INDEXES

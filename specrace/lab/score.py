@@ -1,7 +1,7 @@
-"""Forced decoding: the tokens per step of a drafter on a given output. No model runs.
+"""Forced decoding: scores a drafter on an output that is known, without a model.
 
 The transcript is the ground truth. As in a race, the first step's root is the prompt's last token; each step accepts
-the longest tree path that the transcript follows and adds one bonus token; the last step ends with the output.
+the longest tree path that the transcript follows and adds one bonus token; the last step ends where the output ends.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from specrace.drafters import METHODS, Drafter, DrafterInputs, Method, find_meth
 from specrace.lab.transcripts import Transcript
 from specrace.ngrams.past import PastOutputs
 
-# The target's token at nodes off the accepted path, which the transcript does not have.
+# The target's token at nodes off the accepted path, which a transcript does not have.
 UNKNOWN = -1
 ALL, LOOPING = "all", "looping"
 MAX_CATEGORIES = 1000
 
-# Gets a lane's name and each of its steps.
+# Called with a lane's name and each of its steps.
 Watch = Callable[[str, Step], None]
 
 
 def group_name(category: str) -> str:
-    """The name of a category's group, another where it has the name of one of our own groups."""
+    """The name of a category's group, which differs from the category if that is called like one of our own groups."""
     return f"{category} (category)" if category in (ALL, LOOPING) else category
 
 
 def needs_target(method: Method) -> str:
-    """Why a method cannot be scored without its model, from its drafter's class; "" where it can."""
+    """Why a method cannot be scored without its model; "" if it can."""
     return method.needs_target_outputs
 
 
@@ -51,7 +51,7 @@ def scorable_lanes() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ScoredLane:
-    """A method as it is scored; `part` names the part that is scored, "" for the whole."""
+    """A method with its settings, ready to be scored; `part`: the part of it that is scored, "" for the whole."""
 
     name: str
     num_draft: int
@@ -60,8 +60,8 @@ class ScoredLane:
     part: str = ""
 
     @classmethod
-    def of(cls, name: str, given: Mapping[str, Any], num_draft: int | None = None) -> ScoredLane:
-        """A lane with the options `given`, else its method's defaults on a GPU.
+    def of(cls, name: str, options: Mapping[str, Any], num_draft: int | None = None) -> ScoredLane:
+        """A lane with these options and draft size, and otherwise its method's defaults on a GPU.
 
         Raises InputError for an option out of bounds and for a method that a transcript cannot score.
         """
@@ -69,30 +69,30 @@ class ScoredLane:
         reason = needs_target(method)
         if reason:
             raise InputError(f"The lane {name} cannot be scored without its model: {reason}; leave it out of --lanes.")
-        checked = method.check(given)
-        options = method.defaults("cuda") | checked
+        checked = method.check(options)
+        all_options = method.defaults("cuda") | checked
         scoring = method.scoring
         for key, value in scoring.options.items():
             if checked.get(key, value) != value:
                 raise InputError(f"The lane {name} is scored as its {scoring.part}; leave out --option {name}.{key}.")
-            options[key] = value
-        default = method.budget("cuda", options)
-        budget = default if num_draft is None or name == "vanilla" else num_draft
-        return cls(name, budget, options, scoring.build or method.build, scoring.part)
+            all_options[key] = value
+        if num_draft is None or name == "vanilla":
+            num_draft = method.budget("cuda", all_options)
+        return cls(name, num_draft, all_options, scoring.build or method.build, scoring.part)
 
     @property
-    def most_rows(self) -> int | None:
-        """Rows up to which a tree is padded where more of them cost less; None for other engines' drafters."""
+    def max_rows(self) -> int | None:
+        """The number of rows up to which a tree may be padded if more rows cost less; None for twins, which are not padded."""
         return None if find_method(self.name).twin_of else 1 + self.unscored_rows + self.num_draft
 
     @property
-    def filled(self) -> int | None:
-        """The draft size that its engine fills every draft up to; None where it verifies what was drafted."""
+    def padded_draft(self) -> int | None:
+        """The draft size to which the twin's engine pads every draft; None if it does not pad."""
         return self.num_draft if find_method(self.name).padded else None
 
     @property
     def unscored_rows(self) -> int:
-        """Draft tokens that each step verifies beside those that are scored, where the budget has room for them."""
+        """The number of draft tokens that each step verifies in addition to those that are scored."""
         count = find_method(self.name).scoring.unscored_rows
         return 0 if count is None else count(self.options, self.num_draft)
 
@@ -107,10 +107,10 @@ class ScoredLane:
 
 
 def forced_steps(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int) -> Iterator[Step]:
-    """The steps of `output` after `prompt`, neither empty, by a new drafter; at most `num_draft` draft tokens each.
+    """Yield the steps in which a new drafter decodes `output` after `prompt`, with at most `num_draft` draft tokens.
 
-    Drafters get no length limit, since a log does not hold it: the steps are those of a race that an end-of-text token
-    ends before its limit. Only the draft time is measured, and `at_ms` is 0.
+    Neither text may be empty. A log does not have its length limit, so drafters get none: the steps are those of a race
+    that ends with an end-of-text token before its limit. Only the draft time is measured; `at_ms` is 0.
     """
     for index, (tree, verdict, emitted, draft_ms) in enumerate(_forced(drafter, prompt, output, num_draft, thread_ms)):
         yield Step("", index, 0.0, tree, verdict, emitted, Timing(draft_ms, 0.0, 0.0))
@@ -120,7 +120,8 @@ def _forced(
     drafter: Drafter, prompt: Sequence[int], output: Sequence[int], num_draft: int, clock: Callable[[], float]
 ) -> Iterator[tuple[TokenTree, Verdict, tuple[int, ...], float]]:
     """(tree, verdict, emitted tokens, draft time by the `clock`) of each step."""
-    context, at = list(prompt), 0
+    context = list(prompt)
+    at = 0
     while at < len(output):
         began = clock()
         tree = drafter.propose(context, num_draft).cut(num_draft)
@@ -129,7 +130,6 @@ def _forced(
         emitted = tuple(output[at : at + len(path)])
         at += len(emitted)
         context += emitted
-        # UNKNOWN off the path.
         targets = [UNKNOWN] * len(tree)
         for node, token in zip(path, emitted, strict=False):
             targets[node] = token
@@ -142,39 +142,41 @@ def _forced(
 
 
 def walk(tree: TokenTree, output: Sequence[int], at: int) -> tuple[int, ...]:
-    """The longest path from the root whose nodes have the tokens output[at], output[at + 1], ..."""
-    path, last = [0], 0
-    # One pass is enough: children come after their parents, and siblings have distinct tokens.
+    """The longest path from the root on which the nodes' tokens are output[at], output[at + 1], ..."""
+    path = [0]
+    last = 0
+    # One pass is enough, because children come after their parents and siblings have distinct tokens.
     for node in range(1, len(tree.tokens)):
         if at == len(output):
             break
         if tree.parents[node] == last and tree.tokens[node] == output[at]:
             path.append(node)
-            last, at = node, at + 1
+            last = node
+            at += 1
     return tuple(path)
 
 
 def longest_loop(tokens: Sequence[int]) -> int:
-    """The length of the longest run of tokens that repeats one period; 0 when nothing loops.
+    """The length of the longest stretch of tokens that repeats one period; 0 if nothing loops.
 
-    Unlike `metrics.loop_tokens`, which looks at the end of a growing output, this searches all of a finished one.
+    Unlike `metrics.loop_tokens`, which looks at the end of a growing output, this searches all of a finished output.
     """
     text = np.asarray(tokens)
     longest = 0
     for period in range(1, min(LOOP_PERIOD, len(text) - 1) + 1):
         differs = np.flatnonzero(text[period:] != text[:-period])
         edges = np.concatenate(([-1], differs, [len(text) - period]))
-        same = int(np.diff(edges).max()) - 1
-        if same and same + period >= max(LOOP_TOKENS, LOOP_TURNS * period):
-            longest = max(longest, same + period)
+        repeated = int(np.diff(edges).max()) - 1
+        if repeated and repeated + period >= max(LOOP_TOKENS, LOOP_TURNS * period):
+            longest = max(longest, repeated + period)
     return longest
 
 
 @dataclass
 class Tally:
-    """Totals of one lane over some outputs, `loops` over the looping ones.
+    """Totals of one lane over some outputs; `looping` and `loops` count only those that loop.
 
-    `steps` counts steps by (draft tokens, accepted ones).
+    `steps`: (draft tokens, accepted tokens) -> number of such steps.
     """
 
     metrics: LaneMetrics = field(default_factory=LaneMetrics)
@@ -193,40 +195,45 @@ class Tally:
         """Add the totals of other outputs."""
         self.metrics.merge(other.metrics)
         self.loops.merge(other.loops)
-        for name in ("outputs", "looping", "build_ms"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.outputs += other.outputs
+        self.looping += other.looping
+        self.build_ms += other.build_ms
         self.steps.update(other.steps)
 
     def row(self, curve: CostCurve | None = None, lane: ScoredLane | None = None) -> dict[str, Any]:
-        """The figures by name; times are the drafter's. A figure without data is null.
+        """The metrics by name; times are the drafter's. A metric without data is None.
 
-        With a `curve` the `lane` says what its steps verify beside the draft tokens that were counted.
+        With a `curve` the expected speedup is one of them; the `lane` says how many rows its steps verify.
         """
         m = self.metrics
-        calm = m.steps - self.loops.steps
-        figures = {
+        steps_without_loops = m.steps - self.loops.steps
+        tokens_without_loops = m.tokens - self.loops.tokens
+        row = {
             "outputs": self.outputs,
             "looping": self.looping,
             "tokens": m.tokens,
             "steps": m.steps,
             "tau": m.tau,
-            "tau_without_looping": (m.tokens - self.loops.tokens) / calm if calm else None,
+            "tau_without_looping": tokens_without_loops / steps_without_loops if steps_without_loops else None,
             "drafted_per_step": m.drafted_per_step,
             "acceptance_rate": m.acceptance_rate,
             "draft_ms_per_step": m.draft_ms / m.steps,
             "build_ms_per_output": self.build_ms / self.outputs,
         }
         if curve is not None:
-            rows = 1 if lane is None else 1 + lane.unscored_rows
-            most = None if lane is None else lane.most_rows
-            padded = {drafted: rows + drafted for drafted, _ in self.steps}
-            if most is not None:
-                padded = {drafted: pad_rows(curve, count, most) for drafted, count in padded.items()}
-            cost = sum(count * curve.at(padded[drafted]) for (drafted, _), count in self.steps.items())
-            if lane is not None and lane.filled is not None:
-                cost = self.outputs + (m.steps - self.outputs) * curve.at(1 + lane.filled)
-            figures["expected_speedup"] = m.tokens / cost
-        return figures
+            row["expected_speedup"] = m.tokens / self._cost(curve, lane)
+        return row
+
+    def _cost(self, curve: CostCurve, lane: ScoredLane | None) -> float:
+        """The cost of all steps, in forwards over one row."""
+        if lane is not None and lane.padded_draft is not None:
+            return self.outputs + (self.metrics.steps - self.outputs) * curve.at(1 + lane.padded_draft)
+        min_rows = 1 if lane is None else 1 + lane.unscored_rows
+        max_rows = None if lane is None else lane.max_rows
+        rows = {drafted: min_rows + drafted for drafted, _ in self.steps}
+        if max_rows is not None:
+            rows = {drafted: pad_rows(curve, count, max_rows) for drafted, count in rows.items()}
+        return sum(count * curve.at(rows[drafted]) for (drafted, _), count in self.steps.items())
 
 
 def score_output(
@@ -236,15 +243,20 @@ def score_output(
     looping: bool = False,
     curve: CostCurve = ASSUMED_GPU,
     past: PastOutputs | None = None,
-    watch: Callable[[Step], None] = lambda _: None,
+    watch: Callable[[Step], None] | None = None,
 ) -> Tally:
-    """Score one transcript in one lane; drafters that size their own trees use `curve` near the prompt's length."""
+    """Score one transcript in one lane; `watch` is called with each step.
+
+    Drafters that size their own trees use the `curve` near the prompt's length, and may draft from the outputs `past`.
+    `looping`: whether the output loops.
+    """
     began = thread_ms()
-    drafter = _built(lane, transcript, curve, past)
+    drafter = _build(lane, transcript, curve, past)
     tally = Tally(outputs=1, build_ms=since_ms(began))
     for step in forced_steps(drafter, transcript.prompt, transcript.output, lane.num_draft):
         tally.add(step)
-        watch(step)
+        if watch is not None:
+            watch(step)
     if looping:
         tally.looping, tally.loops = 1, tally.metrics
     return tally
@@ -253,29 +265,32 @@ def score_output(
 def count_steps(
     lane: ScoredLane, transcript: Transcript, curve: CostCurve, clock: Callable[[], float] = thread_ms
 ) -> tuple[Counter[tuple[int, int]], float, float]:
-    """What is left of `score_output` where only counts are needed: `Tally.steps`, draft_ms and build_ms."""
+    """(`Tally.steps`, draft_ms, build_ms) of one transcript in one lane: `score_output` where only counts are needed."""
     began = clock()
-    drafter = _built(lane, transcript, curve)
-    build_ms, draft_ms = since_ms(began, clock), 0.0
+    drafter = _build(lane, transcript, curve)
+    build_ms = since_ms(began, clock)
+    draft_ms = 0.0
     steps = Counter[tuple[int, int]]()
-    for tree, verdict, _, spent in _forced(drafter, transcript.prompt, transcript.output, lane.num_draft, clock):
+    for tree, verdict, _, step_draft_ms in _forced(
+        drafter, transcript.prompt, transcript.output, lane.num_draft, clock
+    ):
         steps[tree.num_draft, verdict.accepted] += 1
-        draft_ms += spent
+        draft_ms += step_draft_ms
     return steps, draft_ms, build_ms
 
 
-def _built(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: PastOutputs | None = None) -> Drafter:
+def _build(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: PastOutputs | None = None) -> Drafter:
     near = curve.near(len(transcript.prompt))
     inputs = DrafterInputs(transcript.prompt, transcript.vocab_size, past=past or (), curve=near)
     return lane.build(inputs, **lane.options)
 
 
 class Scoreboard:
-    """Totals of several lanes over a stream of transcripts.
+    """Totals of several lanes over a stream of transcripts, by group.
 
-    The groups "all" and the categories hold every output. Looping outputs, which flatter drafters, are counted in each
-    group and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs` drafters may
-    draft from the outputs of earlier transcripts with another prompt.
+    The group "all" has every output, and so have the categories together. Looping outputs, which flatter drafters, count
+    in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
+    drafters may draft from the outputs of earlier transcripts that had another prompt.
     """
 
     def __init__(
@@ -286,22 +301,35 @@ class Scoreboard:
         curve: CostCurve | None = None,
         keep_outputs: bool = False,
     ) -> None:
-        self.lanes, self.by_category, self.curve = lanes, by_category, curve
+        self.lanes = lanes
+        self.by_category = by_category
+        self.curve = curve
         self.past = PastOutputs() if keep_outputs else None
-        self.outputs = self.looping = 0
+        self.outputs = 0
+        self.looping = 0
+        # An ordered set.
         self._categories: dict[str, None] = {}
         self._tallies: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
 
-    def add(self, transcript: Transcript, watch: Watch = lambda *_: None) -> None:
+    def add(self, transcript: Transcript, watch: Watch | None = None) -> None:
         """Score one transcript in every lane. Raises InputError for more than MAX_CATEGORIES categories.
 
-        An exception that `watch` raises leaves the totals as they were.
+        If `watch` raises an exception, the totals stay as they were.
         """
         looping = longest_loop(transcript.output) > 0
-        past = None if self.past is None else self.past.of_others(transcript.prompt)
-        how: dict[str, Any] = {"looping": looping, "curve": self.curve or ASSUMED_GPU, "past": past}
-        tallies = [score_output(lane, transcript, **how, watch=partial(watch, lane.name)) for lane in self.lanes]
-        groups = [ALL, *([LOOPING] if looping else [])]
+        past = None if self.past is None else self.past.excluding(transcript.prompt)
+        tallies = [
+            score_output(
+                lane,
+                transcript,
+                looping=looping,
+                curve=self.curve or ASSUMED_GPU,
+                past=past,
+                watch=watch and partial(watch, lane.name),
+            )
+            for lane in self.lanes
+        ]
+        groups = [ALL, LOOPING] if looping else [ALL]
         if self.by_category:
             groups.append(self._category(transcript.category))
         for lane, tally in zip(self.lanes, tallies, strict=True):
@@ -313,7 +341,7 @@ class Scoreboard:
         self.looping += looping
 
     def _category(self, name: str) -> str:
-        """The group of a category, renamed where it has the name of one of our own groups."""
+        """Note a category, and return the name of its group. Raises InputError if there are too many."""
         group = group_name(name)
         self._categories[group] = None
         if len(self._categories) > MAX_CATEGORIES:
@@ -321,7 +349,7 @@ class Scoreboard:
         return group
 
     def groups(self, curve: CostCurve | None = None) -> list[dict[str, Any]]:
-        """A row for each lane and group: "all", the categories in order of appearance, and "looping" if present."""
+        """A row for each lane and group: "all", the categories in order of appearance, and "looping" if any output does."""
         return [
             {
                 "lane": lane.name,

@@ -1,1 +1,1 @@
-"""What drafters match the context in: n-gram counts, tries and suffix structures. Token ids only, no drafter known."""
+"""The structures in which drafters look up a context: n-gram counts, tries, suffix automata and suffix indexes."""

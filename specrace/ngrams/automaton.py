@@ -10,45 +10,64 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 ROOT = 0
-# In place of the one successor of a state: it has none, or several.
+# Stand in `nexts` for states that have no successor, or several.
 NO_STATE, SEVERAL = -1, -2
-# A substring that has a continuation: its state and its length.
+# A substring that has a continuation, as its state and its length.
 MatchState = tuple[int, int]
 NO_MATCH: MatchState = (ROOT, 0)
 
 
 class SuffixAutomaton:
-    """The automaton of `tokens`, which counts substrings of up to `n` tokens; so it matches up to n - 1 of a context.
+    """The automaton of `tokens`. It counts substrings of up to `n` tokens, so it matches up to n - 1 of a context.
 
-    Lists by state: `lengths`, of the longest substring; `links`, the suffix link (-1 for `ROOT`, the empty substring);
-    `nexts`, the only successor, or NO_STATE, or SEVERAL; `counts`, the number of end positions; `firsts`, the first of
-    them, an index into `tokens`, where the token of every transition into the state stands. `branches`: token ->
-    successor, in order of first occurrence, of the states with SEVERAL.
+    Lists with one entry for each state:
+    `lengths`: the length of its longest substring.
+    `links`: its suffix link, -1 for `ROOT`, the empty substring.
+    `nexts`: its only successor, or NO_STATE, or SEVERAL.
+    `counts`: the number of its end positions.
+    `firsts`: its first end position in `tokens`; the token there is that of every transition into the state.
+
+    `branches` has, for each state with SEVERAL, its successors by token, in order of first occurrence.
+
+    >>> automaton = SuffixAutomaton(4, [1, 2, 3, 1, 2, 5, 1, 2])
+    >>> state, length = automaton.suffix()
+    >>> length, [(token, automaton.counts[target]) for token, target in automaton.successors(state)]
+    (2, [(3, 1), (5, 1)])
     """
 
     def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
         self.n = n
         self.tokens: list[int] = []
-        self.lengths, self.links, self.nexts, self.counts, self.firsts = [0], [-1], [NO_STATE], [0], [-1]
+        self.lengths = [0]
+        self.links = [-1]
+        self.nexts = [NO_STATE]
+        self.counts = [0]
+        self.firsts = [-1]
         self.branches: dict[int, dict[int, int]] = {}
-        # The states of all tokens, and of the last `n`.
-        self._last = self._suffix = ROOT
+        # The state of the whole text, and that of its last `n` tokens.
+        self._last = ROOT
+        self._suffix = ROOT
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Append `tokens`."""
-        text, lengths, links, nexts, branches = self.tokens, self.lengths, self.links, self.nexts, self.branches
+        text, lengths, links = self.tokens, self.lengths, self.links
+        nexts, branches = self.nexts, self.branches
         firsts, counts = self.firsts, self.counts
-        end, last = len(text), self._last
+        end = len(text)
+        last = self._last
         for token in tokens:
-            state, last, target = last, len(lengths), NO_STATE
+            state = last
+            last = len(lengths)
+            target = NO_STATE
             text.append(token)
             firsts.append(end)
             end += 1
             lengths.append(end)
             nexts.append(NO_STATE)
             counts.append(0)
-            # Suffixes, ever shorter, that `token` has not followed before get a transition to the new state.
+            # From the longest suffix to ever shorter ones: those that `token` never followed get a transition to the
+            # new state.
             while state >= 0:
                 target = nexts[state]
                 if target == NO_STATE:
@@ -71,10 +90,11 @@ class SuffixAutomaton:
         self._last = last
 
     def _count(self, state: int, token: int) -> None:
-        """Count the suffixes of up to `n` tokens after `token` was appended; `state` is that of all tokens."""
+        """Count the suffixes of up to `n` tokens after `token` was appended; `state` is that of the whole text."""
         links, counts = self.links, self.counts
         if self.lengths[links[state]] >= self.n:
-            # Start from the previous suffix of `n` tokens: the chain of links from `state` is as long as a loop is.
+            # Start from the last suffix of `n` tokens instead: in a text that loops, the chain of links from `state` is
+            # as long as the loop.
             state = self.successor(self._suffix, token)
             if self.lengths[links[state]] >= self.n:
                 state = links[state]
@@ -84,7 +104,7 @@ class SuffixAutomaton:
             state = links[state]
 
     def _clone(self, target: int, state: int, token: int) -> int:
-        """Split off the substrings of `target` that are no longer than those of `state` with `token`."""
+        """A new state for those substrings of `target` that are no longer than those of `state` followed by `token`."""
         clone = len(self.lengths)
         self.lengths.append(self.lengths[state] + 1)
         for values in (self.links, self.nexts, self.counts, self.firsts):
@@ -101,32 +121,36 @@ class SuffixAutomaton:
         return clone
 
     def successor(self, state: int, token: int) -> int:
-        """The state after `token`, or NO_STATE where it never followed."""
+        """The state after `token`, or NO_STATE if `token` never followed."""
         target = self.nexts[state]
         if target >= 0:
             return target if self.tokens[self.firsts[target]] == token else NO_STATE
         return NO_STATE if target == NO_STATE else self.branches[state].get(token, NO_STATE)
 
     def successors(self, state: int) -> list[tuple[int, int]]:
-        """(token, state) of every continuation, in order of first occurrence."""
+        """The token and the state of every continuation, in order of first occurrence."""
         target = self.nexts[state]
         if target >= 0:
             return [(self.tokens[self.firsts[target]], target)]
         return [] if target == NO_STATE else list(self.branches[state].items())
 
     def suffix(self) -> MatchState:
-        """The longest suffix of the tokens that has a continuation, so occurs earlier, too; NO_MATCH for none."""
+        """The longest suffix of the text that occurs earlier, too, and so has a continuation; NO_MATCH if none does."""
         length = min(self.n, len(self.tokens))
         return self._continued(*self.shortened((self._suffix, length), self.n - 1))
 
     def follow(self, match: MatchState, tokens: Iterable[int]) -> MatchState:
-        """The longest suffix of `match` and `tokens` that has a continuation; NO_MATCH for none."""
+        """The longest suffix of `match` followed by `tokens` that has a continuation; NO_MATCH if none has."""
         for token in tokens:
             match = self.trace(match, token)[0]
         return match
 
     def trace(self, match: MatchState, token: int) -> tuple[MatchState, int]:
-        """As `follow`, by one token; and its first position after the longest suffix of `match` it followed, or -1."""
+        """Follow `match` by one token, and say where that token first followed.
+
+        Returns the new match, as `follow` does, and the first position of `token` after the longest suffix of `match`
+        that it followed, -1 if that suffix is empty.
+        """
         state, length = match
         target = self.nexts[state]
         if target < 0 or self.tokens[self.firsts[target]] != token:
@@ -145,7 +169,7 @@ class SuffixAutomaton:
         return ((target, length) if self.nexts[target] != NO_STATE else self._continued(target, length)), position
 
     def shortened(self, match: MatchState, length: int) -> MatchState:
-        """The suffix of `match` of at most `length` tokens."""
+        """The longest suffix of `match` of at most `length` tokens."""
         state, matched = match
         if matched <= length:
             return match
@@ -154,7 +178,7 @@ class SuffixAutomaton:
         return (state, length) if length else NO_MATCH
 
     def _continued(self, state: int, length: int) -> MatchState:
-        """The longest suffix of a substring that has a continuation."""
+        """The longest suffix that has a continuation, of the substring of `length` tokens in `state`."""
         while state and self.nexts[state] == NO_STATE:
             state = self.links[state]
             length = self.lengths[state]

@@ -1,8 +1,9 @@
 """Variable-order back-off: the next token's distribution from everything that followed the last 1, 2, ... tokens.
 
-Witten and Bell's estimate (1991, method C, its escape weighted with `ESCAPE`), interpolated over all orders as in
-prediction by partial matching (PPM): a context with C continuations of D kinds gives C / (C + ESCAPE * D) of the mass
-to them by count, and the rest, its escape mass, to the context one token shorter; the last one to unigram frequency.
+This is Witten and Bell's estimate (1991, method C, its escape weighted with `ESCAPE`), interpolated over all orders as
+in prediction by partial matching (PPM). A context with C continuations, D of them distinct, gives C / (C + ESCAPE * D)
+of its mass to these tokens in proportion to their counts. The rest, the escape mass, goes to the context that is one
+token shorter. The escape mass of the shortest goes to the most frequent tokens of the text.
 """
 
 from __future__ import annotations
@@ -12,22 +13,31 @@ from operator import itemgetter
 
 from specrace.ngrams.automaton import ROOT, MatchState, SuffixAutomaton
 
-# A continuation seen once gets a third. Chosen on half of the Spec-Bench transcripts, where 1.2 gave much the same and
+# With 2 a continuation seen once gets a third. Chosen on half of the Spec-Bench transcripts, where 1.2 did as well and
 # 4 lost 6 % of the tokens per step on summaries.
 ESCAPE = 2.0
-# How many frequent tokens are kept; they are counted again once the text has grown by REFRESH tokens and by the share
-# GROWTH.
-NUM_FREQUENT, REFRESH, GROWTH = 32, 16, 1 / 8
+# The number of frequent tokens kept.
+NUM_FREQUENT = 32
+# They are counted again once the text has grown by REFRESH tokens and by the share GROWTH.
+REFRESH, GROWTH = 16, 1 / 8
 
 # The probability of each token, and the escape mass.
 Estimate = tuple[dict[int, float], float]
 
 
 class BackoffModel:
-    """Estimates for contexts of up to `longest` tokens, over a text that grows or one whose `automaton` is given.
+    """Estimates for contexts of up to `longest` tokens in a growing text, which may be given as its `automaton`.
 
-    A context is a match state and stands for all its suffixes. Those that share a state of the automaton have the same
-    continuations and counts, so a state is evaluated once for all of them.
+    A context is a match state and stands for all its suffixes. Suffixes that share a state of the automaton have the
+    same continuations and counts, so each state is evaluated only once.
+
+    After 1 2 came 3 twice and 5 once: they get 2/7 and 1/7, and so again of the rest for the context 2.
+
+    >>> model = BackoffModel(longest=4, tokens=[1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2])
+    >>> probs = {}
+    >>> escape = model.blend(model.automaton.suffix(), probs, mass=1.0)
+    >>> {token: round(prob, 3) for token, prob in probs.items()}, round(escape, 3)
+    ({3: 0.449, 5: 0.224}, 0.327)
     """
 
     def __init__(self, longest: int, tokens: Sequence[int] = (), automaton: SuffixAutomaton | None = None) -> None:
@@ -36,10 +46,10 @@ class BackoffModel:
         self._frequent: list[tuple[int, float]] = []
         self._counted = 0
 
-    def deterministic(self, context: MatchState, most: float) -> tuple[int, float] | None:
-        """The only continuation of a context and the escape mass; None for several or where that is not below `most`.
+    def only_continuation(self, context: MatchState, max_escape: float) -> tuple[int, float] | None:
+        """The only token that ever followed a context, and the escape mass after all suffixes in the context's state.
 
-        The escape mass is that of all suffixes in the context's state.
+        None if several tokens followed, or if the escape mass is not below `max_escape`.
         """
         automaton, (state, length) = self.automaton, context
         target = automaton.nexts[state]
@@ -47,41 +57,43 @@ class BackoffModel:
             return None
         order = length - automaton.lengths[automaton.links[state]]
         escape: float = (ESCAPE / (automaton.counts[target] + ESCAPE)) ** order
-        return (automaton.tokens[automaton.firsts[target]], escape) if escape < most else None
+        return (automaton.tokens[automaton.firsts[target]], escape) if escape < max_escape else None
 
     def blend(
-        self, context: MatchState, probs: dict[int, float], mass: float, least: float = 0.0, above: int = 0
+        self, context: MatchState, probs: dict[int, float], mass: float, min_mass: float = 0.0, min_length: int = 0
     ) -> float:
-        """Distribute `mass` over the continuations of a context and its suffixes, into `probs`; the escape mass left.
+        """Distribute `mass` over the continuations of a context and its suffixes; return the escape mass that is left.
 
-        Stops below `least`, for shorter contexts have the most continuations, and at suffixes of `above` tokens.
+        The shares are added to `probs`. Stops once the mass is below `min_mass`, because short contexts have the most
+        continuations, and at suffixes of `min_length` tokens, which get none.
         """
         automaton, (state, length) = self.automaton, context
         counts, links = automaton.counts, automaton.links
-        while length > above and mass >= least:
+        while length > min_length and mass >= min_mass:
             target, link = automaton.nexts[state], links[state]
-            shorter = max(automaton.lengths[link], above)
+            shorter = max(automaton.lengths[link], min_length)
             if target >= 0:
                 token = automaton.tokens[automaton.firsts[target]]
                 escape = mass * (ESCAPE / (counts[target] + ESCAPE)) ** (length - shorter)
                 probs[token] = probs.get(token, 0.0) + mass - escape
             else:
                 branches = automaton.branches[state]
-                seen = [counts[target] for target in branches.values()]
-                total, weight = sum(seen), ESCAPE * len(branches)
+                branch_counts = [counts[target] for target in branches.values()]
+                total, weight = sum(branch_counts), ESCAPE * len(branches)
                 escape = mass * (weight / (total + weight)) ** (length - shorter)
                 share = (mass - escape) / total
-                for token, count in zip(branches, seen, strict=True):
+                for token, count in zip(branches, branch_counts, strict=True):
                     probs[token] = probs.get(token, 0.0) + share * count
-            mass, state, length = escape, link, shorter
+            mass = escape
+            state, length = link, shorter
         return mass
 
     def frequent(self) -> list[tuple[int, float]]:
-        """The most frequent tokens with their probabilities where no context is known; a new list when recounted."""
+        """The most frequent tokens with their probabilities in an unknown context; recounting makes a new list."""
         total = len(self.automaton.tokens)
         if not self._counted or total >= self._counted + max(REFRESH, GROWTH * self._counted):
             self._counted = total
-            seen = [(token, self.automaton.counts[state]) for token, state in self.automaton.successors(ROOT)]
-            most = sorted(seen, key=itemgetter(1), reverse=True)[:NUM_FREQUENT]
-            self._frequent = [(token, count / (total + ESCAPE * len(seen))) for token, count in most]
+            counts = [(token, self.automaton.counts[state]) for token, state in self.automaton.successors(ROOT)]
+            top = sorted(counts, key=itemgetter(1), reverse=True)[:NUM_FREQUENT]
+            self._frequent = [(token, count / (total + ESCAPE * len(counts))) for token, count in top]
         return self._frequent

@@ -1,4 +1,4 @@
-"""Sparse counts of bigrams and trigrams, in layers: a shared corpus below, one lane's own text above."""
+"""Sparse counts of bigrams and trigrams in two layers: a lane's text on top of a shared corpus."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ Context = tuple[int, ...]
 
 
 class NGramCounts:
-    """How often each token followed each context of 1 and of 2 tokens; a context's token -> count map is its row.
+    """How often each token followed each context of 1 or 2 tokens. A context's counts by token are its row.
 
-    A lane's counts are `NGramCounts(below=corpus)`: the corpus is counted once, shared and never changed; prompt and
-    output are counted on top.
+    A lane uses `NGramCounts(below=corpus)`: the corpus is counted once, shared and never changed; prompt and output are
+    counted on top.
+
+    >>> counts = NGramCounts()
+    >>> counts.extend([1, 2, 3, 1, 2, 5])
+    >>> counts.row((2,)), counts.row((1, 2)), counts.row((9,))
+    ({3: 1, 5: 1}, {3: 1, 5: 1}, {})
     """
 
     def __init__(self, below: NGramCounts | None = None) -> None:
@@ -20,7 +25,7 @@ class NGramCounts:
         self._last: Context = ()
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Count `tokens` as the continuation of what was counted last."""
+        """Count `tokens` as the continuation of the tokens counted before."""
         rows, last = self._rows, self._last
         for token in tokens:
             for start in range(len(last)):
@@ -30,7 +35,7 @@ class NGramCounts:
         self._last = last
 
     def extend_apart(self, texts: Iterable[Sequence[int]]) -> None:
-        """Count several texts; no n-gram crosses from one into the next."""
+        """Count several texts; no n-gram spans two of them."""
         for tokens in texts:
             self._last = ()
             self.extend(tokens)
@@ -38,11 +43,11 @@ class NGramCounts:
 
     @property
     def last(self) -> Context:
-        """The last tokens counted, at most two: the context of the next."""
+        """The last one or two tokens counted: the context of the next."""
         return self._last
 
     def rows(self) -> Iterator[tuple[Context, Mapping[int, int]]]:
-        """Every context and its row, layer by layer: a context of several layers comes once for each."""
+        """Every context and its row, layer by layer; a context that is in both layers comes twice."""
         if self.below is not None:
             yield from self.below.rows()
         yield from self._rows.items()
@@ -52,12 +57,12 @@ class NGramCounts:
         return sum(self.row(context).values())
 
     def row(self, context: Context) -> dict[int, int]:
-        """Token -> count after `context` (1 or 2 tokens), layers added; empty where it was never seen."""
-        own = self._rows.get(context, {})
-        under = self.below.row(context) if self.below is not None else {}
-        if not own or not under:
-            return own or under
-        merged = dict(under)
-        for token, count in own.items():
+        """The counts by token after `context` (1 or 2 tokens), the layers added; empty for an unknown context."""
+        upper = self._rows.get(context, {})
+        lower = self.below.row(context) if self.below is not None else {}
+        if not upper or not lower:
+            return upper or lower
+        merged = dict(lower)
+        for token, count in upper.items():
             merged[token] = merged.get(token, 0) + count
         return merged

@@ -1,4 +1,4 @@
-"""Counts of bigrams and trigrams as arrays, for character vocabularies: 65 characters make a table of 65 x 65 x 65."""
+"""Counts of bigrams and trigrams as arrays, for small vocabularies: 65 characters make a table of 65 x 65 x 65."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from specrace.ngrams.counts import Context, NGramCounts
 
-LARGEST_VOCABULARY = 128
+MAX_VOCABULARY = 128
 
 
 class DenseCounts:
@@ -22,7 +22,7 @@ class DenseCounts:
         self._last = counts.last
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Count `tokens` as the continuation of what was counted last."""
+        """Count `tokens` as the continuation of the tokens counted before."""
         for token in tokens:
             if self._last:
                 self.bigrams[self._last[-1], token] += 1
@@ -31,6 +31,7 @@ class DenseCounts:
             self._last = (*self._last[-1:], token)
 
     def row(self, context: Context) -> np.ndarray:
-        """Counts [V] of every token after `context` (1 or 2 tokens), a view."""
-        counts: np.ndarray = (self.bigrams if len(context) == 1 else self.trigrams)[context]
-        return counts
+        """The counts [V] of all tokens after `context` (1 or 2 tokens), as a view."""
+        table = self.bigrams if len(context) == 1 else self.trigrams
+        row: np.ndarray = table[context]
+        return row

@@ -1,4 +1,4 @@
-"""Outputs of earlier requests, and the suffix automata of them that drafters share."""
+"""Outputs of earlier requests, and the indexes of them that drafters share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Protocol, TypeVar, cast
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.suffix_index import END
 
-# Tokens of the prompt, of its chat template, that are kept with an output, so that drafters learn how outputs begin.
+# This many tokens of the prompt's end, its chat template, are kept with an output: drafters learn how outputs begin.
 PROMPT_TAIL = 4
-# More than any race asks for.
-MAX_KINDS = 12
+# More than any race needs.
+MAX_INDEXES = 12
 
 
 class Index(Protocol):
-    """What drafters look outputs up in."""
+    """A structure in which drafters look up earlier outputs."""
 
     def extend(self, tokens: Sequence[int], /) -> None:
         """Append the tokens of one output."""
 
 
 class AnswerIndex(Protocol):
-    """What drafters learn from whole answers."""
+    """A structure that learns from whole answers, prompt and output."""
 
     def add(self, prompt: Sequence[int], output: Sequence[int], /) -> None:
         """Append the prompt and the output of one answer."""
@@ -31,20 +31,21 @@ class AnswerIndex(Protocol):
 
 I = TypeVar("I", bound=Index)  # noqa: E741
 A = TypeVar("A", bound=AnswerIndex)
-# How an index is made, its settings, and the length of the prompt's end that goes with an output; None: all, apart.
+# The constructor of an index, its settings, and how many of the prompt's last tokens it gets before an output; None for
+# an `AnswerIndex`, which gets the whole prompt separately.
 _Key = tuple[Callable[..., Any], tuple[Any, ...], int | None]
 
 
 class PastOutputs:
-    """The latest outputs, the oldest first; of more than `most` the older half is dropped.
+    """The latest outputs, the oldest first. Beyond `max_outputs` the older half is dropped.
 
-    An index of them is built when a drafter first asks for its kind, on that lane's clock, and then shared; those of
-    the latest `MAX_KINDS` kinds are kept. Outputs are added between requests, as on a server, never during a race; so
-    are they to the indexes.
+    An index of the outputs is built, on a lane's clock, when a drafter first asks for it, and then shared; the
+    `MAX_INDEXES` used last are kept. New outputs are added to these, too. That happens between requests, as on a
+    server, never during a race.
     """
 
-    def __init__(self, outputs: Iterable[Sequence[int]] = (), most: int = 64) -> None:
-        self.most = most
+    def __init__(self, outputs: Iterable[Sequence[int]] = (), max_outputs: int = 64) -> None:
+        self.max_outputs = max_outputs
         self._answers: list[_Answer] = []
         self._indexes: dict[_Key, Any] = {}
         for output in outputs:
@@ -52,80 +53,86 @@ class PastOutputs:
 
     @classmethod
     def of(cls, outputs: Iterable[Sequence[int]]) -> PastOutputs:
-        """`outputs` if they are PastOutputs, with the automata already built; else made of plain tokens."""
+        """`outputs` themselves if they are PastOutputs, with the indexes already built; else new ones made of them."""
         return outputs if isinstance(outputs, PastOutputs) else cls(outputs)
 
     def __len__(self) -> int:
         return len(self._answers)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
-        return (each.output for each in self._answers)
+        return (answer.output for answer in self._answers)
 
     def add(self, output: Sequence[int], prompt: Sequence[int] = (), question: str = "") -> None:
-        """Append an output, the `prompt` that it answered, and the `question` in it if known."""
+        """Append an output, the `prompt` that it answered, and the `question` in that prompt if known."""
         self._answers.append(_Answer(tuple(output), tuple(prompt), _normalise(question)))
-        if len(self._answers) > self.most:
-            self._answers = self._answers[self.most // 2 :]
+        if len(self._answers) > self.max_outputs:
+            self._answers = self._answers[self.max_outputs // 2 :]
             self._indexes = {key: self._build(key) for key in self._indexes}
             return
         for (_, _, prompt_tail), index in self._indexes.items():
             self._answers[-1].enter(index, prompt_tail)
 
-    def of_others(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
-        """The outputs of other prompts and, if given, other questions (case and spaces aside); `self` if all are.
+    def excluding(self, prompt: Sequence[int], question: str = "") -> PastOutputs:
+        """The outputs without those of this prompt or, if given, this question; `self` if that leaves out none.
 
-        One question has another prompt when other passages were retrieved. Indexes that were built are built again.
+        The same question may have been asked with another prompt, when other passages were retrieved. Case and spaces
+        of the question do not matter. Indexes that exist are built anew for the outputs that remain.
         """
-        own, asked = tuple(prompt), _normalise(question)
-        others = PastOutputs(most=self.most)
-        others._answers = [
-            each for each in self._answers if each.prompt != own and not (asked and each.question == asked)
+        excluded_prompt, excluded_question = tuple(prompt), _normalise(question)
+        remaining = PastOutputs(max_outputs=self.max_outputs)
+        remaining._answers = [
+            answer
+            for answer in self._answers
+            if answer.prompt != excluded_prompt and not (excluded_question and answer.question == excluded_question)
         ]
-        if len(others) == len(self):
+        if len(remaining) == len(self):
             return self
-        others._indexes = {key: others._build(key) for key in self._indexes}
-        return others
+        remaining._indexes = {key: remaining._build(key) for key in self._indexes}
+        return remaining
 
     def copy(self) -> PastOutputs:
-        """The same outputs and indexes; an index built for one is not there for the other."""
-        found = PastOutputs(most=self.most)
-        found._answers, found._indexes = list(self._answers), dict(self._indexes)
-        return found
+        """A copy that shares the indexes built so far, but none that either builds later."""
+        copied = PastOutputs(max_outputs=self.max_outputs)
+        copied._answers = list(self._answers)
+        copied._indexes = dict(self._indexes)
+        return copied
 
     def automaton(self, n: int) -> SuffixAutomaton:
         """The automaton that counts substrings of up to `n` tokens. Read only."""
         return self.index(SuffixAutomaton, n)
 
     def index(self, make: Callable[..., I], *settings: Any, prompt_tail: int = PROMPT_TAIL) -> I:
-        """`make(*settings)` extended by each output, the prompt's end before it and an END after it. Read only."""
+        """The index `make(*settings)`, extended by each output between the end of its prompt and an END. Read only."""
         return cast(I, self._shared((make, settings, prompt_tail)))
 
     def answers(self, make: Callable[..., A], *settings: Any) -> A:
-        """`make(*settings)`, to which the prompt and the output of each answer were added. Read only."""
+        """The index `make(*settings)`, to which the prompt and output of each answer were added. Read only."""
         return cast(A, self._shared((make, settings, None)))
 
     def _shared(self, key: _Key) -> Any:
-        found = self._indexes.pop(key, None)
-        # The latest last: visitors may ask for any settings.
-        self._indexes[key] = found = self._build(key) if found is None else found
-        if len(self._indexes) > MAX_KINDS:
+        index = self._indexes.pop(key, None)
+        if index is None:
+            index = self._build(key)
+        # The one used last goes to the end; visitors may ask for any settings, so the first is dropped.
+        self._indexes[key] = index
+        if len(self._indexes) > MAX_INDEXES:
             del self._indexes[next(iter(self._indexes))]
-        return found
+        return index
 
     def _build(self, key: _Key) -> Any:
         make, settings, prompt_tail = key
-        found = make(*settings)
+        index = make(*settings)
         for answer in self._answers:
-            answer.enter(found, prompt_tail)
-        return found
+            answer.enter(index, prompt_tail)
+        return index
 
-    def latest(self, most: int) -> PastOutputs:
-        """The latest `most` outputs; `self` if there are no more."""
-        if len(self) <= most:
+    def latest(self, count: int) -> PastOutputs:
+        """The latest `count` outputs; `self` if there are no more."""
+        if len(self) <= count:
             return self
-        found = PastOutputs(most=self.most)
-        found._answers = self._answers[len(self) - most :]
-        return found
+        latest = PastOutputs(max_outputs=self.max_outputs)
+        latest._answers = self._answers[len(self) - count :]
+        return latest
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ class _Answer:
     question: str
 
     def text(self, prompt_tail: int) -> tuple[int, ...]:
-        """The tokens drafters match, the last `prompt_tail` of the prompt first."""
+        """The tokens that drafters match: the last `prompt_tail` of the prompt, the output, and an END."""
         return (*self.prompt[max(0, len(self.prompt) - prompt_tail) :], *self.output, END)
 
     def enter(self, index: Any, prompt_tail: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What drafters may draft from beside the prompt and the output."""
+"""What drafters may draft from besides prompt and output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specrace.ngrams.suffix_index import SuffixIndex
 
 @dataclass(frozen=True)
 class Sources:
-    """The n-gram counts and the suffix index of a corpus, and `past`, outputs of earlier requests to this target."""
+    """N-gram counts and a suffix index of the corpus, and `past`, the outputs of earlier requests to this target."""
 
     corpus: NGramCounts | None = None
     corpus_index: SuffixIndex | None = None
@@ -21,7 +21,7 @@ class Sources:
 
 
 class CorpusTables:
-    """N-gram counts and suffix index of a corpus, each made at first use; `tokenize` gives the tokens by document."""
+    """N-gram counts and a suffix index of a corpus, made at first use; `tokenize` returns the documents' tokens."""
 
     def __init__(self, tokenize: Callable[[], list[list[int]]]) -> None:
         self._tokenize = tokenize
@@ -33,7 +33,7 @@ class CorpusTables:
 
     @cached_property
     def counts(self) -> NGramCounts:
-        """Bigram and trigram counts over all documents, none across two."""
+        """Bigram and trigram counts over all documents; no n-gram spans two of them."""
         counts = NGramCounts()
         counts.extend_apart(self.tokens)
         return counts

@@ -1,6 +1,6 @@
-"""A suffix index (suffix array): where some tokens occur in a corpus, by binary search in its sorted suffixes.
+"""A suffix index (suffix array): finds tokens in a corpus by binary search in its sorted suffixes.
 
-Built once for a corpus and shared. Each document ends in `END`, which no query and no draft contains.
+It is built once for a corpus and shared. Each document ends in `END`, which no query and no draft contains.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 END = -1
-# Suffixes are sorted by this many of their first tokens; equal ones are in the order of the text.
+# Suffixes are sorted by this many of their first tokens; ties keep the order of the text.
 SORTED_TOKENS = 32
 
 
 class SuffixIndex:
-    """The sorted suffixes of all documents' tokens, immutable.
+    """The sorted suffixes of the tokens of all documents. It is never changed.
 
-    `text` [T] is all documents in a row, an `END` after each; `order` [T] the starts of its suffixes, sorted.
+    `text` [T]: all documents in a row, with an `END` after each. `order` [T]: the starts of its suffixes, sorted.
+
+    >>> index = SuffixIndex([[1, 2, 3], [7, 1, 2, 5]])
+    >>> index.positions_after([1, 2], max_positions=10).tolist()  # of 3 and 5 in the text 1 2 3 END 7 1 2 5 END
+    [2, 7]
     """
 
     def __init__(self, documents: Iterable[Sequence[int]]) -> None:
@@ -31,33 +35,34 @@ class SuffixIndex:
         self.__setstate__((text, _sorted_suffixes(text)))
 
     def __getstate__(self) -> tuple[Ints, Ints]:
-        """What is pickled: views of memory cannot be."""
+        """The arrays; the memory views cannot be pickled."""
         return self.text, self.order
 
     def __setstate__(self, state: tuple[Ints, Ints]) -> None:
-        """As it was pickled."""
+        """Set the arrays, and memory views of them."""
         self.text, self.order = state
-        # Memoryviews, because a search reads single numbers and these give Python's own.
-        self.tokens, self._starts = memoryview(self.text), memoryview(self.order)
+        # A search reads single numbers, which memory views return as Python's ints.
+        self.tokens = memoryview(self.text)
+        self._starts = memoryview(self.order)
 
     def __len__(self) -> int:
         return len(self.text)
 
-    def places(self, query: Sequence[int], most: int) -> Ints:
-        """Indices of the tokens that follow `query`, sorted by what follows, [at most `most`].
+    def positions_after(self, query: Sequence[int], max_positions: int) -> Ints:
+        """The positions of the tokens that follow `query`, sorted by the text from there on, [at most `max_positions`].
 
-        Of more than `most` an even spread over the sorted ones is taken, so that no continuation is dropped for its
-        token ids. Occurrences at a document's end are left out.
+        If there are more, an even spread of them is taken, so that no continuation is dropped because of its token ids.
+        Occurrences at the end of a document have no continuation and are left out.
         """
         size, text = len(query), self.tokens
         first = self._first(query)
         end = bisect_right(self._starts, list(query), first, key=lambda start: text[start : start + size].tolist())
-        if end - first <= most:
+        if end - first <= max_positions:
             return self.order[first:end] + size
-        return self.order[np.linspace(first, end - 1, most).astype(np.int64)] + size
+        return self.order[np.linspace(first, end - 1, max_positions).astype(np.int64)] + size
 
     def _first(self, query: Sequence[int]) -> int:
-        """Where in the order the suffixes begin that start with `query` and have a continuation, if there are any."""
+        """The index in `order` of the first suffix that starts with `query` and goes on, if there is one."""
         size, text = len(query) + 1, self.tokens
         return bisect_left(self._starts, [*query, END + 1], key=lambda start: text[start : start + size].tolist())
 
@@ -68,23 +73,26 @@ class SuffixIndex:
         start = self._starts[first]
         return self.tokens[start : start + len(query)].tolist() == list(query)
 
-    def longest_match(self, context: Sequence[int], shortest: int, longest: int, most: int) -> Ints:
-        """`places` of the longest suffix of `context`, of `shortest` to `longest` tokens, that has a continuation."""
+    def longest_match(self, context: Sequence[int], shortest: int, longest: int, max_positions: int) -> Ints:
+        """The `positions_after` the longest suffix of `context` that has a continuation.
+
+        Only suffixes of `shortest` to `longest` tokens are tried; if none matches, the result is empty.
+        """
         lengths = range(shortest, min(longest, len(context)) + 1)
-        # Where a suffix occurs its own suffixes do, so the lengths that match come first.
+        # If a suffix occurs, so do its own suffixes: the lengths that match come before those that do not.
         matching = bisect_left(lengths, True, key=lambda length: not self._has_continuation(context[-length:]))
         if not matching:
             return np.empty(0, np.int64)
-        return self.places(context[-lengths[matching - 1] :], most)
+        return self.positions_after(context[-lengths[matching - 1] :], max_positions)
 
 
 def _sorted_suffixes(text: Ints) -> Ints:
-    """Starts of the suffixes [T], by prefix doubling (Manber and Myers, 1990): by 2 tokens, then 4, 8, 16 and 32."""
+    """The starts of the suffixes [T], sorted by prefix doubling (Manber and Myers, 1990): by 2 tokens, 4, 8, 16, 32."""
     size, width = len(text), 1
     ranks: Ints = np.unique(text, return_inverse=True)[1].astype(np.int64)
     order: Ints
     while width < SORTED_TOKENS:
-        # The rank `width` tokens further breaks ties; the end of the text sorts before every token.
+        # Ties are broken by the rank `width` tokens further on; the end of the text sorts before every token.
         following = np.zeros(size, np.int64)
         following[: max(0, size - width)] = ranks[width:] + 1
         pairs = ranks * (size + 1) + following
@@ -95,55 +103,59 @@ def _sorted_suffixes(text: Ints) -> Ints:
     return order
 
 
-def matches_in_itself(text: Ints, shortest: int, longest: int) -> Ints:
-    """Indices in `text` [T] after earlier occurrences of its longest suffix that has one, in ascending order.
+def earlier_matches(text: Ints, shortest: int, longest: int) -> Ints:
+    """The positions in `text` [T] after all earlier occurrences of its longest suffix that has any, ascending.
 
-    For a text that grows at every step: one vectorised scan, no index to maintain.
+    Only suffixes of `shortest` to `longest` tokens are tried. This suits a text that grows at every step: it is one
+    vectorised scan, with no index to maintain.
     """
-    found = ends = np.flatnonzero(text[:-1] == text[-1])
-    if shortest > 1:
-        found = ends[:0]
+    ends = np.flatnonzero(text[:-1] == text[-1])
+    match_ends = ends if shortest <= 1 else ends[:0]
     for length in range(2, longest + 1):
         ends = ends[ends >= length - 1]
         ends = ends[text[ends - length + 1] == text[-min(length, len(text))]]
         if not len(ends):
             break
         if length >= shortest:
-            found = ends
-    return found + 1
+            match_ends = ends
+    return match_ends + 1
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """Tokens that follow at `count` of the places, first at the index `first` of the text."""
+    """Tokens that follow at `count` of the positions, for the first time at position `first`."""
 
     tokens: tuple[int, ...]
     count: int
     first: int
 
 
-def count_continuations(text: Sequence[int], places: Sequence[int], length: int, most: int) -> list[Continuation]:
-    """The `most` most frequent prefixes, of at most `length` tokens, of what follows at `places` up to an END.
+def count_continuations(
+    text: Sequence[int], positions: Sequence[int], max_length: int, max_prefixes: int
+) -> list[Continuation]:
+    """The most frequent token sequences that start at `positions`, best first.
 
-    `text` ends in an END. Best first, so a prefix comes after its own prefixes, and only prefixes that are returned are
-    extended. Ties: the shorter, then the first in the text.
+    Ties go to the shorter, then to the earlier in the text. A sequence has at most `max_length` tokens and stops before
+    an END; `text` ends in one. At most `max_prefixes` are returned. A sequence comes after its own prefixes, and only
+    sequences that are returned are extended.
     """
-    found: list[Continuation] = []
+    continuations: list[Continuation] = []
     # (-count, depth, first) is unique to a prefix, so later fields are never compared.
     frontier: list[tuple[int, int, int, tuple[int, ...], Sequence[int]]] = []
 
-    def push(tokens: tuple[int, ...], places: Sequence[int]) -> None:
-        depth, groups = len(tokens), dict[int, list[int]]()
-        for place in places:
-            groups.setdefault(text[place + depth], []).append(place)
+    def push(tokens: tuple[int, ...], starts: Sequence[int]) -> None:
+        depth = len(tokens)
+        groups = dict[int, list[int]]()
+        for start in starts:
+            groups.setdefault(text[start + depth], []).append(start)
         groups.pop(END, None)
         for token, group in groups.items():
             heappush(frontier, (-len(group), depth + 1, min(group), (*tokens, token), group))
 
-    push((), places)
-    while frontier and len(found) < most:
-        negative, depth, first, tokens, group = heappop(frontier)
-        found.append(Continuation(tokens, -negative, first))
-        if depth < length:
+    push((), positions)
+    while frontier and len(continuations) < max_prefixes:
+        negative_count, depth, first, tokens, group = heappop(frontier)
+        continuations.append(Continuation(tokens, -negative_count, first))
+        if depth < max_length:
             push(tokens, group)
-    return found
+    return continuations

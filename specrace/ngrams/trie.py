@@ -1,14 +1,14 @@
 """The n-gram trie of "Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding", sections 3.1-3.2.
 
-A window of n tokens starts at every token, cut short at the end of the text but never left out. The trie holds every
-prefix of every window with the number of windows that start with it. The paper also inserts each window without its
-first 1, 2, ... L_p - 1 tokens; those copies of later windows add no node but count. So an n-gram of the text that the
-trie was built from counts up to L_p times and one appended later once: in a trie that grows, the prompt's n-grams rank
-before those that the output had once or twice.
+A window of n tokens starts at every token; at the end of the text windows are shorter, but none is left out. The trie
+holds every prefix of every window, with the number of windows that start with it. The paper also inserts each window
+without its first 1, 2, ... L_p - 1 tokens. These copies of later windows add no nodes, but they count: an n-gram of the
+text that the trie was built from counts up to L_p times, one that was appended later only once. So in a growing trie
+the prompt's n-grams rank before those that occurred once or twice in the output.
 
-Most windows are unique after a few tokens. Such a window is a leaf: a start index, its further tokens read from the
-text; when a second window passes, it becomes an inner node, one level at a time. So T tokens cost about T operations,
-not T * n, and a leaf grows with the text.
+Most windows are unique after a few tokens. Such a window is stored as a leaf, a start index, and its further tokens are
+read from the text. When a second window reaches it, it becomes an inner node, one level at a time. So T tokens cost
+about T operations, not T * n, and a leaf grows with the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specrace.core.tree import TokenTree
 
 
 class Node:
-    """An inner node: `count` of the windows that pass it, the first of which starts at `start`; children by token."""
+    """An inner node: `count` windows pass it, the first of which starts at `start`; its children by token."""
 
     __slots__ = ("children", "count", "start")
 
@@ -34,17 +34,21 @@ class Node:
 
 @dataclass(frozen=True)
 class Match:
-    """A node at depth `length`: `node` is a Node, or the start index of a single window."""
+    """A node at depth `length`: an inner Node, or a leaf, the start index of the only window that passes."""
 
     node: Node | int
     length: int
 
 
 class NGramTrie:
-    """A trie of the n-grams, of 1 to `n` tokens, of a text that may grow.
+    """A trie of the n-grams of 1 to `n` tokens in a text that may grow.
 
-    It is built from `tokens`, whose n-grams count as often as the paper inserts them with L_p = `copies`: themselves,
-    and as sub-prefixes of windows that start up to `copies` - 1 tokens earlier and reach as far.
+    The n-grams of `tokens`, from which it is built, count as often as the paper inserts them with L_p = `copies`: once
+    by themselves, and once for each window that starts up to `copies` - 1 tokens earlier and reaches as far.
+
+    >>> trie = NGramTrie(3, [1, 2, 3, 1, 2, 5])
+    >>> {token: trie.count(child) for token, child in trie.children(trie.find([1, 2])).items()}
+    {3: 1, 5: 1}
     """
 
     def __init__(self, n: int, tokens: Sequence[int] = (), copies: int = 1) -> None:
@@ -59,12 +63,13 @@ class NGramTrie:
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Append `tokens`; every window that reaches the end of the text grows."""
-        text, n, root, single = self.tokens, self.n, self.root, self.copies == 1
+        text, n, root = self.tokens, self.n, self.root
+        single = self.copies == 1
         for token in tokens:
             end = len(text)
             text.append(token)
             still_open = []
-            # `_open[k]` is the window that started `len(_open) - k` tokens ago; one more starts here.
+            # `_open[k]` is a window that started `len(_open) - k` tokens ago; a new one starts here.
             depth = len(self._open) + 1
             for node in (*self._open, root):
                 child = node.children.get(token)
@@ -82,11 +87,11 @@ class NGramTrie:
             self._open = still_open
 
     def find(self, path: Sequence[int]) -> Match | None:
-        """The node at the end of `path` (at least one token); None when it is no n-gram of the text."""
+        """The node at the end of `path` (at least one token); None if `path` is not an n-gram of the text."""
         node: Node | int = self.root
         for depth, token in enumerate(path):
             if not isinstance(node, Node):
-                # A leaf's further tokens are the text's.
+                # The further tokens of a leaf are in the text.
                 same = len(path) <= self.n and self.tokens[node + depth : node + len(path)] == list(path[depth:])
                 return Match(node, len(path)) if same else None
             following = node.children.get(token)
@@ -98,27 +103,30 @@ class NGramTrie:
     def match(self, suffix: Sequence[int]) -> Match | None:
         """The longest suffix of `suffix` that is in the trie *and has a continuation there* (section 3.2)."""
         for cut in range(len(suffix)):
-            found = self.find(suffix[cut:])
-            if found is not None and self._children(found.node, found.length):
-                return found
+            match = self.find(suffix[cut:])
+            if match is not None and self._children(match.node, match.length):
+                return match
         return None
 
     def children(self, match: Match) -> dict[int, Match]:
-        """Token -> child, in order of first occurrence."""
-        found = self._children(match.node, match.length)
-        return {token: Match(child, match.length + 1) for token, child in found.items()}
+        """The children of a node by token, in order of first occurrence."""
+        children = self._children(match.node, match.length)
+        return {token: Match(child, match.length + 1) for token, child in children.items()}
 
     def count(self, match: Match) -> int:
-        """How many windows pass a node, the copies counted."""
+        """The number of windows that pass a node, the paper's copies included."""
         return self._count(match.node, match.length)
 
     def best(self, match: Match, root: int, num_draft: int) -> TokenTree:
-        """The `num_draft` most frequent nodes under `match` as a tree under the token `root`, by best-first expansion.
+        """The `num_draft` most frequent nodes below `match`, as a tree whose root is the token `root`.
 
-        Ties: the shallower, then the earlier in the text. `positions`: each token's first; `probs`: its count over the
-        sum of its siblings'.
+        Ties go to the shallower node, then to the earlier one in the text. The tree's `positions` are the first
+        occurrences of its tokens; its `probs` are the shares of a node's count among its siblings'.
         """
-        tokens, parents, probs, positions = [root], [-1], [1.0], [-1]
+        tokens = [root]
+        parents = [-1]
+        probs = [1.0]
+        positions = [-1]
         frontier: list[tuple[int, int, int, int, Node | int, int, float]] = []
 
         def push(node: Node | int, depth: int, parent: int) -> None:
@@ -142,7 +150,7 @@ class NGramTrie:
         return TokenTree(tuple(tokens), tuple(parents), tuple(probs), tuple(positions))
 
     def _children(self, node: Node | int, depth: int) -> dict[int, Node | int]:
-        """Children of a node at `depth`; a leaf has one, the next token of its window, unless the window ends there."""
+        """The children of a node at `depth`; a leaf has one, the next token of its window, or none at its end."""
         if isinstance(node, Node):
             return node.children
         index = node + depth
@@ -151,7 +159,7 @@ class NGramTrie:
         return {self.tokens[index]: node}
 
     def _weight(self, start: int, depth: int) -> int:
-        """How often the first `depth` tokens of the window at `start` were inserted; it never rises with `depth`."""
+        """How often the first `depth` tokens of the window at `start` were inserted; never more for a greater depth."""
         if self.copies == 1 or start + depth > self._built:
             return 1
         return min(self.copies, self.n - depth + 1, start + 1)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specrace.cli.answers import SETS
-from specrace.cli.arguments import fetched
+from specrace.cli.models import fetch_if_missing
 from specrace.cli.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--limit", type=int, help="the most questions of a set")
     parser.add_argument("--max-new-tokens", type=int, default=96)
     options = parser.parse_args(arguments)
-    workbench = Workbench.open(model=fetched(options.model, quiet=True), dtype="float32")
+    workbench = Workbench.open(model=fetch_if_missing(options.model, quiet=True), dtype="float32")
     curve, differ = find_curve(options.cost_curve), 0
     for name in ("documents", "open"):
         sums = {setting: dict.fromkeys(FIELDS, 0.0) for setting in SETTINGS}
@@ -81,7 +81,7 @@ def run(
     prefix = target.prefill(prompt)
     for setting, (lane, given) in SETTINGS.items():
         spec = RaceSpec((lane,), max_new_tokens=max_new_tokens, options={lane: given})
-        inputs = make_drafter_inputs(target, prompt, spec, curve, Sources(past=past.of_others(prompt)))
+        inputs = make_drafter_inputs(target, prompt, spec, curve, Sources(past=past.excluding(prompt)))
         lanes[setting] = make_lane(target, lane, prefix, inputs, spec)
     while any(not lane.end for lane in lanes.values()):
         for setting, lane in lanes.items():

@@ -96,14 +96,14 @@ def test_a_deterministic_context_is_its_estimate(text: list[int], path: list[int
     for token in [*path, None]:
         probs: dict[int, float] = {}
         escape = model.blend(context, probs, 1.0, least)
-        only = model.deterministic(context, least)
+        only = model.only_continuation(context, least)
         if only is not None:
             assert probs == pytest.approx({only[0]: 1.0 - only[1]}) and escape == pytest.approx(only[1])
         else:
             state, length = context
             shorter = model.automaton.lengths[model.automaton.links[state]] if length else 0
             first: dict[int, float] = {}
-            assert not length or model.blend(context, first, 1.0, least, above=shorter) >= least or len(first) > 1
+            assert not length or model.blend(context, first, 1.0, least, min_length=shorter) >= least or len(first) > 1
         if token is not None:
             context = model.automaton.follow(context, [token])
 
@@ -135,8 +135,8 @@ def test_building_is_linear_and_small(period: int) -> None:
 def test_a_context_with_too_much_escape_mass_is_not_deterministic() -> None:
     model = BackoffModel(2, [1, 2, 1])
     context = model.automaton.suffix()
-    assert model.deterministic(context, 1.0) == (2, 2 / 3)
-    assert model.deterministic(context, 2 / 3) is None
+    assert model.only_continuation(context, 1.0) == (2, 2 / 3)
+    assert model.only_continuation(context, 2 / 3) is None
 
 
 def test_a_long_text_recounts_its_frequent_tokens_less_often() -> None:

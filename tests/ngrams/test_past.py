@@ -8,7 +8,7 @@ from specrace.ngrams.suffix_index import END
 
 
 def test_the_latest_stay_the_oldest_first() -> None:
-    past = PastOutputs(most=4)
+    past = PastOutputs(max_outputs=4)
     for output in range(4):
         past.add([output])
     assert list(past) == [(0,), (1,), (2,), (3,)] and len(past) == 4
@@ -31,7 +31,7 @@ def test_an_automaton_reads_each_output_behind_the_end_of_its_prompt() -> None:
 
 
 def test_what_is_forgotten_is_in_no_automaton() -> None:
-    past = PastOutputs([[1], [2]], most=2)
+    past = PastOutputs([[1], [2]], max_outputs=2)
     before = past.automaton(3)
     past.add([3])
     assert past.automaton(3) is not before
@@ -46,15 +46,15 @@ def test_plain_outputs_are_wrapped_once() -> None:
 
 
 def test_those_of_the_same_prompt_are_left_out() -> None:
-    past = PastOutputs(most=3)
+    past = PastOutputs(max_outputs=3)
     past.add([1], prompt=[7, 8])
     past.add([2], prompt=[9])
     past.add([3])
-    others = past.of_others([7, 8])
-    assert list(others) == [(2,), (3,)] and others.most == 3
+    others = past.excluding([7, 8])
+    assert list(others) == [(2,), (3,)] and others.max_outputs == 3
     assert others.automaton(2).tokens == [9, 2, END, 3, END]
-    assert past.of_others([8]) is past
-    assert list(past.of_others([])) == [(1,), (2,)]
+    assert past.excluding([8]) is past
+    assert list(past.excluding([])) == [(1,), (2,)]
 
 
 def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
@@ -67,7 +67,7 @@ def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
     assert (type(whole), whole.tokens) == (Other, [*range(10), 5, END]) and bare.tokens == [5, END]
     past.add([6], prompt=[7])
     assert whole.tokens[-3:] == [7, 6, END] and bare.tokens == [5, END, 6, END]
-    assert past.of_others([7]).index(Other, 3, prompt_tail=99).tokens == [*range(10), 5, END]
+    assert past.excluding([7]).index(Other, 3, prompt_tail=99).tokens == [*range(10), 5, END]
 
 
 def test_the_latest_are_a_few_or_all() -> None:

@@ -15,7 +15,7 @@ from specrace.core.events import Finished, Started
 from specrace.drafters.sampled_rows import SampledRows
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.loading import load_target
-from specrace.ngrams.dense import LARGEST_VOCABULARY
+from specrace.ngrams.dense import MAX_VOCABULARY
 from specrace.tiny import characters
 from specrace.tiny.__main__ import main
 from specrace.tiny.characters import END, Recipe, character_model, character_tokenizer, loss_on, train
@@ -74,7 +74,7 @@ def test_the_command_writes_a_model_folder(
 
 def test_the_model_that_ships_is_small_and_dense() -> None:
     assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < 2_000_000
-    assert len(AutoTokenizer.from_pretrained(SHIPPED)) == 65 <= LARGEST_VOCABULARY
+    assert len(AutoTokenizer.from_pretrained(SHIPPED)) == 65 <= MAX_VOCABULARY
 
 
 def test_bigram_and_trigram_race_on_it_by_rejection(bundled: Workbench) -> None:
