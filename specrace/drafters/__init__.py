@@ -1,4 +1,4 @@
-"""The decoders, one file each, and their registry. A new one is one file and one line here."""
+"""The drafters, one file each, and their registry. A new one takes one file and one line here."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 
 
 def native_methods() -> dict[str, Method]:
-    """The methods that reproduce no engine's drafter: those on the page."""
+    """Our own methods, which the page lists: all but the twins of other engines' drafters."""
     return {name: method for name, method in METHODS.items() if not method.twin_of}
 
 
 def find_method(name: str) -> Method:
-    """The method called `name`. Raises InputError, with all names, if there is none."""
+    """The method called `name`. Raises InputError, which lists all names, if there is none."""
     if name not in METHODS:
         raise InputError(f"There is no lane {name!r}; choose from {', '.join(METHODS)}.")
     return METHODS[name]

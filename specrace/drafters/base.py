@@ -1,4 +1,4 @@
-"""What a drafter is, and how it is registered: it proposes a tree and observes the verdict on it."""
+"""What a drafter is, and how it is registered. It proposes a tree and observes the verdict on it."""
 
 from __future__ import annotations
 
@@ -23,36 +23,42 @@ from specrace.ngrams.suffix_index import SuffixIndex
 
 
 class DraftSession(Protocol):
-    """A draft model on one text, with its own KV cache. Each read is one forward."""
+    """A draft model reading one text, with its own KV cache. Each read is one forward."""
 
     @property
     def room(self) -> int:
-        """How many more tokens it can read."""
+        """The number of tokens it can still read."""
 
     def likeliest(self, tokens: Sequence[int]) -> tuple[int, float]:
-        """Read `tokens` (at least one); the likeliest next token, and its probability."""
+        """Read `tokens` (at least one) and return the likeliest next token and its probability."""
 
     def distribution(self, tokens: Sequence[int]) -> np.ndarray:
-        """Read `tokens` (at least one); the next token's distribution after temperature, top-k, top-p, float64 [V]."""
+        """Read `tokens` (at least one) and return the next token's distribution, float64 [V].
+
+        Temperature, top-k and top-p have been applied to it.
+        """
 
     def rewind(self, count: int) -> None:
         """Roll back to the first `count` tokens read."""
 
 
 class PromptedDraftModel(Protocol):
-    """A draft model that has read the prompt up to its last token, in `prefill_ms`."""
+    """A draft model that has read the prompt except its last token, which took `prefill_ms`."""
 
     prefill_ms: float
 
     def session(self, params: SamplingParams, room: int = 0, rows: Sequence[int] = (1,)) -> DraftSession:
-        """A session after the prompt, for about `room` more tokens (0: unknown), `rows` of them at a time."""
+        """A session that continues the prompt, for about `room` more tokens (0: unknown).
+
+        `rows`: the numbers of tokens that it will read at a time.
+        """
 
 
 class DraftModel(Protocol):
-    """A smaller language model with the target's vocabulary, as `specrace.model.draft_model.DraftModel`."""
+    """A smaller language model with the target's vocabulary (see `specrace.model.draft_model`)."""
 
     def after(self, prompt: Sequence[int]) -> PromptedDraftModel:
-        """The model after `prompt`. Raises InputError where that does not fit."""
+        """The model after reading `prompt`. Raises InputError if the prompt does not fit its context."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ class DrafterInputs:
     """All that a drafter may know before the first step; nothing in it changes during a race.
 
     `corpus`, `corpus_index`: n-gram counts and a suffix index of all documents. `past`: outputs of earlier requests.
-    `params`: how the target samples, for drafters that sample the same way. `curve`: the cost of verification, for
-    drafters that cut their own trees. `room`: tokens after the prompt, the pending one and drafts included; 0: unknown.
+    `params`: how the target samples, for drafters that sample alike. `curve`: the cost of verification, for drafters
+    that cut their own trees. `room`: the number of tokens that may follow the prompt, drafts included; 0: unknown.
     """
 
     prompt: tuple[int, ...]
@@ -83,12 +89,12 @@ class Drafter(Protocol):
     """
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A tree with the root `context[-1]` (of prompt and output so far) and at most `budget` draft nodes."""
+        """A tree whose root is `context[-1]`, with at most `budget` draft nodes; `context` is prompt and output."""
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Learn from a step: the accepted path, the bonus, and the target's token at every node, rejected or not.
+        """Learn from a step: the accepted path, the bonus token, and the target's token at every node, rejected or not.
 
-        `tree` is what was scored: the proposal, cut to the budget and pruned to the depth that can count.
+        `tree` is what was scored: the proposal, cut to the budget and pruned to the depth that can still count.
         """
 
 
@@ -113,9 +119,10 @@ class DepthDrafter(ABC):
 
 
 def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int) -> TokenTree:
-    """The tree to score where `remaining` tokens may still be emitted, with at most `budget` draft nodes.
+    """The tree to score: the drafter's proposal, with at most `budget` draft nodes.
 
-    One of these tokens is the bonus, so nodes deeper than `remaining` - 1 cannot count.
+    `remaining` tokens may still be emitted. One of them is the bonus token, so nodes deeper than `remaining` - 1 cannot
+    count.
     """
     depth = remaining - 1
     if depth < 1:
@@ -128,23 +135,23 @@ def draft(drafter: Drafter, context: Sequence[int], budget: int, remaining: int)
 
 
 class SamplingDrafter(Drafter, Protocol):
-    """A drafter whose option `sampled` makes it draw a chain from distributions that it hands over."""
+    """A drafter with an option `sampled`: it then draws a chain of tokens and hands over the distributions it used."""
 
     def distributions(self) -> np.ndarray:
-        """What the k tokens of the last draft were drawn from, [k, V]."""
+        """The distributions that the k tokens of the last draft were drawn from, [k, V]."""
 
 
 @runtime_checkable
 class DrafterWithNotes(Drafter, Protocol):
-    """A drafter with details of each draft to show; asked off the clock."""
+    """A drafter that can show details of each draft; it is asked for them off the clock."""
 
     def note(self, tree: TokenTree) -> Note:
-        """Details of the draft `tree`, which it has just proposed and not yet observed."""
+        """Details of the draft `tree`, which has just been proposed and not yet been observed."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of a number, both included, and its help line; a decimal number where `low` is a float."""
+    """The bounds of a number, both included, and its help line; a float `low` makes it a decimal number."""
 
     low: float
     high: float
@@ -160,7 +167,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Option:
-    """A drafter's keyword argument."""
+    """An option of a lane: a keyword argument of its drafter."""
 
     name: str
     default: float | bool
@@ -169,9 +176,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Profile:
-    """Assumed gains, for a default `num_draft`: accepted tokens of the `first` node, and `decay` of it for each next.
+    """The gains assumed for choosing a default `num_draft`.
 
-    `price`: the cost of drafting a node, in target forwards over one row.
+    The first node is expected to yield `first` accepted tokens, and each further node `decay` times the one before.
+    `price`: the cost of drafting a node, in one-row forwards of the target.
     """
 
     first: float
@@ -179,16 +187,16 @@ class Profile:
     price: float = 0.0
 
     def gains(self, count: int) -> tuple[float, ...]:
-        """The accepted tokens expected of each of the first `count` nodes."""
+        """The accepted tokens expected from each of the first `count` nodes."""
         return tuple(self.first * self.decay**index for index in range(count))
 
 
 # Copying from a prompt: 8 nodes yield 0.8 tokens on Spec-Bench's RAG, 1.7 on its summaries, 2.9 with the bundled model,
-# and 16 about a sixth more. N-grams without a long match fade sooner.
+# and 16 nodes about a sixth more. N-grams without a long match are right for fewer tokens.
 COPYING = Profile(0.5, 0.8)
 NGRAM = Profile(0.4, 0.7)
-# A draft model is right more often, and every node is one of its forwards (0.4 of the target's for the bundled pair, a
-# twentieth for a large target).
+# A draft model is right more often, but every node costs one of its forwards: 0.4 of the target's for the bundled pair,
+# a twentieth for a large target.
 MODEL = Profile(0.85, 0.9, price=0.2)
 
 
@@ -259,14 +267,14 @@ class Method:
     def options(self) -> tuple[Option, ...]:
         """The keyword-only arguments of the constructor, with their annotations."""
         hints = get_type_hints(self.build.__init__, include_extras=True)  # type: ignore[misc]
-        found = []
+        options = []
         for name, parameter in inspect.signature(self.build).parameters.items():
             if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
                 continue
             hint = hints[name]
             bounds = get_args(hint)[1] if get_origin(hint) is Annotated else Flag(name)
-            found.append(Option(name, parameter.default, bounds))
-        return tuple(found)
+            options.append(Option(name, parameter.default, bounds))
+        return tuple(options)
 
     def num_top_with(self, options: Mapping[str, Any]) -> int:
         """How many of the target's likeliest tokens the drafter learns from at every node, with these options."""
@@ -290,18 +298,19 @@ class Method:
         return self.num_draft if device == "cpu" else self.accelerator.get("num_draft", self.num_draft)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, float | bool]:
-        """`values` converted. Raises InputError for an unknown option or a value out of bounds."""
+        """`values` in the options' types. Raises InputError for an unknown option or a value out of bounds."""
         options = {option.name: option for option in self.options}
         checked: dict[str, float | bool] = {}
         for name, value in values.items():
             if name not in options:
-                known = ", ".join(f"{self.name}.{each}" for each in options) or "none"
+                known = ", ".join(f"{self.name}.{option}" for option in options) or "none"
                 raise InputError(f"The lane {self.name} has no option {name!r}; it has: {known}.")
             checked[name] = _convert(f"{self.name}.{name}", options[name], value)
         return checked
 
 
 def _convert(label: str, option: Option, value: Any) -> float | bool:
+    """`value` in the type of `option`. Raises InputError, in which `label` names the option."""
     if isinstance(option.bounds, Flag):
         text = str(value).strip().lower()
         if text in ("true", "yes", "1", "on"):

@@ -1,7 +1,7 @@
 """Speculative decoding with a draft model (Leviathan et al., 2023; Chen et al., 2023, SpS): a smaller model runs ahead.
 
-The draft is its greedy continuation or, with `sampled`, drawn from its own distribution, warped as the target's and
-handed over for rejection sampling.
+The draft is its greedy continuation. With `sampled` it is drawn from the model's distribution, which is warped like the
+target's and handed over for rejection sampling.
 """
 
 from __future__ import annotations
@@ -18,14 +18,26 @@ from specrace.core.tree import TokenTree
 from specrace.core.verify import Verdict
 from specrace.drafters.base import ANY_DEPTH, DepthDrafter, DrafterInputs, Flag
 
-# The seed's stream of these drafts; the bigram's and the trigram's are 2 and 3.
+# Each sampling drafter draws from its own stream of the seed; the bigram's and the trigram's are 2 and 3.
 STREAM = 1
-# Tokens read at a time: one; two after a draft that was accepted whole, for its last token is not read.
+# The model reads one token at a time, or two after a draft that was accepted whole, whose last token is still unread.
 _ROWS = (1, 2)
 
 
 class DraftModelDrafter(DepthDrafter):
-    """A chain of the draft model's tokens. Raises InputError where there is no draft model."""
+    """Drafts a chain of the draft model's tokens. Raises InputError if there is no draft model.
+
+    A draft model that always expects the next number, with probability 0.9, reads the pending 5 and then its own draft:
+
+    >>> class Counter:
+    ...     room = 100
+    ...     def session(self, params, room, rows): return self
+    ...     def likeliest(self, tokens): return tokens[-1] + 1, 0.9
+    ...     def rewind(self, count): pass
+    >>> drafter = DraftModelDrafter(DrafterInputs((4, 5), vocab_size=10, draft_model=Counter()))
+    >>> drafter.propose((4, 5), budget=3).tokens
+    (5, 6, 7, 8)
+    """
 
     def __init__(
         self,
@@ -41,17 +53,19 @@ class DraftModelDrafter(DepthDrafter):
         self.session = inputs.draft_model.session(inputs.params, inputs.room, _ROWS)
         self.vocab_size = inputs.vocab_size
         self.random = np.random.default_rng((inputs.seed, STREAM, 2)) if sampled else None
-        # What the session has read; the first `committed` tokens are prompt and output.
+        # The tokens that the session has read; the first `committed` of them are prompt and output.
         self.read = list(inputs.prompt[:-1])
         self.committed = len(self.read)
         self._drawn_from: list[np.ndarray] = []
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """The model's next tokens, at most `budget`, `depth`, and what its own context has room for."""
+        """A chain of the model's next tokens, at most `budget`, `depth`, and what its own context has room for."""
         self._rewind(context)
-        unread, draft, probs = list(context[self.committed :]), list[int](), [1.0]
+        unread = list(context[self.committed :])
+        draft: list[int] = []
+        probs = [1.0]
         self._drawn_from = []
-        # The last token of a draft is not read: nothing is drafted after it.
+        # The last draft token need not be read, because nothing is drafted after it.
         budget = min(budget, depth, self.session.room - len(unread) + 1)
         while len(draft) < budget:
             token, prob = self._next(unread)
@@ -62,18 +76,18 @@ class DraftModelDrafter(DepthDrafter):
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), tuple(probs))
 
     def distributions(self) -> np.ndarray:
-        """What the last draft was drawn from, [k, V]; of a `sampled` draft only."""
+        """The distributions that the last draft was drawn from, [k, V]; [0, V] unless it is `sampled`."""
         return np.array(self._drawn_from).reshape(-1, self.vocab_size)
 
     def note(self, tree: TokenTree) -> Note:
-        """How likely the smaller model thinks its chain."""
-        reached = tree.path_probs()
+        """How likely the smaller model thinks its chain is."""
+        path_probs = tree.path_probs()
         return Note(
             {
                 "drafted": tree.num_draft,
                 "each token": "drawn at the race's temperature" if self.random else "the smaller model's likeliest",
-                "probability of the whole": f"{reached[-1]:.0%}",
-                "expected": f"{sum(reached):.2f} tokens",
+                "probability of the whole": f"{path_probs[-1]:.0%}",
+                "expected": f"{sum(path_probs):.2f} tokens",
             }
         )
 
@@ -90,9 +104,10 @@ class DraftModelDrafter(DepthDrafter):
         return token, float(probs[token])
 
     def _rewind(self, context: Sequence[int]) -> None:
-        """Roll the model's cache back to accepted tokens, and before the pending one, which is read again."""
-        committed, most = min(self.committed, len(context) - 1), min(len(self.read), len(context) - 1)
-        while committed < most and self.read[committed] == context[committed]:
+        """Roll the model's cache back to what it has read of `context`, without the pending token."""
+        last = len(context) - 1
+        committed, end = min(self.committed, last), min(len(self.read), last)
+        while committed < end and self.read[committed] == context[committed]:
             committed += 1
         self.committed = committed
         del self.read[committed:]

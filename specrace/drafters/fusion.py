@@ -1,9 +1,13 @@
-"""Fusion, our own: one tree from every free source, its nodes ranked by estimated path probability, cut where they pay.
+"""Fusion, our own method: one tree from every free source, grown by estimated probability and cut where it pays.
 
-Sources, each given the escape mass of those before: back-off over prompt and output, and over outputs of earlier
-requests (`BackoffModel`); the corpus's trigrams and bigrams; the target's likely tokens at earlier nodes (token
-recycling); the most frequent tokens of the text. The tree grows best first and drafts k* = argmax (1 + sum p) /
-cost(1 + k) tokens by this machine's cost curve, which may be none.
+Each source distributes the escape mass that the sources before it left:
+1. back-off over prompt and output, and over outputs of earlier requests (`BackoffModel`)
+2. the corpus's trigrams and bigrams
+3. the target's likely tokens at earlier nodes (token recycling)
+4. the most frequent tokens of the text
+
+The tree grows best first. Of its nodes the first k* = argmax (1 + sum p) / cost(1 + k) are drafted, by this machine's
+cost curve; that may be none.
 """
 
 from __future__ import annotations
@@ -42,7 +46,19 @@ def fusion_num_top(options: Mapping[str, Any]) -> int:
 
 
 class FusionDrafter(DepthDrafter):
-    """The tree with the most expected tokens for its cost on this machine."""
+    """Drafts the tree with the most expected tokens for its cost on this machine.
+
+    After 1 2 came 3 three times, so 3 is likely, and so are 1 2 after it. On a GPU a row costs little and all three
+    pay; if each row cost as much as a whole step, none would:
+
+    >>> from specrace.core.cost_curve import CostCurve
+    >>> context = (1, 2, 3) * 3 + (1, 2)
+    >>> FusionDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=3).tokens
+    (2, 3, 1, 2)
+    >>> inputs = DrafterInputs(context, vocab_size=10, curve=CostCurve((1, 2), (1.0, 2.0)))
+    >>> FusionDrafter(inputs).propose(context, budget=3).tokens
+    (2,)
+    """
 
     def __init__(
         self,
@@ -58,7 +74,7 @@ class FusionDrafter(DepthDrafter):
         ] = False,
     ) -> None:
         self.chain = chain
-        self.own = BackoffModel(longest, inputs.prompt)
+        self.text_model = BackoffModel(longest, inputs.prompt)
         self.cool_down = CoolDown()
         self.curve = inputs.curve
         self.step_costs = step_costs(inputs.curve, 0)
@@ -69,69 +85,77 @@ class FusionDrafter(DepthDrafter):
         self._past_match = NO_MATCH
         if past and inputs.past:
             earlier = PastOutputs.of(inputs.past).answers(EarlierAnswers, longest)
-            self.past, self.calibration = earlier.model, Calibration(longest, earlier.calibration)
+            self.past = earlier.model
+            self.calibration = Calibration(longest, earlier.calibration)
             self._past_match = self.past.automaton.follow(NO_MATCH, inputs.prompt[-longest:])
-        self.copies = Copies(self.own, self.past)
+        self.copies = Copies(self.text_model, self.past)
         self._has_others = any(source is not None for source in (self.past, self.corpus, self.recycled))
         self._count_frequent()
         self._frequent_factor = 1.0
-        # The tree of this step; None where no candidate was looked up.
+        # The tree of this step; None if no candidate was looked up.
         self.growth: Growth | None = None
-        # Whether this step is one of a cool-down.
+        # Whether this step is part of a cool-down.
         self._paused = False
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """As many draft tokens as pay, at most `budget`, none deeper than `depth`; the bare root in a cool-down."""
-        self.growth, self._paused = None, False
+        self.growth = None
+        self._paused = False
         if budget < 1:
             return TokenTree.chain(context[-1])
         self._paused = self.cool_down.skip_step()
-        self._cover(budget)
-        match = self.own.automaton.suffix()
-        if self.own.frequent() is not self._frequent:
+        self._extend_costs(budget)
+        match = self.text_model.automaton.suffix()
+        if self.text_model.frequent() is not self._frequent:
             self._count_frequent()
         if match == NO_MATCH and not self._has_others and self._frequent[0][1] < self.step_costs.floor:
             return TokenTree.chain(context[-1])
         growth = self.growth = Growth.of(context[-1], match, self._past_match, depth)
         previous = context[-2] if len(context) > 1 else -1
         if self._paused:
-            # What would have been drafted first still tells when to draft again.
+            # The first token that would be drafted is still predicted: it shows when to draft again.
             self._expand(growth, [], 0, 1.0, previous)
             return TokenTree.chain(context[-1])
         num_draft = self._grow(growth, previous, budget)
         return growth.tree(num_draft) if num_draft else TokenTree.chain(context[-1])
 
     def _count_frequent(self) -> None:
-        """The frequent tokens, and the probability that the next is one of them."""
-        self._frequent = self.own.frequent()
+        """Look up the frequent tokens and the probability that the next token is one of them."""
+        self._frequent = self.text_model.frequent()
         self._frequent_probs = dict(self._frequent)
         self._frequent_mass = sum(self._frequent_probs.values())
 
-    def _cover(self, most: int) -> None:
-        """Have costs for steps with up to `most` draft tokens."""
-        if most >= len(self.step_costs.costs):
-            self.step_costs = step_costs(self.curve, most)
+    def _extend_costs(self, max_draft: int) -> None:
+        """Make `step_costs` hold the costs of steps with up to `max_draft` draft tokens."""
+        if max_draft >= len(self.step_costs.costs):
+            self.step_costs = step_costs(self.curve, max_draft)
 
     def _grow(self, growth: Growth, previous: int, budget: int) -> int:
-        """Add nodes best first while more may pay; k*, the number of them to draft."""
-        costs, may_pay, heap = self.step_costs.costs, self.step_costs.may_pay, list[Candidate]()
-        own, past, drafted, parents = self.own.automaton, self.past, growth.tokens, growth.parents
-        node, prob, tokens, best, chosen = 0, 1.0, 1.0, 1.0, 0
+        """Add nodes best first while more may pay; return k*, the number of them to draft."""
+        costs, may_pay = self.step_costs.costs, self.step_costs.may_pay
+        text, past = self.text_model.automaton, self.past
+        drafted, parents = growth.tokens, growth.parents
+        heap: list[Candidate] = []
+        node, prob = 0, 1.0
+        # The expected tokens of a step with all nodes so far.
+        tokens = 1.0
+        # The most expected tokens per cost, and the number of draft nodes that yields them.
+        best, chosen = 1.0, 0
         self._frequent_factor = self.calibration.factor(0, 1.0)
         while node < budget:
             self._expand(growth, heap, node, prob, drafted[parents[node]] if node else previous)
             if not heap:
                 break
-            negative, parent, _, token, share = heappop(heap)
-            prob = -negative
-            # One that pays by itself needs no look at those after it.
+            negative_prob, parent, _, token, share = heappop(heap)
+            prob = -negative_prob
+            # If a node does not pay by itself, those after it may still make it pay.
             if tokens + prob <= best * costs[node + 1] and not may_pay(node, tokens, prob, best):
                 break
             drafted.append(token)
             parents.append(parent)
             growth.probs.append(share)
             growth.depths.append(growth.depths[parent] + 1)
-            match, position = own.trace(growth.matches[parent], token)
+            match, position = text.trace(growth.matches[parent], token)
             growth.matches.append(match)
             growth.positions.append(position)
             if past is not None:
@@ -139,25 +163,25 @@ class FusionDrafter(DepthDrafter):
             node += 1
             tokens += prob
             if tokens > best * costs[node]:
-                best, chosen = tokens / costs[node], node
+                best = tokens / costs[node]
+                chosen = node
         return chosen
 
     def _expand(self, growth: Growth, heap: list[Candidate], node: int, prob: float, previous: int) -> None:
-        """Push those children of a node of path probability `prob` that may pay."""
+        """Push those children of a node that may pay; `prob` is the node's path probability."""
         if growth.depths[node] == growth.max_depth:
             growth.predictions.append(NO_PREDICTION)
             return
         floor, match = self.step_costs.floor / prob, growth.matches[node]
-        # Earlier outputs first where they match longer.
+        # In a long copy a single continuation needs no table; but earlier outputs go first if they match longer.
         only = None
         if self.past is None or growth.past_matches[node][1] <= match[1]:
-            only = self.own.deterministic(match, ENOUGH)
+            only = self.text_model.only_continuation(match, ENOUGH)
         if only is None:
             probs, escape, length = self.copies.estimate(match, growth.past_matches[node] if self.past else NO_MATCH)
         else:
-            # Most of a copy: the same without tables.
             probs, escape, length = {only[0]: 1.0 - only[1]}, only[1], match[1]
-        escape = self._calibrated(growth, probs, escape, length)
+        escape = self._calibrate_node(growth, probs, escape, length)
         if escape >= floor:
             self._add_others(probs, escape, floor, previous, growth.tokens[node])
         if self.chain and probs:
@@ -168,7 +192,7 @@ class FusionDrafter(DepthDrafter):
                 heappush(heap, (-prob * share, node, rank, token, share))
 
     def _add_others(self, probs: dict[int, float], mass: float, floor: float, previous: int, current: int) -> None:
-        """Distribute `mass` over the sources that do not copy, down to `floor`, into `probs`."""
+        """Distribute `mass` over the sources that do not copy, into `probs`, without frequent tokens below `floor`."""
         if self.corpus is not None:
             mass = _merge(probs, mass, self.corpus.successors(previous, current))
         if self.recycled is not None:
@@ -179,11 +203,9 @@ class FusionDrafter(DepthDrafter):
                 break
             probs.setdefault(token, mass * share)
 
-    def _calibrated(self, growth: Growth, probs: dict[int, float], escape: float, length: int) -> float:
-        """Calibrate a node's estimates by copying, in place; the escape mass left. Adds the node's prediction.
-
-        Where earlier outputs ended, nothing can be drafted, and what comes says nothing of copies.
-        """
+    def _calibrate_node(self, growth: Growth, probs: dict[int, float], escape: float, length: int) -> float:
+        """Calibrate a node's estimates `probs` in place, record its prediction, and return the escape mass left."""
+        # An END, where an earlier output ended, cannot be drafted and says nothing about copies.
         probs.pop(END, None)
         if not probs:
             growth.predictions.append(NO_PREDICTION)
@@ -194,40 +216,44 @@ class FusionDrafter(DepthDrafter):
         factor = self.calibration.factor(length, top)
         for token in probs:
             probs[token] *= factor
-        # Several that are raised may be more than all together; then nothing is left, not less.
+        # The factor may raise the sum of the estimates above 1; then no escape mass is left.
         return self.calibration.revise(probs, max(0.0, 1.0 - factor * (1.0 - escape)), likeliest)
 
     def note(self, tree: TokenTree) -> Note:
-        """The source of each draft token, and why there are no more."""
+        """The source of each draft token, and why no more were drafted."""
         if self.growth is None or self._paused:
             return note_skipped(self.cool_down.pause)
-        sources = FusionSources(self.own, self.past, self.calibration, self.corpus, self.recycled)
+        sources = FusionSources(self.text_model, self.past, self.calibration, self.corpus, self.recycled)
         return note_draft(self.growth, tree, self.step_costs.costs, sources)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Calibrate along the accepted path, record what the draft yielded, and append the output tokens."""
-        output, growth, text = verdict.output(tree), self.growth, self.own.automaton.tokens
+        output, growth = verdict.output(tree), self.growth
+        text = self.text_model.automaton.tokens
         previous = text[-2] if len(text) > 1 else -1
         if growth is not None:
-            self._calibrate(growth, verdict.path, output, previous)
+            self._learn_from_path(growth, verdict.path, output, previous)
             if self._paused:
                 self.cool_down.watch(growth.predictions[0][1] == output[0])
         if tree.num_draft:
-            self._cover(tree.num_draft)
+            self._extend_costs(tree.num_draft)
             self.cool_down.record(len(output), self.step_costs.costs[tree.num_draft])
-        self.own.automaton.extend(output)
+        self.text_model.automaton.extend(output)
         if self.past is not None:
             if growth is not None and verdict.path[-1] < len(growth.past_matches):
-                self._past_match, output = growth.past_matches[verdict.path[-1]], output[-1:]
+                # The tree holds the match at its last accepted node; only the bonus token is left to follow.
+                self._past_match = growth.past_matches[verdict.path[-1]]
+                output = output[-1:]
             self._past_match = self.past.automaton.follow(self._past_match, output)
         if self.recycled is not None:
             self.recycled.learn(tree, verdict, previous)
 
-    def _calibrate(self, growth: Growth, path: Sequence[int], output: Sequence[int], previous: int) -> None:
-        """Update by the likeliest token at each node of the path and, where that was wrong, by the other sources."""
-        calibration, predictions, current = self.calibration, growth.predictions, growth.tokens[0]
+    def _learn_from_path(self, growth: Growth, path: Sequence[int], output: Sequence[int], previous: int) -> None:
+        """Learn whether the likeliest token at each node of the path came and, if not, whether other sources had it."""
+        calibration, predictions = self.calibration, growth.predictions
+        current = growth.tokens[0]
         for node, token in zip(path, output, strict=True):
-            # The last nodes to be added may have no prediction.
+            # The nodes added last may have no prediction.
             if node >= len(predictions):
                 break
             length, likeliest, prob = predictions[node]
@@ -241,7 +267,7 @@ class FusionDrafter(DepthDrafter):
 
 
 def _merge(probs: dict[int, float], mass: float, estimate: Estimate) -> float:
-    """Distribute `mass` by a source's estimate, into `probs`; the escape mass left."""
+    """Distribute `mass` by a source's estimate into `probs` and return the escape mass left."""
     for token, prob in estimate[0].items():
         probs[token] = probs.get(token, 0.0) + mass * prob
     return mass * estimate[1]

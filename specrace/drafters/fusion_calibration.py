@@ -1,7 +1,7 @@
-"""What becomes of copies: how often the likeliest token came, by match length and by that token, and what came instead.
+"""How reliable copies are: how often the likeliest token came, by match length and by token, and what came instead.
 
-A model stops copying at certain tokens. One that cites its passages writes " [" where a passage has its full stop: the
-copy of a full stop then fails whatever the length of the match, and " [" can be drafted in its place.
+A model stops copying at certain tokens. One that cites its passages writes " [" where a passage has its full stop: then
+copying a full stop fails whatever the length of the match, and " [" can be drafted instead.
 """
 
 from __future__ import annotations
@@ -10,22 +10,33 @@ from specrace.ngrams.backoff import ESCAPE, Estimate
 
 
 class Calibration:
-    """Hits over expected hits of the likeliest token of copies; below 1 at first.
+    """The hits of the likeliest token of copies, relative to the hits expected from its estimate; below 1 at first.
 
-    Every output token updates the prediction made at its position, drafted or not, so what was drafted is no bias.
-    Lengths: 0 for no context, 1 to `longest` in prompt and output, and as many again for earlier outputs. `earlier`: a
-    calibration by earlier answers, from which this one starts; it is only read.
+    Every output token is compared with the prediction for its position, whether that was drafted or not, so the choice
+    of drafts does not bias the counts. Predictions are grouped by length: 0 for no context, 1 to `longest` for matches
+    in prompt and output, and as many again for matches in earlier outputs. `earlier`: the calibration by earlier
+    answers, from which this one starts; it is only read.
+
+    >>> calibration = Calibration(longest=8)
+    >>> round(calibration.factor(length=5, top=0.9), 3)
+    0.9
+    >>> for _ in range(4):  # 7 is expected after matches of five tokens, and does not come
+    ...     calibration.learn(5, likeliest=7, prob=0.9, token=8)
+    >>> round(calibration.factor(length=5, top=0.9), 3)
+    0.474
     """
 
-    # The prior of a length: this many expected hits, of which this share came; and of a token, which came.
-    PRIOR, PRIOR_RATE, TOKEN_PRIOR = 4.0, 0.9, 2.0
-    # Of matches in earlier outputs, which begin alike without going on alike, fewer came.
+    # The prior of a length: so many expected hits, of which this share came.
+    PRIOR, PRIOR_RATE = 4.0, 0.9
+    # The prior of a token: so many expected hits, all of which came.
+    TOKEN_PRIOR = 2.0
+    # The share for matches in earlier outputs: these often begin alike without going on alike.
     PAST_RATE = 0.5
-    # The most that any token is given.
+    # The highest probability given to any token.
     MAX_PROB = 0.98
-    # Of each length, earlier answers count as no more than this many expected hits.
+    # For each length, earlier answers count as at most this many expected hits.
     MAX_EARLIER = 8.0
-    # Matches of so many tokens are copies; what came instead of shorter ones tells little.
+    # Matches of at least this many tokens are copies; what came instead after shorter ones says little.
     COPY = 3
 
     def __init__(self, longest: int, earlier: Calibration | None = None) -> None:
@@ -39,32 +50,35 @@ class Calibration:
                 self.hits[length], self.expected[length] = share * earlier.hits[length], share * expected
 
     def factor(self, length: int, top: float) -> float:
-        """The factor for estimates at `length`, of which the likeliest is `top`."""
+        """The factor by which to correct estimates at `length`, of which the highest is `top`."""
         return min(self.hits[length] / self.expected[length], self.MAX_PROB / top)
 
     def update(self, length: int, prob: float, hit: bool) -> None:
-        """The likeliest token, estimated with `prob`, was the target's or not."""
+        """Count a prediction: the likeliest token, estimated with `prob`, was the target's (a `hit`) or not."""
         self.hits[length] += hit
         self.expected[length] += prob
 
     def learn(self, length: int, likeliest: int, prob: float, token: int) -> None:
-        """A copy of `length`, whose likeliest token was estimated with `prob`, was followed by `token`."""
-        found = self.tokens.get(likeliest)
-        if found is None:
-            found = self.tokens[likeliest] = _Outcomes()
-        found.expected += prob * self.factor(length, prob)
+        """Learn that `token` came where `likeliest` was expected with `prob` after a match of `length`."""
+        outcomes = self.tokens.get(likeliest)
+        if outcomes is None:
+            outcomes = self.tokens[likeliest] = _Outcomes()
+        outcomes.expected += prob * self.factor(length, prob)
         if token == likeliest:
-            found.hits += 1
+            outcomes.hits += 1
         elif length >= self.COPY:
-            found.instead[token] = found.instead.get(token, 0) + 1
+            outcomes.instead[token] = outcomes.instead.get(token, 0) + 1
         self.update(length, prob, token == likeliest)
 
     def revise(self, probs: dict[int, float], escape: float, likeliest: int) -> float:
-        """Revise estimates of a copy in place by what became of its likeliest token before; the escape mass left."""
-        known = [each for each in (self.tokens.get(likeliest), self._earlier.get(likeliest)) if each is not None]
+        """Revise a copy's estimates in place by earlier outcomes of its likeliest token; return the escape mass."""
+        known = [
+            outcomes for outcomes in (self.tokens.get(likeliest), self._earlier.get(likeliest)) if outcomes is not None
+        ]
         if not known:
             return escape
-        hits, expected = sum(each.hits for each in known), sum(each.expected for each in known)
+        hits = sum(outcomes.hits for outcomes in known)
+        expected = sum(outcomes.expected for outcomes in known)
         before = probs[likeliest]
         after = min(before * (hits + self.TOKEN_PRIOR) / (expected + self.TOKEN_PRIOR), self.MAX_PROB)
         if after < before:
@@ -83,11 +97,11 @@ class Calibration:
     def instead(self, likeliest: int) -> set[int]:
         """The tokens that came where `likeliest` was copied."""
         known = (self.tokens.get(likeliest), self._earlier.get(likeliest))
-        return {token for each in known if each is not None for token in each.instead}
+        return {token for outcomes in known if outcomes is not None for token in outcomes.instead}
 
 
 class _Outcomes:
-    """Of a token that copies found likeliest: expected hits, hits, and how often each other token came."""
+    """What came where a copy expected a certain token: expected hits, hits, and the counts of other tokens."""
 
     __slots__ = ("expected", "hits", "instead")
 
@@ -98,10 +112,12 @@ class _Outcomes:
 
 
 def _blend(known: list[_Outcomes]) -> Estimate:
-    """Witten and Bell's estimate, as in `BackoffModel`, over what came instead."""
+    """Witten and Bell's estimate (see `BackoffModel`) of the token that comes instead."""
     counts: dict[int, int] = {}
-    for each in known:
-        for token, count in each.instead.items():
+    for outcomes in known:
+        for token, count in outcomes.instead.items():
             counts[token] = counts.get(token, 0) + count
+    if not counts:
+        return {}, 1.0
     total = sum(counts.values()) + ESCAPE * len(counts)
-    return {token: count / total for token, count in counts.items()}, ESCAPE * len(counts) / total if counts else 1.0
+    return {token: count / total for token, count in counts.items()}, ESCAPE * len(counts) / total

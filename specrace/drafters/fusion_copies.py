@@ -1,4 +1,4 @@
-"""Copying from prompt and output and from outputs of earlier requests, and how that went in earlier answers."""
+"""Copying from prompt and output and from outputs of earlier requests, and how well that worked in earlier answers."""
 
 from __future__ import annotations
 
@@ -11,54 +11,56 @@ from specrace.ngrams.backoff import BackoffModel
 from specrace.ngrams.past import PROMPT_TAIL
 from specrace.ngrams.suffix_index import END
 
-# Below this escape mass shorter contexts are not looked up, which saves most of the time of a long copy.
+# Once the escape mass is below this, shorter contexts are not looked up; that saves most of the time of a long copy.
 ENOUGH = 0.1
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Back-off over prompt and output (`own`) and over earlier outputs (`past`), if any."""
+    """Back-off over prompt and output (`text`) and over earlier outputs (`past`), if any."""
 
-    own: BackoffModel
+    text: BackoffModel
     past: BackoffModel | None
 
     def estimate(self, match: MatchState, past_match: MatchState) -> tuple[dict[int, float], float, int]:
-        """(probabilities, escape mass, length for `Calibration`) after a context in the text and in earlier outputs.
+        """Probabilities, escape mass and length for `Calibration`, after matches in the text and in earlier outputs.
 
-        Contexts of earlier outputs longer than the text's go before it, the others after it.
+        Contexts of earlier outputs go first as long as they are longer than the text's, and the others last.
         """
-        own, past, length = self.own, self.past, match[1]
+        text, past, length = self.text, self.past, match[1]
         probs: dict[int, float] = {}
         mass, longest = 1.0, length
         if past is not None and past_match[1] > length:
             mass = past.blend(past_match, probs, mass, ENOUGH, length)
-            longest = own.longest + past_match[1]
-        mass = own.blend(match, probs, mass, ENOUGH)
+            longest = text.longest + past_match[1]
+        mass = text.blend(match, probs, mass, ENOUGH)
         if past is not None and mass >= ENOUGH:
             mass = past.blend(past.automaton.shortened(past_match, length), probs, mass, ENOUGH)
         return probs, mass, longest
 
 
 class EarlierAnswers:
-    """What `PastOutputs` keeps for fusion: outputs to copy from, and what became of copies in each answer."""
+    """What fusion learns from `PastOutputs`: outputs to copy from, and how well copying worked in each answer."""
 
     def __init__(self, longest: int) -> None:
         self.model = BackoffModel(longest)
         self.calibration = Calibration(longest)
 
     def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
-        """Append an answer; each of its tokens is predicted by its prompt, the tokens before it and earlier answers."""
-        past, tail = self.model, prompt[max(0, len(prompt) - PROMPT_TAIL) :]
-        own = BackoffModel(past.longest, prompt)
-        copies, past_match = Copies(own, past), past.automaton.follow(NO_MATCH, prompt[-past.longest :])
+        """Append an answer, after predicting each of its tokens from the text before it and earlier answers."""
+        past = self.model
+        tail = prompt[max(0, len(prompt) - PROMPT_TAIL) :]
+        text = BackoffModel(past.longest, prompt)
+        copies = Copies(text, past)
+        past_match = past.automaton.follow(NO_MATCH, prompt[-past.longest :])
         for token in output:
-            match = own.automaton.suffix()
-            # Without its prompt an output says nothing of copies.
+            match = text.automaton.suffix()
+            # Without its prompt an output says nothing about copies.
             probs, _, length = copies.estimate(match, past_match) if prompt else ({}, 1.0, 0)
             probs.pop(END, None)
             if probs:
                 likeliest = max(probs, key=probs.__getitem__)
                 self.calibration.learn(length, likeliest, probs[likeliest], token)
-            own.automaton.extend((token,))
+            text.automaton.extend((token,))
             past_match = past.automaton.follow(past_match, (token,))
         past.automaton.extend((*tail, *output, END))

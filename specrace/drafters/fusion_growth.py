@@ -1,4 +1,4 @@
-"""A fusion tree in the making."""
+"""A fusion tree while it is being grown."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from specrace.core.tree import TokenTree
 from specrace.ngrams.automaton import MatchState
 
-# What was predicted after a node: the tokens matched (past the longest: in earlier outputs), the likeliest next token,
-# and its probability before calibration.
+# A prediction after a node: the length of the match (counted on from the longest if in earlier outputs), the likeliest
+# next token, and its probability before calibration.
 Prediction = tuple[int, int, float]
 NO_PREDICTION: Prediction = (0, -1, 0.0)
 
 
 @dataclass(slots=True)
 class Growth:
-    """Lists with one entry a node, the root first, then best first; `max_depth` is where nodes get no more children.
+    """Lists with one entry for each node, the root first, then best first; nodes at `max_depth` get no children.
 
-    `probs`: estimated, given the parent. `positions`: the first index in prompt and output of the node's token after
-    its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, in prompt and output and
-    in earlier outputs (only the root's without any). `predictions`: of the first nodes, those expanded.
+    `probs`: the estimates given the parent. `positions`: the first index in prompt and output at which the node's token
+    followed its context, or -1. `matches`, `past_matches`: the longest context that ends in the node, in prompt and
+    output and in earlier outputs (if there are none, `past_matches` has the root's only). `predictions`: of the first
+    nodes, those that were expanded.
     """
 
     tokens: list[int]
@@ -34,7 +35,7 @@ class Growth:
 
     @classmethod
     def of(cls, root: int, match: MatchState, past_match: MatchState, max_depth: int) -> Growth:
-        """The bare root."""
+        """The bare root, with its two matches."""
         return cls([root], [-1], [0], [1.0], [-1], [match], [past_match], [], max_depth)
 
     def tree(self, num_draft: int) -> TokenTree:

@@ -1,4 +1,4 @@
-"""What fusion notes about a draft: the source of each draft token, and where and why the tree was cut."""
+"""The notes of fusion about a draft: the source of each draft token, and where and why the tree was cut."""
 
 from __future__ import annotations
 
@@ -18,36 +18,44 @@ GROUP = "Sources"
 
 @dataclass(frozen=True)
 class FusionSources:
-    """Fusion's sources: prompt and output, earlier outputs, what came instead of copies, the corpus, and the target's
-    likely tokens; None if unused."""
+    """Fusion's sources; None for one that is not used.
 
-    own: BackoffModel
+    They are prompt and output, earlier outputs, the tokens that came instead of copies, the corpus, and the target's
+    likely tokens.
+    """
+
+    text: BackoffModel
     past: BackoffModel | None
     calibration: Calibration
     corpus: CorpusRows | None
     recycled: Recycled | None
 
     def name(self, growth: Growth, tree: TokenTree, node: int) -> str:
-        """The source of a draft token: the longer match of text and earlier outputs, else the first other source."""
+        """The source of a draft token: the one with the longer match, else the first other source that has it."""
         parent, token = tree.parents[node], tree.tokens[node]
-        own = _matched(self.own, growth.matches[parent], token)
-        past = 0 if self.past is None else _matched(self.past, growth.past_matches[parent], token)
-        if length := max(own, past):
-            source = "prompt and output" if own == length else "earlier outputs"
+        in_text = _match_length(self.text, growth.matches[parent], token)
+        in_past = 0 if self.past is None else _match_length(self.past, growth.past_matches[parent], token)
+        if length := max(in_text, in_past):
+            source = "prompt and output" if in_text == length else "earlier outputs"
             return f"{source}, {length} {'token' if length == 1 else 'tokens'} matched"
         if token in self.calibration.instead(growth.predictions[parent][1]):
             return "came instead of a copy before"
-        text, current = self.own.automaton.tokens, tree.tokens[parent]
-        previous = tree.tokens[tree.parents[parent]] if parent else text[-2] if len(text) > 1 else -1
+        current = tree.tokens[parent]
+        previous = tree.tokens[tree.parents[parent]] if parent else self._token_before_root()
         if self.corpus is not None and token in self.corpus.successors(previous, current)[0]:
             return "the corpus"
         if self.recycled is not None and token in self.recycled.row(previous, current)[1]:
             return "the model's likely tokens before"
         return "frequent in the text"
 
+    def _token_before_root(self) -> int:
+        """The last token but one of prompt and output, -1 if there is none."""
+        tokens = self.text.automaton.tokens
+        return tokens[-2] if len(tokens) > 1 else -1
 
-def _matched(model: BackoffModel, match: MatchState, token: int) -> int:
-    """The length of the longest suffix of `match` that `token` once followed; 0 for none."""
+
+def _match_length(model: BackoffModel, match: MatchState, token: int) -> int:
+    """The length of the longest suffix of `match` that `token` has followed; 0 if there is none."""
     automaton, (state, length) = model.automaton, match
     while length and automaton.successor(state, token) < 0:
         state = automaton.links[state]
@@ -56,13 +64,16 @@ def _matched(model: BackoffModel, match: MatchState, token: int) -> int:
 
 
 def note_skipped(pause: int) -> Note:
-    """A step for which no candidate was looked up; `pause`: steps left of the cool-down."""
+    """The note of a step without a draft; `pause` is the number of steps left in the cool-down."""
     why = f"earlier drafts did not pay; none for {pause} more steps" if pause else "no known token could pay"
     return Note({"drafted": 0, "why": why})
 
 
 def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources: FusionSources) -> Note:
-    """A row for each source; the expected tokens, the cost and the cut. `costs`: as `StepCosts.costs`."""
+    """The note of a draft: a row for each source, the expected tokens, the cost, and why the tree was cut there.
+
+    `costs`: see `StepCosts`.
+    """
     rows: dict[str, list[int]] = {}
     for node in range(1, len(tree)):
         rows.setdefault(sources.name(growth, tree, node), []).append(tree.tokens[node])
@@ -77,6 +88,8 @@ def note_draft(growth: Growth, tree: TokenTree, costs: Sequence[float], sources:
         facts["first left out"] = f"{probs[size]:.0%} likely, costs {costs[size] - costs[size - 1]:.2f} steps more"
     if size == len(costs):
         facts["cut"] = "the most draft tokens allowed"
+    elif size < len(probs):
+        facts["cut"] = "more would cost more than they yield"
     else:
-        facts["cut"] = "more would cost more than they yield" if size < len(probs) else "no other candidate could pay"
+        facts["cut"] = "no other candidate could pay"
     return Note(facts, tuple(NoteRow(GROUP, label, tuple(tokens)) for label, tokens in rows.items()))

@@ -1,4 +1,4 @@
-"""What drafting pays: the cost of a step by draft size, and a cool-down after losses."""
+"""Whether drafting pays: the cost of a step by draft size, and a cool-down after losses."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from specrace.core.cost_curve import CostCurve
 
 
 class StepCosts:
-    """Costs of a step with 0 to `most` draft tokens, in steps without a draft.
+    """The costs of steps with 0 to `max_draft` draft tokens, in units of a step without a draft.
 
-    `costs`: never falling, for a lane pads its rows where more are cheaper, and with the drafter's own time. `floor`:
-    the least cost of a draft token, so the least probability that may pay.
+    `costs`: includes the drafter's own time. It never falls, because a lane pads its rows where more of them are
+    cheaper. `floor`: the lowest cost of a draft token, and so the lowest probability with which one may pay.
     """
 
-    # The least `floor`: on a curve that is flat, or falls by noise, tokens that are hardly ever right still do not pay.
+    # The lowest `floor`: even on a curve that is flat, or that noise makes fall, hopeless tokens do not pay.
     MIN_FLOOR = 0.002
-    # Measured times of this drafter's Python: for a draft, and for each node in it.
+    # The measured time of this drafter's Python code: for a draft, and for each node in it.
     DRAFT_MS, NODE_MS = 0.1, 0.02
 
-    def __init__(self, curve: CostCurve, most: int) -> None:
-        first, each = (self.DRAFT_MS / curve.row_ms, self.NODE_MS / curve.row_ms) if curve.row_ms else (0.0, 0.0)
-        rows = [curve.at(1 + count) for count in range(most + 1)]
-        for count in range(most - 1, -1, -1):
+    def __init__(self, curve: CostCurve, max_draft: int) -> None:
+        draft_cost, node_cost = 0.0, 0.0
+        if curve.row_ms:
+            draft_cost, node_cost = self.DRAFT_MS / curve.row_ms, self.NODE_MS / curve.row_ms
+        rows = [curve.at(1 + count) for count in range(max_draft + 1)]
+        for count in range(max_draft - 1, -1, -1):
             rows[count] = min(rows[count], rows[count + 1])
-        self.costs = [cost / rows[0] + (first + each * count if count else 0.0) for count, cost in enumerate(rows)]
-        # The curve is linear between measured rows, so sizes between these need no look.
-        self.knots = sorted({row - 1 for row in curve.rows if 1 < row <= most} | ({most} if most else set()))
+        self.costs = [1.0]
+        self.costs += [rows[count] / rows[0] + (draft_cost + node_cost * count) for count in range(1, max_draft + 1)]
+        # The curve is linear between measured row counts, so `may_pay` need not look at the sizes in between.
+        knots = {row - 1 for row in curve.rows if 1 < row <= max_draft}
+        self.knots = sorted(knots | {max_draft}) if max_draft else []
         self.floor = max(self.MIN_FLOOR, min(((self.costs[count] - 1.0) / count for count in self.knots), default=1.0))
 
     def may_pay(self, count: int, tokens: float, prob: float, best: float) -> bool:
-        """Whether more than `count` draft tokens could yield more than `best` tokens per cost.
+        """Whether a step with more than `count` draft tokens could yield more than `best` tokens per cost.
 
-        The first `count` yield `tokens`, and none of the others is likelier than `prob`.
+        With the first `count` it yields `tokens`, and none of the others is likelier than `prob`.
         """
         costs = self.costs
         for knot in self.knots:  # noqa: SIM110 - a generator takes twice as long
@@ -42,17 +46,18 @@ class StepCosts:
 
 
 @lru_cache(maxsize=32)
-def step_costs(curve: CostCurve, most: int) -> StepCosts:
-    """`StepCosts`, computed once and shared by drafters."""
-    return StepCosts(curve, most)
+def step_costs(curve: CostCurve, max_draft: int) -> StepCosts:
+    """`StepCosts`, computed once and shared by all drafters."""
+    return StepCosts(curve, max_draft)
 
 
 class CoolDown:
-    """Suspends drafting after a loss of more than one and a half tokens, for twice as many steps each time.
+    """Pauses drafting after a loss of more than one and a half tokens; each further pause is twice as long.
 
-    Gains and losses are tokens minus cost, in steps without a draft; gains count up to `MAX_BALANCE`, so that a change
-    of the text shows soon. At the longest pause, drafts that are never accepted cost 2 % of the speed. A pause ends
-    early once the text copies again: half as many tokens in a row as it has steps were those that were likeliest.
+    The balance of gains and losses is the sum of tokens minus cost, in units of a step without a draft. It is capped at
+    `MAX_BALANCE`, so that a change of the text shows soon. At the longest pause, drafts that are never accepted cost
+    2 % of the speed. A pause ends early if the text copies again: once the predicted token has come in a row for half
+    as many steps as the pause has.
     """
 
     MAX_BALANCE, MIN_BALANCE = 1.0, -1.5
@@ -62,27 +67,31 @@ class CoolDown:
         self.balance = 0.0
         self.pause = 0
         self.next_pause = self.SHORTEST
-        self._wake = self._in_a_row = 0
+        # The predictions right in a row, and how many of them end a pause.
+        self._in_a_row = 0
+        self._wake = 0
 
     def skip_step(self) -> bool:
-        """Whether this step is to have no draft; it counts as one of the pause."""
+        """Whether this step must not draft; it counts as one step of the pause."""
         if not self.pause:
             return False
         self.pause -= 1
         return True
 
     def watch(self, hit: bool) -> None:
-        """In a step without a draft the likeliest token was the target's, or not."""
+        """Record that in a paused step the likeliest token was the target's (a `hit`) or not."""
         self._in_a_row = self._in_a_row + 1 if hit else 0
         if self._in_a_row >= self._wake:
             self.pause = 0
 
     def record(self, tokens: int, cost: float) -> None:
-        """A step with a draft yielded `tokens` at `cost`."""
+        """Record that a step with a draft yielded `tokens` at `cost`."""
         self.balance = min(self.MAX_BALANCE, self.balance + tokens - cost)
         if self.balance < self.MIN_BALANCE:
-            self.pause, self.balance = self.next_pause, 0.0
-            self._wake, self._in_a_row = self.pause // 2, 0
+            self.pause = self.next_pause
+            self.balance = 0.0
+            self._wake = self.pause // 2
+            self._in_a_row = 0
             self.next_pause = min(self.LONGEST, 2 * self.next_pause)
         elif self.balance > 0.0:
             self.next_pause = self.SHORTEST

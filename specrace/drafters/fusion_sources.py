@@ -1,4 +1,4 @@
-"""Fusion's sources beside copying: the corpus's n-gram rows, and the target's likely tokens at earlier nodes."""
+"""Fusion's sources besides copying: the corpus's n-gram rows, and the target's likely tokens at earlier nodes."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from specrace.core.verify import Verdict
 from specrace.ngrams.backoff import ESCAPE, Estimate
 from specrace.ngrams.counts import Context, NGramCounts
 
-# Tokens kept of a row.
+# The number of tokens kept of a row.
 NUM_TOP = 8
-# By the number of tokens matched: half of what `RecyclingDrafter` gives each rank, for here only contexts that no other
-# source knows are left; after two tokens more of them are right.
+# The probability of each rank, by the number of tokens matched. After one token it is half of what `RecyclingDrafter`
+# assumes, because only contexts that no other source knows get here; after two tokens more of them are right.
 RANK_PROBS = tuple(tuple(first * 0.5**rank for rank in range(NUM_TOP)) for first in (0.0, 0.25, 0.35))
 
 
 class CorpusRows:
-    """Back-off from the corpus's trigrams to its bigrams, as in `BackoffModel`, over the likeliest of each row."""
+    """Back-off from the corpus's trigrams to its bigrams (see `BackoffModel`), over the likeliest tokens of a row."""
 
     def __init__(self, counts: NGramCounts) -> None:
         self.counts = counts
         self._rows: dict[Context, tuple[list[tuple[int, float]], float]] = {}
 
     def successors(self, previous: int, current: int) -> Estimate:
-        """The estimate after two tokens."""
+        """The estimate of the token after `previous` and `current`."""
         probs: dict[int, float] = {}
         mass = 1.0
         for context in ((previous, current), (current,)):
@@ -37,49 +37,52 @@ class CorpusRows:
     def _read(self, context: Context) -> tuple[list[tuple[int, float]], float]:
         """The likeliest tokens of a row with their probabilities, and the escape mass."""
         row = self.counts.row(context)
+        if not row:
+            return [], 1.0
         total = sum(row.values()) + ESCAPE * len(row)
-        likeliest = sorted(row.items(), key=lambda each: -each[1])[:NUM_TOP]
-        return [(token, count / total) for token, count in likeliest], ESCAPE * len(row) / total if row else 1.0
+        likeliest = sorted(row.items(), key=lambda entry: -entry[1])[:NUM_TOP]
+        return [(token, count / total) for token, count in likeliest], ESCAPE * len(row) / total
 
 
 class Recycled:
     """Token recycling (Luo et al., 2024): the target's likeliest tokens at the last node with each token.
 
-    These are the copy-logits of RACER (Zhang et al., 2026, arXiv 2604.14885), the logits seen where a token last stood,
-    but for those of the prompt. With `copy` also those where the last two tokens last stood, which go first.
+    These are the copy-logits of RACER (Zhang et al., 2026, arXiv 2604.14885), the logits where a token last stood,
+    except that the prompt has none here. With `copy`, those where the last two tokens last stood go first.
     """
 
-    # The prior of the calibration: this many expected hits, which came.
+    # The prior of the calibration: so many expected hits, all of which came.
     PRIOR = 4.0
 
     def __init__(self, *, copy: bool = False) -> None:
         self.longest = 2 if copy else 1
         self.rows: dict[Context, tuple[int, ...]] = {}
-        # Hits and expected hits by the number of tokens matched.
-        self.hits, self.expected = [self.PRIOR] * 3, [self.PRIOR] * 3
+        # By the number of tokens matched.
+        self.hits = [self.PRIOR] * 3
+        self.expected = [self.PRIOR] * 3
 
     def row(self, previous: int, current: int) -> tuple[int, tuple[int, ...]]:
-        """The number of tokens matched and the target's likeliest tokens after them; 0 and none if unknown."""
+        """The number of tokens matched (2, 1 or 0), and the target's likeliest tokens after them."""
         for context in ((previous, current), (current,)):
-            if (found := self.rows.get(context)) is not None:
-                return len(context), found
+            if (row := self.rows.get(context)) is not None:
+                return len(context), row
         return 0, ()
 
     def successors(self, previous: int, current: int) -> Estimate:
-        """The calibrated estimate after two tokens: each rank half as likely as the one before."""
+        """The calibrated estimate after two tokens; each rank is half as likely as the one before."""
         matched, row = self.row(previous, current)
         factor = self.hits[matched] / self.expected[matched]
         probs = {token: factor * prob for token, prob in zip(row, RANK_PROBS[matched], strict=False)}
         return probs, max(0.0, 1.0 - sum(probs.values()))
 
     def calibrate(self, previous: int, current: int, token: int) -> None:
-        """After two tokens came `token`, which was not what copying found likeliest."""
+        """Learn that `token` came after two tokens, where copying had expected another."""
         matched, row = self.row(previous, current)
         self.hits[matched] += token in row
         self.expected[matched] += sum(RANK_PROBS[matched][: len(row)])
 
     def learn(self, tree: TokenTree, verdict: Verdict, previous: int = -1) -> None:
-        """Take the target's tokens at every node; accepted nodes last, so that they overwrite the others.
+        """Store the target's likeliest tokens at every node, accepted nodes last, so that they overwrite the others.
 
         `previous`: the token before the root, or -1.
         """

@@ -1,7 +1,7 @@
 """Jacobi decoding (Santilli et al., 2023), the blockwise form with a KV cache; not lookahead with N = 2.
 
-A block of m draft tokens, each replaced at every step by the target's token at its position, shifted by what was
-accepted.
+A block of m draft tokens. At every step each is replaced by the target's token for its position, and the block is
+shifted by what was accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ from specrace.drafters.base import DrafterInputs
 
 
 class JacobiDrafter:
-    """A chain; new positions get tokens of the prompt at random (seeded)."""
+    """Drafts the block as a chain; new positions get tokens of the prompt, drawn at random from the seed.
+
+    The first draft is random, here 7 4. The target says 5 after the root (so 7 is rejected), 8 after 7, and 9 after 4.
+    Hence 5 is the next pending token, and 8 9 are the target's guesses for the two tokens after it:
+
+    >>> from specrace.core.verify import Scores, verify
+    >>> drafter = JacobiDrafter(DrafterInputs((4, 7), vocab_size=10, seed=1))
+    >>> tree = TokenTree.chain(7, [7, 4])
+    >>> drafter.observe(tree, verify(tree, Scores(targets=(5, 8, 9))))
+    >>> drafter.propose((4, 7, 5), budget=2).tokens
+    (5, 8, 9)
+    """
 
     def __init__(self, inputs: DrafterInputs) -> None:
         self.prompt = inputs.prompt
@@ -24,15 +35,15 @@ class JacobiDrafter:
         self.block: list[int] = []
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The block, filled up to `budget`."""
+        """The block as a chain, filled up to `budget` tokens."""
         while len(self.block) < budget:
             self.block.append(self.random.choice(self.prompt))
         return TokenTree.chain(context[-1], self.block[:budget])
 
     def note(self, tree: TokenTree) -> Note:
-        """The block; over several steps, the trajectory."""
+        """The block; over several steps these are the trajectory."""
         return Note({}, (NoteRow("Trajectory", "draft", tree.tokens[1:]),))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """The target's token at chain node i is the next draft token at position i + 1, after those emitted."""
+        """Keep the target's tokens at the nodes after the accepted path: they guess the tokens after the bonus."""
         self.block = list(verdict.scores.targets[len(verdict.path) :])

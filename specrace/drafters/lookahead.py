@@ -1,15 +1,17 @@
 """Lookahead decoding (Fu et al., 2024): a two-dimensional window of Jacobi trajectories and a pool of n-grams.
 
-The window has N-1 rows. Its trunk is the pending token and row 0; below trunk node i is the chain row1[i], row2[i], ...
-The ancestor mask and position = base + depth make this the published mask and positions; the n-grams to verify are more
-branches at the root.
+The window has N-1 rows. Its trunk is the pending token and row 0; below trunk node i hangs the chain row1[i], row2[i],
+... The n-grams to verify are further branches at the root. With the ancestor mask and position = base + depth, such a
+tree has exactly the published mask and positions.
 
-Unlike the reference code, a full match keeps its bonus token (N tokens, not N-1), the output is never extended by a
-stale hit, branches with a common prefix share its nodes, and the window's branches are verified too, at no cost.
+It differs from the reference code in four ways: a full match keeps its bonus token (N tokens, not N-1); a stale hit
+never extends the output; branches with a common prefix share its nodes; and the window's branches are verified, too, at
+no cost.
 
-At a temperature above 0 the window takes the tokens that the target draws, not the likeliest: the noise of a position
-is the same at every step, so they are what the output will hold if the tokens before them are right. (Tokens per step,
-drawn and likeliest: 1.47 and 1.39 at temperature 1 on the character model with N, W, G = 3, 5, 3; else within 4 %.)
+At a temperature above 0 the window takes the tokens that the target draws, not the likeliest. The noise of a position
+is the same at every step, so these are the tokens that the output will have if the tokens before them are right. (On
+the character model at temperature 1, with N, W, G = 3, 5, 3, that gives 1.47 tokens per step instead of 1.39; in other
+settings the two were within 4 %.)
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ NGram = tuple[int, ...]
 
 
 def tree_size(options: Mapping[str, int]) -> int:
-    """The most draft nodes of a step: those of the full window and G branches, or of the widest fill step."""
+    """The largest number of draft nodes of a step: the full window and G branches, or the widest step of the fill."""
     return _tree_size(options["n"], options["window"], options["guesses"])
 
 
@@ -41,12 +43,16 @@ def _tree_size(n: int, window: int, guesses: int) -> int:
 
 @cache
 def fitting_window(n: int, window: int, guesses: int, budget: int) -> int:
-    """The most columns whose window fits `budget` draft nodes beside as many n-grams, or `guesses`; 0 if none does."""
-    return max((each for each in range(1, window + 1) if _tree_size(n, each, min(guesses, each)) <= budget), default=0)
+    """The largest number of columns, up to `window`, that `budget` draft nodes have room for; 0 if there is none.
+
+    That many n-grams, but at most `guesses`, must fit as well.
+    """
+    fitting = (columns for columns in range(1, window + 1) if _tree_size(n, columns, min(guesses, columns)) <= budget)
+    return max(fitting, default=0)
 
 
 class NGramPool:
-    """Token -> the last `capacity` n-grams inserted after it (LRU)."""
+    """For each token the last `capacity` n-grams inserted after it (LRU)."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -56,7 +62,7 @@ class NGramPool:
         return len(self._entries)
 
     def insert(self, key: int, ngram: NGram) -> None:
-        """Add `ngram` after `key`, or refresh it; a full entry drops its oldest."""
+        """Add `ngram` after `key`, or make it the most recent; if there are too many, the oldest is dropped."""
         if not self.capacity:
             return
         entry = self._entries.setdefault(key, {})
@@ -71,7 +77,19 @@ class NGramPool:
 
 
 class LookaheadDrafter(DepthDrafter):
-    """The paper's N, W and G are `n`, `window` and `guesses`."""
+    """Drafts the window and the pool's n-grams; `n`, `window` and `guesses` are the paper's N, W and G.
+
+    A window of one column starts with a random token of the prompt. There the target says 8, which becomes row 1. So
+    the next draft has 8 below the pending 6, and 7 5 from the pool, because they followed 6 in the prompt:
+
+    >>> from specrace.core.verify import Scores, verify
+    >>> drafter = LookaheadDrafter(DrafterInputs((5, 6, 7, 5), 10), n=3, window=1, guesses=1, pool_from_prompt=True)
+    >>> tree = drafter.propose((5, 6, 7, 5), budget=3)
+    >>> drafter.observe(tree, verify(tree, Scores(targets=(6, 8))))
+    >>> tree = drafter.propose((5, 6, 7, 5, 6), budget=3)
+    >>> tree.tokens, tree.parents
+    ((6, 8, 7, 5), (-1, 0, 0, 2))
+    """
 
     def __init__(
         self,
@@ -82,14 +100,17 @@ class LookaheadDrafter(DepthDrafter):
         guesses: Annotated[int, Bounds(0, 64, "G: most n-grams verified a step, and kept for each token")] = 3,
         pool_from_prompt: Annotated[bool, Flag("also collect n-grams of the prompt and the output")] = False,
     ) -> None:
-        self.n, self.window, self.guesses = n, window, guesses
-        chance = random.Random(inputs.seed)
-        self.rows: list[list[int]] = [[chance.choice(inputs.prompt) for _ in range(window + n - 3)]]
+        self.n = n
+        self.window = window
+        self.guesses = guesses
+        generator = random.Random(inputs.seed)
+        self.rows: list[list[int]] = [[generator.choice(inputs.prompt) for _ in range(window + n - 3)]]
         self.pool = NGramPool(guesses)
         self.pool_from_prompt = pool_from_prompt
         self.recent: list[int] = []
         if pool_from_prompt:
-            self._follow(inputs.prompt)
+            self._collect_text(inputs.prompt)
+        # The tree's nodes of the last row, set by `propose`.
         self._last_row_nodes: list[int] = []
 
     @property
@@ -100,33 +121,34 @@ class LookaheadDrafter(DepthDrafter):
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
         """The window, then the pool's n-grams after the pending token, the most recent first.
 
-        Columns that are deeper than `depth`, or that `budget` has no room for, are dropped for good.
+        Columns deeper than `depth` are dropped for good, as are those that `budget` has no room for.
         """
         builder = TreeBuilder(context[-1])
         self._last_row_nodes = []
         if self._narrow(fitting_window(self.n, self.window, self.guesses, budget), depth):
-            self._hang_window(builder)
+            self._add_window(builder)
         if self.is_filled or not self._last_row_nodes:
             for ngram in self.pool.after(context[-1]):
                 builder.add_path(ngram)
         return builder.build()
 
     def _narrow(self, window: int, depth: int) -> bool:
-        """Keep the columns that a window of so many has at this stage, and that reach no deeper than `depth`; False
-        where none does.
-        """
+        """Cut the rows to `window` columns that reach no deeper than `depth`; whether any column is left."""
         if not window:
             return False
-        first, *more = self.rows
-        # The window is wider while it is filled, by a column for each row that is missing.
-        window += self.n - 2 - len(more)
-        # With a single row, column i has depth i + 1; with several, the first column is below the pending token.
-        columns = min(len(more[0]), window, depth + 1 - len(more)) if more else min(len(first), window - 1, depth)
-        if columns > 0:
-            self.rows = [first[: columns - 1] if more else first[:columns], *(row[:columns] for row in more)]
-        return columns > 0
+        first, *others = self.rows
+        # While the window is being filled, it is wider by one column for each missing row.
+        width = window + self.n - 2 - len(others)
+        # Column i of a single row has depth i + 1. With more rows the first column hangs below the pending token, so
+        # row 0 is one shorter than the others.
+        columns = min(len(others[0]), width, depth + 1 - len(others)) if others else min(len(first), width - 1, depth)
+        if columns <= 0:
+            return False
+        self.rows = [first[: columns - 1] if others else first[:columns], *(row[:columns] for row in others)]
+        return True
 
-    def _hang_window(self, builder: TreeBuilder) -> None:
+    def _add_window(self, builder: TreeBuilder) -> None:
+        """Add the trunk, and below each of its nodes that column's tokens of the other rows."""
         trunk = [0, *builder.add_path(self.rows[0])]
         tips = trunk[1:] if len(self.rows) == 1 else trunk
         for row in self.rows[1:]:
@@ -134,10 +156,10 @@ class LookaheadDrafter(DepthDrafter):
         self._last_row_nodes = tips
 
     def note(self, tree: TokenTree) -> Note:
-        """The window as drafted, its columns below the trunk, and the pool's n-grams after the pending token."""
+        """The rows of the window, and the pool's n-grams after the pending token."""
         pending = tree.tokens[0]
         hits = self.pool.after(pending)
-        rows = [NoteRow("Pool", f"n-gram {number}", hit, after=(pending,)) for number, hit in enumerate(hits, 1)]
+        rows = [NoteRow("Pool", f"n-gram {number}", ngram, after=(pending,)) for number, ngram in enumerate(hits, 1)]
         if self._last_row_nodes:
             trunk = NoteRow("Window", "row 0", (pending, *self.rows[0]))
             below = [NoteRow("Window", f"row {number}", tuple(row)) for number, row in enumerate(self.rows[1:], 1)]
@@ -145,25 +167,25 @@ class LookaheadDrafter(DepthDrafter):
         return Note({"pool hits": len(hits), "tokens with n-grams in the pool": len(self.pool)}, tuple(rows))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """The target's tokens at the last row are the next row; a full window yields W n-grams and moves a column."""
+        """Take the target's tokens at the last row as a new row; a full window first yields W n-grams to the pool."""
         if self._last_row_nodes:
-            new = [verdict.scores.targets[node] for node in self._last_row_nodes]
+            new_row = [verdict.scores.targets[node] for node in self._last_row_nodes]
             if self.is_filled:
-                self._collect(tree.tokens[0], new)
-                self.rows = [self.rows[1][1:], *self.rows[2:], new]
+                self._collect_columns(tree.tokens[0], new_row)
+                self.rows = [self.rows[1][1:], *self.rows[2:], new_row]
             else:
-                # The first fill keeps the new row whole: row 0 loses its first token to the trunk.
-                self.rows = [*(row[1:] for row in self.rows), new if len(self.rows) == 1 else new[1:]]
+                # In the first fill step the new row stays whole, because row 0 loses its first token to the trunk.
+                self.rows = [*(row[1:] for row in self.rows), new_row if len(self.rows) == 1 else new_row[1:]]
         if self.pool_from_prompt:
-            self._follow(verdict.output(tree))
+            self._collect_text(verdict.output(tree))
 
-    def _collect(self, pending: int, new: list[int]) -> None:
-        """Insert each column of rows 1, 2, ... and `new`, keyed by the trunk token above it."""
-        for key, *ngram in zip([pending, *self.rows[0]], *self.rows[1:], new, strict=True):
+    def _collect_columns(self, pending: int, new_row: list[int]) -> None:
+        """Insert each column of rows 1, 2, ... and `new_row` into the pool, keyed by the trunk token above it."""
+        for key, *ngram in zip([pending, *self.rows[0]], *self.rows[1:], new_row, strict=True):
             self.pool.insert(key, tuple(ngram))
 
-    def _follow(self, tokens: Sequence[int]) -> None:
-        """Insert every n-gram that ends in one of `tokens`, the next of the text."""
+    def _collect_text(self, tokens: Sequence[int]) -> None:
+        """Append `tokens` to the text, and insert every n-gram that ends in one of them into the pool."""
         for token in tokens:
             self.recent = [*self.recent[-(self.n - 1) :], token]
             if len(self.recent) == self.n:
@@ -171,10 +193,10 @@ class LookaheadDrafter(DepthDrafter):
 
 
 class PoolDrafter(LookaheadDrafter):
-    """Lookahead without its window, for transcripts, which do not have the target's tokens there."""
+    """Lookahead without its window, for transcripts: they do not have the target's tokens at the window's nodes."""
 
-    def _hang_window(self, builder: TreeBuilder) -> None:
-        """No window."""
+    def _add_window(self, builder: TreeBuilder) -> None:
+        """Add nothing."""
 
 
 def window_size(options: Mapping[str, Any], budget: int) -> int:

@@ -1,8 +1,8 @@
-"""Bigram and trigram drafts, after "Adding Trigram to Speculative Decoding": count tables with add-k smoothing.
+"""Bigram and trigram drafts from count tables with add-k smoothing ("Adding Trigram to Speculative Decoding").
 
-The trigram row is used where its context was seen often enough, else the bigram row. A `sampled` draft is drawn from
-the smoothed row at the race's temperature, as there. Over thousands of tokens such a row is nearly uniform and the
-draft mostly noise, so the default is each row's most frequent token, without smoothing.
+The trigram row is used if its context was seen often enough, else the bigram row. A `sampled` draft is drawn from the
+smoothed row at the race's temperature, like the source's. Over a vocabulary of thousands such a row is nearly uniform
+and the draft mostly noise, so by default each row's most frequent token is drafted, without smoothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,26 @@ from specrace.ngrams.counts import Context, NGramCounts
 
 Sampled = Annotated[bool, Flag("draw drafts from the smoothed rows at the race's temperature")]
 Smoothing = Annotated[int, Bounds(1, 1000, "added to every count of a sampled draft, in hundredths")]
-# What a note has room for.
-ROWS_NOTED = 8
-CONTINUATIONS_NOTED = 6
+# A note shows at most this many rows, and this many continuations of each.
+MAX_NOTE_ROWS = 8
+MAX_NOTE_CONTINUATIONS = 6
 
 
 class BigramDrafter(DepthDrafter):
-    """P(next | current): the likeliest tokens, up to an empty row; or drawn ones, uniform from an empty row."""
+    """Drafts a chain by P(next | current).
+
+    By default the likeliest tokens, until a row is empty. With `sampled`, drawn tokens; those from an empty row are
+    uniform.
+
+    After 1 came 2 twice and 5 once, and after 2 always 3; nothing has followed 3 but 1:
+
+    >>> context = (1, 2, 3, 1, 5, 1, 2, 3, 1)
+    >>> BigramDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=3).tokens
+    (1, 2, 3, 1)
+    """
 
     order = 2
-    # By length of the context.
+    # The names of the tables, by length of the context.
     names: ClassVar[Mapping[int, str]] = {1: "bigram", 2: "trigram"}
 
     def __init__(self, inputs: DrafterInputs, *, sampled: Sampled = False, smoothing_percent: Smoothing = 100) -> None:
@@ -41,44 +51,49 @@ class BigramDrafter(DepthDrafter):
         self.counts.extend(inputs.prompt)
         self.rows: SampledRows | None = None
         if sampled:
-            # Another stream of the seed than the coins of rejection sampling.
+            # This stream of the seed differs from that of the coins of rejection sampling.
             random = np.random.default_rng((inputs.seed, self.order, 2))
             self.rows = SampledRows(self.counts, inputs.vocab_size, self.smoothing, inputs.params, random)
         self._drawn_from: list[np.ndarray] = []
         self._previous: int | None = None
 
     def context(self, previous: int | None, current: int) -> Context:
-        """The context whose row is used after (`previous`, `current`)."""
+        """The context whose row is used after `previous` and `current`."""
         return (current,)
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """A chain after the last two tokens of the context; at most `budget`, `depth`, and what the table has."""
-        previous, current = (context[-2] if len(context) > 1 else None), context[-1]
-        self._previous, self._drawn_from = previous, []
-        draft, probs = list[int](), [1.0]
-        while len(draft) < min(budget, depth) and (found := self._next(self.context(previous, current))) is not None:
-            previous, current = current, found[0]
-            draft.append(current)
-            probs.append(found[1])
+        """A chain of at most `budget` and `depth` tokens; it ends earlier at a row without tokens."""
+        previous = context[-2] if len(context) > 1 else None
+        current = context[-1]
+        self._previous = previous
+        self._drawn_from = []
+        draft: list[int] = []
+        probs = [1.0]
+        size = min(budget, depth)
+        while len(draft) < size and (choice := self._next(self.context(previous, current))) is not None:
+            token, prob = choice
+            previous, current = current, token
+            draft.append(token)
+            probs.append(prob)
         return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), tuple(probs))
 
     def note(self, tree: TokenTree) -> Note:
-        """The row of each draft token: its context, how often that was seen, its most frequent tokens."""
+        """The row of each draft token: its context, how often that was seen, and its most frequent tokens."""
         before = (self._previous, *tree.tokens)
-        pairs = list(zip(before, tree.tokens, strict=False))[: min(tree.num_draft + 1, ROWS_NOTED)]
+        pairs = list(zip(before, tree.tokens, strict=False))[: min(tree.num_draft + 1, MAX_NOTE_ROWS)]
         return Note({}, tuple(self._describe_row(previous, current) for previous, current in pairs))
 
     def _describe_row(self, previous: int | None, current: int) -> NoteRow:
         context = self.context(previous, current)
         row = self.counts.row(context)
-        best = heapq.nlargest(CONTINUATIONS_NOTED, row, key=row.__getitem__)
-        seen = f"{self.names[len(context)]}, seen {sum(row.values())}×"
+        top = heapq.nlargest(MAX_NOTE_CONTINUATIONS, row, key=row.__getitem__)
+        label = f"{self.names[len(context)]}, seen {sum(row.values())}×"
         if len(context) < self.order - 1 and previous is not None:
-            seen += f"; the {self.names[self.order - 1]} only {self.counts.total((previous, current))}×"
-        return NoteRow("Rows of the table", seen, tuple(best), tuple(row[token] for token in best), context)
+            label += f"; the {self.names[self.order - 1]} only {self.counts.total((previous, current))}×"
+        return NoteRow("Rows of the table", label, tuple(top), tuple(row[token] for token in top), context)
 
     def distributions(self) -> np.ndarray:
-        """What the last draft was drawn from, [k, V]; of a `sampled` draft only."""
+        """The distributions that the last draft was drawn from, [k, V]; [0, V] unless it is `sampled`."""
         return np.array(self._drawn_from).reshape(-1, self.vocab_size)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
@@ -89,7 +104,7 @@ class BigramDrafter(DepthDrafter):
             self.rows.extend(output)
 
     def _next(self, context: Context) -> tuple[int, float] | None:
-        """A token and its probability; None from an empty row."""
+        """The next token and its probability; None if its row is empty."""
         if self.rows is not None:
             token, probs = self.rows.draw(context)
             self._drawn_from.append(probs)
@@ -97,13 +112,21 @@ class BigramDrafter(DepthDrafter):
         row = self.counts.row(context)
         if not row:
             return None
-        # Ties go to the token counted first, so that a draft does not depend on token ids.
+        # Ties go to the token that was counted first, so a draft does not depend on token ids.
         token = max(row, key=row.__getitem__)
         return token, row[token] / sum(row.values())
 
 
 class TrigramDrafter(BigramDrafter):
-    """P(next | previous, current), with back-off to the bigram."""
+    """Drafts a chain by P(next | previous, current), with back-off to P(next | current).
+
+    After 2 came 4 more often than 3, but after 1 2 only 3:
+
+    >>> context = (1, 2, 3, 2, 4, 2, 4, 2, 4, 1, 2, 3, 1, 2)
+    >>> inputs = DrafterInputs(context, vocab_size=10)
+    >>> [build(inputs).propose(context, budget=1).tokens for build in (BigramDrafter, TrigramDrafter)]
+    [(2, 4), (2, 3)]
+    """
 
     order = 3
 
@@ -119,7 +142,7 @@ class TrigramDrafter(BigramDrafter):
         self.min_context_count = min_context_count
 
     def context(self, previous: int | None, current: int) -> Context:
-        """Both tokens if their row counts at least `min_context_count`, else `current` alone."""
+        """Both tokens if they were seen at least `min_context_count` times, else `current` alone."""
         if previous is not None and self.counts.total((previous, current)) >= self.min_context_count:
             return (previous, current)
         return (current,)

@@ -1,7 +1,7 @@
 """Prompt lookup decoding (Saxena, 2023): copy what followed the first earlier occurrence of the last tokens.
 
-With `llma` the rule of LLMA (Yang et al., 2023): copy from the reference, here the prompt, never from the output; 20
-tokens once a single one matches.
+With `llma` it follows LLMA (Yang et al., 2023) instead: it copies from the reference, here the prompt, and never from
+the output.
 """
 
 from __future__ import annotations
@@ -17,12 +17,19 @@ from specrace.ngrams.occurrences import FirstOccurrences
 
 
 def copy_length(options: Mapping[str, int]) -> int:
-    """The default number of tokens to copy: 10 as in prompt lookup, 20 as in LLMA."""
+    """The default number of tokens to copy: 10 in prompt lookup, 20 in LLMA."""
     return 20 if options.get("llma") else 10
 
 
 class PromptLookupDrafter:
-    """Matches the last `longest` tokens, down to `shortest`, in prompt and output; with `llma` in the prompt only."""
+    """Matches the last `longest` tokens, down to `shortest`, in prompt and output; with `llma` in the prompt only.
+
+    The context ends in 1 2, which stood at its start, followed by 3 9; so these are copied:
+
+    >>> context = (1, 2, 3, 9, 5, 1, 2)
+    >>> PromptLookupDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=2).tokens
+    (2, 3, 9)
+    """
 
     def __init__(
         self,
@@ -44,11 +51,11 @@ class PromptLookupDrafter:
         if not self._matched:
             return TokenTree.chain(context[-1])
         draft = self.text.tokens[index : index + max(0, budget)]
-        nodes = range(-1, len(draft))
-        return TokenTree((context[-1], *draft), tuple(nodes), positions=(-1, *range(index, index + len(draft))))
+        positions = (-1, *range(index, index + len(draft)))
+        return TokenTree((context[-1], *draft), tuple(range(-1, len(draft))), positions=positions)
 
     def note(self, tree: TokenTree) -> Note:
-        """How many of the last tokens matched."""
+        """The number of last tokens that matched."""
         return Note({"matched tokens": self._matched})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:

@@ -1,12 +1,12 @@
-"""Token recycling (Luo et al., 2024): the target's likely tokens after a token are drafted when it comes again.
+"""Token recycling (Luo et al., 2024): what the target found likely after a token is drafted when the token comes again.
 
-An adjacency matrix holds the target's k likeliest tokens after each token at its last node, rejected ones included. A
-fixed template of ranks is filled from it level by level.
+An adjacency matrix holds, for each token, the target's k likeliest next tokens at the last node with that token,
+rejected nodes included. A fixed template of ranks is filled from it level by level.
 
-With `copy` it is RACER (Zhang et al., 2026): a tree copied from prompt and output comes first, and the template, its
-likeliest nodes first, takes the room that is left. RACER's copy-logits, the logits seen where a token last stood, are
-the rows of that matrix. Unlike RACER's code it has no rows of the prompt: a prefill that computes the logits of all
-tokens would be on every lane's clock.
+With `copy` it is RACER (Zhang et al., 2026): a tree copied from prompt and output comes first, and the template takes
+the room that is left, its likeliest nodes first. RACER's copy-logits (the logits where a token last stood) are the rows
+of the matrix. RACER's code also has rows for the prompt; here there are none, since a prefill that computes the logits
+of all tokens would be on every lane's clock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from specrace.ngrams.counts import NGramCounts
 
 NUM_TOP = 8
 Ranks = tuple[int, ...]
-# The published template of 80 nodes ("2.2.2" in the authors' code), its levels 8, 21, 25, 15, 8 and 3 wide: the number
-# of children of each node, by the ranks on its path; others have none.
+# The published template of 80 nodes ("2.2.2" in the authors' code), with levels of 8, 21, 25, 15, 8 and 3 nodes: the
+# number of children of each node, by the ranks on its path. Other nodes have none.
 _PUBLISHED: Mapping[Ranks, int] = {
     (): 8,
     **{(rank,): count for rank, count in enumerate((8, 4, 3, 2, 1, 1, 1, 1))},
@@ -43,20 +43,23 @@ _PUBLISHED: Mapping[Ranks, int] = {
 
 @lru_cache(maxsize=64)
 def template(num_nodes: int) -> tuple[Ranks, ...]:
-    """A tree of `num_nodes` ranks, level by level; a node is the ranks on its path.
+    """A tree of `num_nodes` ranks, level by level; each node is given as the ranks on its path.
 
-    80 nodes are the published template, fewer the likeliest part of it, more add the likeliest nodes beside it. Rank r
-    (0 is the likeliest) has probability 2 ** -(r + 1), a path the product. Ties: the shallower, then the lower ranks.
-    Up to 31 nodes it is the likeliest of all trees.
+    80 nodes are the published template, fewer are its likeliest part, and more add the likeliest other nodes. Rank r (0
+    is the likeliest) is taken to have probability 2 ** -(r + 1), and a path the product. Ties go to the shallower node,
+    then to the lower ranks. Up to 31 nodes this is the likeliest of all trees.
+
+    >>> template(4)
+    ((0,), (1,), (2,), (0, 0))
     """
     chosen: list[Ranks] = []
-    # (not published, -log2 of the path probability, depth, ranks)
+    # (not in the published template, -log2 of the path probability, depth, ranks)
     frontier: list[tuple[bool, int, int, Ranks]] = []
 
     def push(parent: Ranks, halvings: int) -> None:
         for rank in range(NUM_TOP):
-            added = rank >= _PUBLISHED.get(parent, 0)
-            heapq.heappush(frontier, (added, halvings + rank + 1, len(parent) + 1, (*parent, rank)))
+            is_extra = rank >= _PUBLISHED.get(parent, 0)
+            heapq.heappush(frontier, (is_extra, halvings + rank + 1, len(parent) + 1, (*parent, rank)))
 
     push((), 0)
     while len(chosen) < num_nodes:
@@ -68,15 +71,24 @@ def template(num_nodes: int) -> tuple[Ranks, ...]:
 
 @lru_cache(maxsize=64)
 def by_likelihood(num_nodes: int) -> tuple[Ranks, ...]:
-    """The nodes of the template, the likeliest first; a parent comes before its children."""
+    """The nodes of the template sorted by likelihood; a parent comes before its children."""
     return tuple(sorted(template(num_nodes), key=lambda ranks: (sum(ranks) + len(ranks), len(ranks), ranks)))
 
 
 class RecyclingDrafter:
-    """Starts empty for each generation, where the published code keeps its adjacency between requests.
+    """Fills the template with the target's likely tokens, after nodes copied from prompt and output.
 
-    `warm` starts from the bigrams of prompt and past outputs, for lack of the model's likely tokens in these; without
-    `copy` it is the published token recycling.
+    It starts empty for each generation, while the published code keeps its matrix between requests. `warm` starts from
+    the bigrams of the prompt and past outputs, where the target's likely tokens are not known. Without `copy` it is the
+    published token recycling.
+
+    At 5 the target found 6 and 7 likely, so these are drafted when 5 comes again:
+
+    >>> from specrace.core.verify import Scores, verify
+    >>> drafter = RecyclingDrafter(DrafterInputs((5,), vocab_size=10))
+    >>> drafter.observe(TokenTree.chain(5), verify(TokenTree.chain(5), Scores(targets=(6,), top=((6, 7),))))
+    >>> drafter.propose((5, 6, 5), budget=2).tokens
+    (5, 6, 7)
     """
 
     def __init__(
@@ -93,17 +105,18 @@ class RecyclingDrafter:
             counts.extend_apart((inputs.prompt, *inputs.past))
             for context, row in counts.rows():
                 if len(context) == 1:
-                    # The sort is stable: equals stay in order of first occurrence.
+                    # The sort is stable: ties stay in order of first occurrence.
                     self.successors[context[0]] = tuple(sorted(row, key=row.__getitem__, reverse=True)[:NUM_TOP])
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """Copied nodes, if any, and the template's, up to `budget`; without those for which no successor is known."""
-        builder, budget = TreeBuilder(context[-1]), max(0, budget)
+        """Copied nodes, if any, then the template's nodes for which a successor is known, up to `budget` in all."""
+        builder = TreeBuilder(context[-1])
+        budget = max(0, budget)
         if self.text is None:
             self._fill(builder, template(budget), budget)
         else:
             add_retrieved(builder, self.text, budget)
-            # Nodes of the template that were copied take no room, so others follow, the likeliest first.
+            # Template nodes that were copied already take no room, so the likeliest of the others are added.
             self._fill(builder, by_likelihood(budget), budget)
         return builder.build()
 
@@ -116,14 +129,14 @@ class RecyclingDrafter:
             parent, rank = nodes.get(ranks[:-1]), ranks[-1]
             if parent is None:
                 continue
-            known = self.successors.get(builder.tokens[parent], ())
-            if rank < len(known):
-                nodes[ranks] = builder.add(parent, known[rank], 0.5 ** (rank + 1))
+            successors = self.successors.get(builder.tokens[parent], ())
+            if rank < len(successors):
+                nodes[ranks] = builder.add(parent, successors[rank], 0.5 ** (rank + 1))
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Take the target's likeliest tokens at every node; accepted nodes last, so that they overwrite the others.
+        """Store the target's likeliest tokens at every node, accepted nodes last, so that they overwrite the others.
 
-        Where only the target's own token is known, it moves to the front of the old row.
+        If only the target's own token is known, it moves to the front of the old row.
         """
         scores = verdict.scores
         for node in (*range(len(tree)), *verdict.path):
@@ -132,6 +145,6 @@ class RecyclingDrafter:
                 self.successors[token] = tuple(scores.top[node][:NUM_TOP])
             elif (target := scores.targets[node]) >= 0:
                 old = self.successors.get(token, ())
-                self.successors[token] = (target, *(each for each in old if each != target))[:NUM_TOP]
+                self.successors[token] = (target, *(successor for successor in old if successor != target))[:NUM_TOP]
         if self.text is not None:
             self.text.extend(verdict.output(tree))

@@ -1,6 +1,6 @@
 """REST (He et al., 2023): the draft is what follows the last tokens in a corpus.
 
-Unlike the published code, no match means no draft, and ties go to the first place, not by hash order.
+Unlike in the published code, no match means no draft, and ties go to the earlier position, not to hash order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ from specrace.core.note import Note
 from specrace.core.tree import TokenTree, TreeBuilder
 from specrace.core.verify import Verdict
 from specrace.drafters.base import Bounds, DrafterInputs
-from specrace.ngrams.suffix_index import END, count_continuations, matches_in_itself
+from specrace.ngrams.suffix_index import END, count_continuations, earlier_matches
 
 MAX_MATCHES = 5000
 
 
 class RestDrafter:
-    """The most frequent continuations of the longest match in all documents, or in prompt and output without any."""
+    """Drafts the most frequent continuations of the longest match in all documents; without any, in prompt and output.
+
+    In the documents 1 2 is followed by 3 8, by 3 9 and by 4. Of the continuations 3 comes first, as the most frequent,
+    then the shortest of the others:
+
+    >>> from specrace.ngrams.suffix_index import SuffixIndex
+    >>> documents = SuffixIndex([(1, 2, 3, 8), (7, 1, 2, 3, 9), (1, 2, 4)])
+    >>> drafter = RestDrafter(DrafterInputs((5, 1, 2), vocab_size=10, corpus_index=documents))
+    >>> drafter.propose((5, 1, 2), budget=2).tokens
+    (2, 3, 4)
+    """
 
     def __init__(
         self,
@@ -32,36 +42,39 @@ class RestDrafter:
         branches: Annotated[int, Bounds(1, 1024, "most continuations, their prefixes counted")] = 64,
     ) -> None:
         self.index = inputs.corpus_index
-        self.shortest, self.longest = min(shortest, longest), longest
-        self.length, self.branches = length, branches
-        self._num_places = 0
+        self.longest = longest
+        self.shortest = min(shortest, longest)
+        self.length = length
+        self.branches = branches
+        self._num_matches = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The most frequent prefixes of the continuations, at most `branches` and `budget`."""
-        self._num_places = 0
+        """The tree of the most frequent continuations and their prefixes, at most `branches` and `budget`."""
+        self._num_matches = 0
         if budget < 1:
             return TokenTree.chain(context[-1])
         text: Sequence[int]
         if self.index is None:
-            places = matches_in_itself(np.array(context, np.int64), self.shortest, self.longest)
+            positions = earlier_matches(np.array(context, np.int64), self.shortest, self.longest)
             text = [*context, END]
         else:
-            places = self.index.longest_match(context, self.shortest, self.longest, MAX_MATCHES)
+            positions = self.index.longest_match(context, self.shortest, self.longest, MAX_MATCHES)
             text = self.index.tokens
-        self._num_places = len(places)
+        self._num_matches = len(positions)
         builder = TreeBuilder(context[-1])
         # The node and count of each prefix.
-        known: dict[tuple[int, ...], tuple[int, int]] = {(): (0, len(places))}
-        for found in count_continuations(text, places.tolist(), self.length, min(self.branches, budget)):
-            parent, count = known[found.tokens[:-1]]
-            position = -1 if self.index is not None else found.first + len(found.tokens) - 1
-            node = builder.add(parent, found.tokens[-1], found.count / count, position)
-            known[found.tokens] = node, found.count
+        added: dict[tuple[int, ...], tuple[int, int]] = {(): (0, len(positions))}
+        for continuation in count_continuations(text, positions.tolist(), self.length, min(self.branches, budget)):
+            tokens = continuation.tokens
+            parent, count = added[tokens[:-1]]
+            position = -1 if self.index is not None else continuation.first + len(tokens) - 1
+            node = builder.add(parent, tokens[-1], continuation.count / count, position)
+            added[tokens] = node, continuation.count
         return builder.build()
 
     def note(self, tree: TokenTree) -> Note:
         """How often the longest match occurs in the corpus."""
-        return Note({"places that match": self._num_places})
+        return Note({"places that match": self._num_matches})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing to learn: the corpus does not grow, and the output comes with the context."""
+        """Nothing to learn: the corpus does not grow, and the context holds the output."""

@@ -1,8 +1,8 @@
-"""RACER's retrieval tree (Zhang et al., 2026): what followed the last tokens before, the most frequent first.
+"""RACER's retrieval tree (Zhang et al., 2026): what followed the last tokens earlier, the most frequent first.
 
-After the code of "RACER: Retrieval-Augmented Contextual Rapid Speculative Decoding" (arXiv 2604.14885), hkr04/RACER at
-fc494a3, `racer/automaton/src/automaton.cpp`. A suffix automaton takes the place of its Aho-Corasick automaton of 10,000
-nodes: the n-grams are the same, and none is forgotten.
+Source: "RACER: Retrieval-Augmented Contextual Rapid Speculative Decoding" (arXiv 2604.14885) and its code, hkr04/RACER
+at fc494a3, `racer/automaton/src/automaton.cpp`. A suffix automaton replaces its Aho-Corasick automaton of 10,000 nodes:
+the n-grams are the same, and none is forgotten.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ import heapq
 from specrace.core.tree import TreeBuilder
 from specrace.ngrams.automaton import SuffixAutomaton
 
-# As published: n-grams of up to 10 tokens, of which at least 2 match.
+# The published values: n-grams of up to 10 tokens, of which at least 2 match.
 NGRAM, SHORTEST = 10, 2
 # (-occurrences, depth, order of discovery, parent, token, state, length)
 _Candidate = tuple[int, int, int, int, int, int, int]
 
 
-def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, most: int) -> None:
-    """Add up to `most` nodes below the root: continuations of every suffix of `text` that occurred before.
+def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, max_nodes: int) -> None:
+    """Add up to `max_nodes` nodes below the root: continuations of every suffix of `text` that occurred earlier.
 
-    The continuations of all suffixes of `SHORTEST` tokens or more are pooled, and the most frequent n-grams taken;
-    ties: the shallower, then those of the longer suffix. A parent occurs as often as its child, so it comes first.
+    The continuations of all suffixes of at least `SHORTEST` tokens are pooled, and the most frequent n-grams are taken.
+    Ties go to the shallower, then to that of the longer suffix. A parent occurs at least as often as its child, so it
+    comes first.
+
+    >>> builder = TreeBuilder(2)
+    >>> add_retrieved(builder, SuffixAutomaton(NGRAM, [1, 2, 3, 1, 2, 3, 1, 2, 5, 1, 2]), max_nodes=2)
+    >>> builder.tokens, builder.parents  # 3 followed 1 2 twice, and both times 1 followed that
+    ([2, 3, 1], [-1, 0, 1])
     """
     heap: list[_Candidate] = []
     pushed = 0
@@ -36,10 +42,10 @@ def add_retrieved(builder: TreeBuilder, text: SuffixAutomaton, most: int) -> Non
     state, length = text.suffix()
     while length >= SHORTEST:
         shorter = text.lengths[text.links[state]]
-        # Suffixes that share a state were followed by the same: the shortest leaves most of an n-gram's length.
+        # Suffixes that share a state have the same continuations. The shortest leaves the most of an n-gram's length.
         push(0, 1, state, max(SHORTEST, shorter + 1))
         state, length = text.links[state], shorter
-    while heap and len(builder.tokens) <= most:
+    while heap and len(builder.tokens) <= max_nodes:
         _, depth, _, parent, token, state, length = heapq.heappop(heap)
         node = builder.add(parent, token, position=text.firsts[state])
         if length < text.n:

@@ -1,4 +1,4 @@
-"""Drafts sampled from count tables, and the distributions they were drawn from."""
+"""Sampling draft tokens from count tables, with the distributions they were drawn from."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from specrace.core.rejection import draw, warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.ngrams.counts import Context, NGramCounts
-from specrace.ngrams.dense import LARGEST_VOCABULARY, DenseCounts
+from specrace.ngrams.dense import MAX_VOCABULARY, DenseCounts
 
 
 class SampledRows:
-    """Samples from rows of `counts` over a vocabulary of V tokens; small vocabularies have a dense copy of them."""
+    """Samples from the rows of `counts` over a vocabulary of V tokens; for small vocabularies it keeps a dense copy."""
 
     def __init__(
         self,
@@ -23,12 +23,15 @@ class SampledRows:
         params: SamplingParams,
         random: np.random.Generator,
     ) -> None:
-        self.counts, self.vocab_size, self.smoothing = counts, vocab_size, smoothing
-        self.params, self.random = params, random
-        self._dense = DenseCounts(vocab_size, counts) if vocab_size <= LARGEST_VOCABULARY else None
+        self.counts = counts
+        self.vocab_size = vocab_size
+        self.smoothing = smoothing
+        self.params = params
+        self.random = random
+        self._dense = DenseCounts(vocab_size, counts) if vocab_size <= MAX_VOCABULARY else None
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Append output tokens to the dense copy; the drafter appends them to `counts`."""
+        """Count output tokens in the dense copy; the drafter itself counts them in `counts`."""
         if self._dense is not None:
             self._dense.extend(tokens)
 
@@ -39,7 +42,7 @@ class SampledRows:
         return smoothed
 
     def draw(self, context: Context) -> tuple[int, np.ndarray]:
-        """A token, and the distribution [V] it was drawn from: the row, smoothed, then warped."""
+        """A token, and the distribution [V] it was drawn from: the smoothed row, warped like the target's."""
         probs = warp_probs(self.smoothed(context), self.params)
         return int(draw(probs, self.random.random())), probs
 

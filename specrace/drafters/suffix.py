@@ -1,8 +1,8 @@
-"""Suffix decoding (Oliaro et al., 2024; Arctic Inference): continuations of every match length, the best one drafted.
+"""Suffix decoding (Oliaro et al., 2024; Arctic Inference): of the drafts after matches of all lengths, the best one.
 
-Two texts: this request's prompt and output, and past outputs. A token's probability is its count over that of the
-matched substring. As in Arctic's code the end of the text is one more occurrence, without continuation, so what was
-seen once gets 1/2.
+It looks in two texts, this request's prompt and output, and past outputs. A token's probability is its count over the
+count of the matched substring. That includes, as in Arctic's code, the substring at the end of the text, which has no
+continuation; so what followed once gets 1/2.
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ from specrace.ngrams.suffix_index import END
 
 # (parent, token, probability given the parent, position)
 DraftNode = tuple[int, int, float, int]
-# The sum of the path probabilities, the tokens matched, and the nodes.
+# The sum of the path probabilities, the number of tokens matched, and the nodes.
 Draft = tuple[float, int, list[DraftNode]]
 NO_DRAFT: Draft = (0.0, 0, [])
 
 
 class SuffixDrafter:
-    """The draft with the highest sum of path probabilities; longer matches may draft more."""
+    """Drafts what has the highest sum of path probabilities; a longer match may draft more tokens.
+
+    The last two tokens, 1 2, stood at the start, followed by 3 9, so these two are drafted. 1 2 occurs twice, at the
+    end without a continuation, so 3 has probability 1/2; 9 always followed 3:
+
+    >>> context = (1, 2, 3, 9, 5, 1, 2)
+    >>> tree = SuffixDrafter(DrafterInputs(context, vocab_size=10)).propose(context, budget=8)
+    >>> tree.tokens, tree.probs
+    ((2, 3, 9), (1.0, 0.5, 1.0))
+    """
 
     def __init__(
         self,
@@ -38,21 +47,25 @@ class SuffixDrafter:
         min_percent: Annotated[int, Bounds(1, 100, "least path probability of a draft token, in percent")] = 10,
         tree: Annotated[bool, Flag("draft the likeliest tree, not the likeliest path")] = False,
     ) -> None:
-        self.depth, self.factor, self.least, self.tree = depth, factor, min_percent / 100, tree
-        self.own = SuffixAutomaton(depth, inputs.prompt)
+        self.depth = depth
+        self.factor = factor
+        self.min_prob = min_percent / 100
+        self.tree = tree
+        self.text = SuffixAutomaton(depth, inputs.prompt)
         self.past = PastOutputs.of(inputs.past).automaton(depth)
         self._past_match = self.past.follow(NO_MATCH, inputs.prompt[1 - depth :])
         self._matched = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The better draft of the two texts, the request's own where they tie."""
-        best, draft_of = NO_DRAFT, self._likeliest_tree if self.tree else self._likeliest_path
-        for automaton, (state, longest) in ((self.own, self.own.suffix()), (self.past, self._past_match)):
-            # Ties go to the longer match. No shorter one can win once the best sum is what it may draft at most.
+        """The better of the drafts from the two texts; ties go to the request's text, and in it to the longer match."""
+        best = NO_DRAFT
+        find_draft = self._likeliest_tree if self.tree else self._likeliest_path
+        for automaton, (state, longest) in ((self.text, self.text.suffix()), (self.past, self._past_match)):
+            # The sum is at most the number of draft tokens, so a shorter match may be too short to win.
             while min(budget, longest * self.factor) > best[0]:
                 link = automaton.links[state]
                 shorter = automaton.lengths[link]
-                draft = draft_of(automaton, state, range(longest, shorter, -1), budget)
+                draft = find_draft(automaton, state, range(longest, shorter, -1), budget)
                 if draft[0] > best[0]:
                     best = draft
                 state, longest = link, shorter
@@ -61,12 +74,13 @@ class SuffixDrafter:
         return TokenTree(tokens, parents, probs, positions)
 
     def _likeliest_path(self, automaton: SuffixAutomaton, state: int, lengths: range, budget: int) -> Draft:
-        """The likeliest token after `state`, the likeliest after that, and so on.
+        """The likeliest token after `state`, the likeliest token after that, and so on.
 
-        Matches of all `lengths`, the longest first, share the state and its continuations. A longer one may draft more
-        by the factor, a shorter one more by the depth: the one that may draft the most wins.
+        The matches of all `lengths`, the longest first, share the state and so its continuations. The factor lets a
+        longer match draft more tokens, the depth lets a shorter one: the one that may draft the most wins.
         """
-        counts, own = automaton.counts, automaton is self.own
+        counts = automaton.counts
+        has_positions = automaton is self.text
         nodes: list[DraftNode] = []
         score, prob, matched = 0.0, 1.0, 0
         while (size := len(nodes)) < budget:
@@ -78,16 +92,16 @@ class SuffixDrafter:
                 break
             share = counts[target] / counts[state]
             prob *= share
-            if prob < self.least:
+            if prob < self.min_prob:
                 break
             first = automaton.firsts[target]
-            nodes.append((size, automaton.tokens[first], share, first if own else -1))
+            nodes.append((size, automaton.tokens[first], share, first if has_positions else -1))
             score += prob
             state, matched = target, length
         return score, matched, nodes
 
     def _likeliest_tree(self, automaton: SuffixAutomaton, state: int, lengths: range, budget: int) -> Draft:
-        """The best tree after `state`, for matches of all `lengths`, the longest first."""
+        """The best of the trees after `state` for matches of all `lengths`, the longest first."""
         best = NO_DRAFT
         for length in lengths:
             limit, max_depth = min(budget, length * self.factor), self.depth - length
@@ -97,48 +111,54 @@ class SuffixDrafter:
             if score > best[0]:
                 best = score, length, nodes
             if deepest < max_depth:
-                # Depth did not limit this tree, and a shorter match may draft no more.
+                # The depth did not limit this tree, and the factor lets a shorter match draft no more.
                 break
         return best
 
     def _best_first(
         self, automaton: SuffixAutomaton, state: int, limit: int, max_depth: int
     ) -> tuple[float, int, list[DraftNode]]:
-        """The `limit` likeliest nodes after `state`: (sum of path probabilities, depth, nodes).
+        """The `limit` likeliest nodes after `state`: the sum of their path probabilities, their depth, and the nodes.
 
-        Ties: the shallower, then the earlier in the text.
+        Ties go to the shallower node, then to the earlier in the text.
         """
-        counts, firsts, own = automaton.counts, automaton.firsts, automaton is self.own
+        counts, firsts = automaton.counts, automaton.firsts
+        has_positions = automaton is self.text
         nodes: list[DraftNode] = []
-        score, deepest, node, depth, prob = 0.0, 0, 0, 0, 1.0
+        score = 0.0
+        deepest = 0
+        # The node whose continuations come next; at first the root.
+        node, depth, prob = 0, 0, 1.0
         # (depth, first position) is unique to a node, so later fields are never compared.
         frontier: list[tuple[float, int, int, int, int, float, int]] = []
         while True:
             for token, target in automaton.successors(state) if depth < max_depth else ():
                 share = counts[target] / counts[state]
-                if token != END and prob * share >= self.least:
+                if token != END and prob * share >= self.min_prob:
                     heapq.heappush(frontier, (-prob * share, depth + 1, firsts[target], node, token, share, target))
             if not frontier or node == limit:
                 return score, deepest, nodes
-            negative, depth, first, parent, token, share, state = heapq.heappop(frontier)
-            nodes.append((parent, token, share, first if own else -1))
-            node, deepest, prob = node + 1, max(deepest, depth), -negative
+            negative_prob, depth, first, parent, token, share, state = heapq.heappop(frontier)
+            nodes.append((parent, token, share, first if has_positions else -1))
+            node += 1
+            deepest = max(deepest, depth)
+            prob = -negative_prob
             score += prob
 
     def note(self, tree: TokenTree) -> Note:
-        """How many of the last tokens matched, and the sum of the path probabilities."""
+        """The number of last tokens that matched, and the sum of the path probabilities."""
         expected = sum(tree.path_probs()[1:])
         return Note({"matched tokens": self._matched, "tokens expected": round(expected, 2)})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append the output tokens."""
         output = verdict.output(tree)
-        self.own.extend(output)
+        self.text.extend(output)
         self._past_match = self.past.follow(self._past_match, output)
 
 
 def _likeliest(automaton: SuffixAutomaton, state: int) -> int:
-    """The most frequent successor that is no END, the first seen of equals; else NO_STATE."""
+    """The most frequent successor other than END, the first seen if there are several; NO_STATE if there is none."""
     target, counts = automaton.nexts[state], automaton.counts
     if target >= 0:
         return NO_STATE if automaton.tokens[automaton.firsts[target]] == END else target
@@ -147,5 +167,5 @@ def _likeliest(automaton: SuffixAutomaton, state: int) -> int:
     branches = automaton.branches[state]
     target = max(branches.values(), key=counts.__getitem__)
     if target == branches.get(END):
-        target = max((each for each in branches.values() if each != target), key=counts.__getitem__)
+        target = max((other for other in branches.values() if other != target), key=counts.__getitem__)
     return target

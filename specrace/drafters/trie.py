@@ -13,9 +13,17 @@ from specrace.ngrams.trie import Match, NGramTrie
 
 
 class TrieDrafter:
-    """The most frequent continuations of the longest match of the last `prefix` tokens.
+    """Drafts the most frequent continuations of the longest match of the last `prefix` tokens.
 
-    `static=True` is the paper's, over the prompt; by default output tokens are added to the trie.
+    By default output tokens are added to the trie; `static=True` is the paper's trie of the prompt.
+
+    After 1 2 came 3 twice, once followed by 4 and once by 6, and 7 once. The best node is 3; 7, 4 and 6 are equally
+    frequent, of which 7 is the shallowest and 4 comes before 6:
+
+    >>> context = (8, 1, 2, 3, 4, 1, 2, 3, 6, 1, 2, 7, 1, 2)
+    >>> tree = TrieDrafter(DrafterInputs(context, vocab_size=10), prefix=2).propose(context, budget=3)
+    >>> tree.tokens, tree.parents
+    ((2, 3, 7, 4), (-1, 0, 0, 1))
     """
 
     def __init__(
@@ -33,7 +41,7 @@ class TrieDrafter:
         self._match: Match | None = None
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """The `budget` best nodes under the match; the bare root without one."""
+        """The `budget` most frequent nodes below the match; the bare root without a match."""
         self._suffix = context[-self.prefix :]
         self._match = self.trie.match(self._suffix) if budget > 0 else None
         if self._match is None:
@@ -44,7 +52,8 @@ class TrieDrafter:
         """The tokens that matched, and each node's count."""
         if self._match is None:
             return Note({"matched tokens": 0})
-        length, nodes = self._match.length, [self._match]
+        length = self._match.length
+        nodes = [self._match]
         for node in range(1, len(tree)):
             nodes.append(self.trie.children(nodes[tree.parents[node]])[tree.tokens[node]])
         label = f"the last {length} of at most {self.prefix}"

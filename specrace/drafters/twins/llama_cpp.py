@@ -1,7 +1,8 @@
 """llama.cpp's drafters without a model: `ngram-simple`, `-map-k`, `-map-k4v`, `-mod` and `-cache`.
 
 Source: ggml-org/llama.cpp, common/speculative.cpp, ngram-map.cpp, ngram-mod.cpp and ngram-cache.cpp, as in build 11549.
-As there, a draft is cut to the room that is left after the rule made it. See docs/engines.md for what is left out.
+As there, a rule makes its whole draft, which is then cut to the room that is left. See docs/engines.md for what is not
+modelled.
 """
 
 from __future__ import annotations
@@ -24,61 +25,70 @@ from specrace.drafters.twins.llama_cpp_maps import (
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.past import PastOutputs
 
-# Slots of ngram-mod's pool, and the factor of its hash.
+# The number of slots of ngram-mod's pool, and the factor of its hash.
 POOL_SLOTS, POOL_FACTOR = 2**22, 6364136223846793005
-# Tokens after which ngram-mod adds new n-grams to its pool.
+# ngram-mod adds new n-grams to its pool once this many tokens are new.
 POOL_CHUNK = 32
-# So many drafts in a row with a lower share accepted empty ngram-mod's pool.
+# ngram-mod empties its pool after this many drafts in a row of which less than this share was accepted.
 LOW_DRAFTS, LOW_SHARE = 5, 0.25
+# ngram-cache drafts up to 8 tokens.
 CACHE_DRAFT = 8
-# ngram-cache's n-grams have 1 to 4 tokens; by size, the fewest counts and the least percent of them for a draft.
+# Its n-grams have 1 to 4 tokens. By n-gram size: the minimum number of counts, and the share of them that the most
+# frequent token needs.
 CACHE_NGRAM = 4
-FEWEST = (2, 2, 1, 1)
+MIN_COUNTS = (2, 2, 1, 1)
 MIN_PERCENT = (66, 50, 50, 50)
+# The size of the n-grams of its static counts.
 STATIC_NGRAM = 2
 
 
 class Pool:
-    """ngram-mod's hash table: slot -> the token that followed last. N-grams with one hash share a slot."""
+    """ngram-mod's hash table: the token that last followed each n-gram. N-grams with the same hash share a slot."""
 
     def __init__(self, n: int) -> None:
         self.n = n
         self.slots: MutableMapping[int, int] = {}
-        # What the oldest of n tokens counts in the hash.
-        self._oldest = pow(POOL_FACTOR, n - 1, POOL_SLOTS)
+        # The weight of the oldest of n tokens in the hash.
+        self._oldest_weight = pow(POOL_FACTOR, n - 1, POOL_SLOTS)
 
     def add(self, tokens: Iterable[int]) -> None:
-        """Enter what follows every n-gram of `tokens`."""
-        last: deque[int] = deque()
+        """Enter the token that follows each n-gram of `tokens`."""
+        ngram: deque[int] = deque()
         slot = 0
         for token in tokens:
-            if len(last) == self.n:
+            if len(ngram) == self.n:
                 self.slots[slot] = token
-                slot -= last.popleft() * self._oldest
+                slot -= ngram.popleft() * self._oldest_weight
             slot = (slot * POOL_FACTOR + token) % POOL_SLOTS
-            last.append(token)
+            ngram.append(token)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """`add` a text with an END after it."""
+        """Enter a text that ends in an END, which is left out."""
         self.add(tokens[:-1])
 
-    def follow(self, tokens: Sequence[int], most: int) -> list[int]:
-        """What follows the n `tokens`, up to a slot without token, at most `most`."""
-        found = list(tokens)
+    def follow(self, tokens: Sequence[int], max_tokens: int) -> list[int]:
+        """The tokens that follow the n `tokens`, up to an empty slot, at most `max_tokens`."""
+        text = list(tokens)
         slot = reduce(lambda slot, token: (slot * POOL_FACTOR + token) % POOL_SLOTS, tokens, 0)
-        for index in range(most):
+        for index in range(max_tokens):
             token = self.slots.get(slot)
             if token is None:
                 break
-            slot = ((slot - found[index] * self._oldest) * POOL_FACTOR + token) % POOL_SLOTS
-            found.append(token)
-        return found[self.n :]
+            slot = ((slot - text[index] * self._oldest_weight) * POOL_FACTOR + token) % POOL_SLOTS
+            text.append(token)
+        return text[self.n :]
 
 
 class ModDrafter(LlamaCppDrafter):
-    """ngram-mod: a hash of the last `n_match` tokens gives the next token, again and again.
+    """ngram-mod: a hash of the last `n_match` tokens gives the next token, and so on from there.
 
-    A draft of fewer than `n_min` tokens is none. Earlier requests are in the pool, which is one for all of a server.
+    A draft of fewer than `n_min` tokens is discarded. The pool holds earlier requests, too: a server has one pool.
+
+    After 1 2 came 3, after 2 3 came 9, and after 3 9 came 4:
+
+    >>> drafter = ModDrafter(DrafterInputs((1, 2, 3, 9, 4, 1), vocab_size=10), n_match=2, n_min=1, n_max=3)
+    >>> drafter.propose((1, 2, 3, 9, 4, 1, 2), budget=8).tokens
+    (2, 3, 9, 4)
     """
 
     def __init__(
@@ -90,41 +100,54 @@ class ModDrafter(LlamaCppDrafter):
         n_max: Annotated[int, Bounds(1, 1024, "most tokens of a draft")] = 64,
     ) -> None:
         super().__init__(inputs)
-        self.n_match, self.n_min, self.n_max = n_match, n_min, n_max
+        self.n_match = n_match
+        self.n_min = n_min
+        self.n_max = n_max
         self._pool = Pool(n_match)
         if len(past := PastOutputs.of(inputs.past)):
             self._pool.slots = ChainMap({}, past.index(Pool, n_match, prompt_tail=sys.maxsize).slots)
         self._pool.add(inputs.prompt)
-        self._added = max(0, self.prompt_tokens - n_match)
-        self._low = self._length = 0
+        # The start of the tokens that are not in the pool yet.
+        self._added = max(0, self.num_prompt - n_match)
+        # The number of drafts in a row of which little was accepted, and the length of the last draft.
+        self._low_drafts = 0
+        self._draft_length = 0
 
     def _draft(self, context: Sequence[int]) -> Sequence[int]:
-        n, known = self.n_match, len(context) - 1
-        self._length = 0
-        if known < n:
+        n, last = self.n_match, len(context) - 1
+        self._draft_length = 0
+        if last < n:
             return ()
-        if self._added + POOL_CHUNK < known:
-            self._pool.add(context[self._added : known])
-            self._added = known - n
+        if self._added + POOL_CHUNK < last:
+            self._pool.add(context[self._added : last])
+            self._added = last - n
         draft = self._pool.follow(context[-n:], self.n_max)
-        # An n_min above n_max refuses no full draft.
+        # Even if n_min is above n_max, a full draft is kept.
         if len(draft) < min(self.n_min, self.n_max):
             return ()
-        self._length = len(draft)
+        self._draft_length = len(draft)
         return draft
 
     def _accept(self, accepted: int) -> None:
-        self._low = self._low + 1 if accepted < LOW_SHARE * self._length else 0
-        if self._low >= LOW_DRAFTS:
+        self._low_drafts = self._low_drafts + 1 if accepted < LOW_SHARE * self._draft_length else 0
+        if self._low_drafts >= LOW_DRAFTS:
             self._pool.slots = {}
-            self._low = self._added = 0
+            self._low_drafts = 0
+            self._added = 0
 
 
 class CacheDrafter(LlamaCppDrafter):
-    """ngram-cache: the most frequent token after the last 4, 3, 2 or 1 tokens, if frequent enough, up to eight times.
+    """ngram-cache: drafts up to eight tokens, each the most frequent one after the last 4, 3, 2 or 1 tokens.
 
-    Counts are taken of the prompt with the first token, then of each step's own tokens, so no n-gram that crosses two
-    steps is ever counted. Ties go to the token seen first last.
+    A token must be frequent enough; ties go to the token that was first seen later. The prompt is counted together with
+    the first output token, and then the tokens of each step by themselves, so n-grams that span two steps are not
+    counted.
+
+    1 2 3 was followed by 9, and 1 2 3 9 by 4. After three tokens or more a single count is enough, after two it is not:
+
+    >>> drafter = CacheDrafter(DrafterInputs((1, 2, 3, 9, 4, 1, 2), vocab_size=10))
+    >>> drafter.propose((1, 2, 3, 9, 4, 1, 2, 3), budget=2).tokens
+    (3, 9, 4)
     """
 
     def __init__(
@@ -137,7 +160,7 @@ class CacheDrafter(LlamaCppDrafter):
         self.static = NGramCounts()
         if lookup_cache_static and inputs.corpus is not None:
             self.static = inputs.corpus
-        # N-gram -> token -> count.
+        # For each n-gram the counts of the tokens that followed.
         self._counts: dict[NGram, dict[int, int]] = {}
         self._counted = 0
 
@@ -154,13 +177,14 @@ class CacheDrafter(LlamaCppDrafter):
         return tokens[size:]
 
     def _count(self, tokens: Sequence[int]) -> None:
+        """Count the tokens that follow the n-grams of `tokens`."""
         for size in range(1, CACHE_NGRAM + 1):
             for end in range(size, len(tokens)):
                 row = self._counts.setdefault(tuple(tokens[end - size : end]), {})
                 row[tokens[end]] = row.get(tokens[end], 0) + 1
 
     def _next_token(self, tokens: Sequence[int]) -> int | None:
-        """The token to draft after `tokens`: of the longest n-gram that has one, else of the static counts."""
+        """The token to draft after `tokens`: that of the longest n-gram that has one, else the static counts'."""
         static = self.static.row(tuple(tokens[-STATIC_NGRAM:])) if len(tokens) >= STATIC_NGRAM else {}
         weights = {token: 100 * count for token, count in static.items()}
         for size in range(min(CACHE_NGRAM, len(tokens)), 0, -1):
@@ -171,11 +195,11 @@ class CacheDrafter(LlamaCppDrafter):
 
 
 def _frequent(row: Mapping[int, int], weights: Mapping[int, int], size: int) -> int | None:
-    """The token of the highest count times weight (1 without), unless its count is too low for an n-gram of `size`."""
+    """The token with the highest count times weight (1 if none), if its count is enough for an n-gram of `size`."""
     total = sum(row.values())
-    if total < FEWEST[size - 1]:
+    if total < MIN_COUNTS[size - 1]:
         return None
-    # Of equals a hash table of two lists the later entry first; more than two never reach the percentage.
+    # Ties: llama.cpp's hash table lists the later of two entries first. Three or more never reach the percentage.
     best = max(reversed(row), key=lambda token: row[token] * weights.get(token, 1))
     return best if 100 * row[best] >= MIN_PERCENT[size - 1] * total else None
 

@@ -16,70 +16,80 @@ NGram = tuple[int, ...]
 
 SizeN = Annotated[int, Bounds(1, 1024, "tokens of the n-gram that is looked up")]
 SizeM = Annotated[int, Bounds(1, 1024, "tokens of the m-gram that is drafted")]
-# Slots of the maps' hash table, and the factor of its hash.
+# The number of slots of the maps' hash table, and the factor of its hash.
 MAP_SLOTS, MAP_FACTOR = 2**18, 2654435761
+# ngram-map-k4v keeps up to four m-grams for each key.
 MAX_VALUES = 4
 
 
 def map_draft(options: Mapping[str, int]) -> int:
-    """The draft size of an n-gram map."""
+    """The default draft size of an n-gram map."""
     return options["size_m"]
 
 
 class LlamaCppDrafter:
-    """What the five have in common; a rule makes `_draft` of the context, and learns by `_accept`."""
+    """Base class of llama.cpp's five drafters. A rule drafts in `_draft` and learns in `_accept`."""
 
     def __init__(self, inputs: DrafterInputs) -> None:
-        self.prompt_tokens = len(inputs.prompt)
+        self.num_prompt = len(inputs.prompt)
         self._drafted = False
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain; the bare root for the first token."""
-        calls = budget > 0 and len(context) > self.prompt_tokens
-        tree = TokenTree.chain(context[-1], self._draft(context)[:budget] if calls else ())
+        may_draft = budget > 0 and len(context) > self.num_prompt
+        tree = TokenTree.chain(context[-1], self._draft(context)[:budget] if may_draft else ())
         self._drafted = tree.num_draft > 0
         return tree
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Hand the number of accepted tokens to the rule, if it drafted."""
+        """Tell the rule how many tokens of its draft were accepted, if it drafted any."""
         if self._drafted:
             self._accept(verdict.accepted)
 
     def _draft(self, context: Sequence[int]) -> Sequence[int]:
+        """The tokens to draft after `context`."""
         raise NotImplementedError
 
     def _accept(self, accepted: int) -> None:
-        """Nothing to learn."""
+        """Learn that `accepted` tokens of the last draft were accepted; by default nothing."""
 
 
 class SimpleDrafter(LlamaCppDrafter):
     """ngram-simple: what followed the latest earlier occurrence of the last `size_n` tokens.
 
-    Fewer than `size_n` following tokens are no draft, nor is an occurrence at the very start of the text.
+    If fewer than `size_n` tokens follow, there is no draft; an occurrence at the very start of the text does not count.
+
+    1 2 occurred earlier, followed by 3 9:
+
+    >>> drafter = SimpleDrafter(DrafterInputs((7, 1, 2, 3, 9, 1), vocab_size=10), size_n=2, size_m=2)
+    >>> drafter.propose((7, 1, 2, 3, 9, 1, 2), budget=4).tokens
+    (2, 3, 9)
     """
 
     def __init__(self, inputs: DrafterInputs, *, size_n: SizeN = 12, size_m: SizeM = 48) -> None:
         super().__init__(inputs)
-        self.size_n, self.size_m = size_n, size_m
-        # N-gram -> the start of its latest occurrence.
+        self.size_n = size_n
+        self.size_m = size_m
+        # The start of the latest occurrence of each n-gram.
         self._latest: dict[NGram, int] = {}
+        # The first start that is not entered yet.
         self._next = 1
 
     def _draft(self, context: Sequence[int]) -> Sequence[int]:
-        n, known = self.size_n, len(context) - 1
-        if known <= n + self.size_m + 1:
+        n, last = self.size_n, len(context) - 1
+        if last <= n + self.size_m + 1:
             return ()
-        for start in range(self._next, known - n):
+        for start in range(self._next, last - n):
             self._latest[tuple(context[start : start + n])] = start
-        self._next = known - n
-        found = self._latest.get(tuple(context[-n:]), 0)
-        draft = context[found + n : min(found + n + self.size_m, known)]
-        return draft if found and len(draft) >= n else ()
+        self._next = last - n
+        match = self._latest.get(tuple(context[-n:]), 0)
+        draft = context[match + n : min(match + n + self.size_m, last)]
+        return draft if match and len(draft) >= n else ()
 
 
 @dataclass
 class Value:
-    """An m-gram after a key: its tokens, how often it was counted, how many of its last draft were accepted."""
+    """An m-gram after a key: its tokens, its count, and how many tokens of its last draft were accepted."""
 
     tokens: NGram
     accepted: int
@@ -88,27 +98,40 @@ class Value:
 
 @dataclass
 class Key:
-    """An n-gram that occurred again: its lookups, the start up to which its values are counted, and these."""
+    """An n-gram that occurred again: its lookups, the start up to which its values were counted, and the values."""
 
     hits: int = 0
-    seen: int = 0
+    counted: int = 0
     values: list[Value] = field(default_factory=list)
 
 
 class MapKDrafter(LlamaCppDrafter):
     """ngram-map-k: what followed an earlier occurrence of the last `size_n` tokens, as much as was accepted last time.
 
-    A key whose draft was rejected whole drafts no more. A hash table of `MAP_SLOTS` finds keys: the first n-gram in a
-    slot stays, the prompt's being entered from its end. An n-gram is entered once `size_m` tokens follow it; of those
-    at the prompt's end none ever is.
+    A key whose draft was rejected as a whole never drafts again. A hash table with `MAP_SLOTS` slots finds keys: the
+    first n-gram in a slot stays, and the prompt's n-grams are entered from its end. An n-gram is entered once `size_m`
+    tokens follow it; those at the end of the prompt never are.
+
+    1 2 occurred earlier, followed by 3 9. After only 3 of that was accepted, one token is drafted:
+
+    >>> from specrace.core.verify import Scores, verify
+    >>> drafter = MapKDrafter(DrafterInputs((7, 1, 2, 3, 9, 8, 8, 1), vocab_size=10), size_n=2, size_m=2)
+    >>> context = (7, 1, 2, 3, 9, 8, 8, 1, 2)
+    >>> tree = drafter.propose(context, budget=4)
+    >>> drafter.observe(tree, verify(tree, Scores(targets=(3, 5, 5))))
+    >>> tree.tokens, drafter.propose((*context, 3, 5, 1, 2), budget=4).tokens
+    ((2, 3, 9), (2, 3))
     """
 
     def __init__(self, inputs: DrafterInputs, *, size_n: SizeN = 12, size_m: SizeM = 48) -> None:
         super().__init__(inputs)
-        self.size_n, self.size_m = size_n, size_m
+        self.size_n = size_n
+        self.size_m = size_m
+        # The hash table: the start of an n-gram for each slot, and the start up to which n-grams are entered.
         self._slots: dict[int, int] = {}
         self._entered = 0
         self._keys: dict[NGram, Key] = {}
+        # The value drafted last.
         self._value: Value | None = None
 
     def _draft(self, context: Sequence[int]) -> Sequence[int]:
@@ -126,27 +149,31 @@ class MapKDrafter(LlamaCppDrafter):
         return context[start + n : start + n + self._value.accepted] if self._value else ()
 
     def _find(self, context: Sequence[int], ngram: NGram) -> int:
-        """The start of an earlier occurrence, 0 for none; then the new n-grams are entered."""
-        n, end = self.size_n, len(context) - 1 - self.size_n - self.size_m - 1
-        found = self._slots.get(_map_slot(ngram), 0)
-        if found >= end or tuple(context[found : found + n]) != ngram:
-            found = 0
+        """The start of an earlier occurrence of `ngram`, 0 for none. Also enters the new n-grams of `context`."""
+        n = self.size_n
+        end = len(context) - 1 - n - self.size_m - 1
+        match = self._slots.get(_map_slot(ngram), 0)
+        if match >= end or tuple(context[match : match + n]) != ngram:
+            match = 0
         for start in self._new_starts(end):
             other = tuple(context[start : start + n])
-            if not found and other == ngram:
-                found = start
+            if not match and other == ngram:
+                match = start
             self._slots.setdefault(_map_slot(other), start)
         self._entered = max(self._entered, end)
-        return found
+        return match
 
     def _new_starts(self, end: int) -> Iterator[int]:
-        """Starts that are not entered yet, in llama.cpp's order: the prompt's from its end, then the output's."""
-        prompt = self.prompt_tokens
+        """The starts of n-grams that are not entered yet, in llama.cpp's order: the prompt's, then the output's.
+
+        Both go from the end to the start.
+        """
+        prompt = self.num_prompt
         in_prompt = range(prompt - self.size_n - self.size_m - 1, self._entered, -1)
         return chain(in_prompt, range(end, max(prompt, self._entered), -1))
 
     def _choose(self, context: Sequence[int], ngram: NGram, key: Key, start: int) -> Value | None:
-        """The value to draft."""
+        """The value of `key` to draft from, None for no draft; `start`: an earlier occurrence of its `ngram`."""
         if not key.values:
             key.values.append(Value((), self.size_m))
         return key.values[0]
@@ -157,9 +184,17 @@ class MapKDrafter(LlamaCppDrafter):
 
 
 class MapK4vDrafter(MapKDrafter):
-    """ngram-map-k4v: as ngram-map-k, where one of up to four m-grams after the key is twice as frequent as the others.
+    """ngram-map-k4v: ngram-map-k, but it drafts only an m-gram at least twice as frequent as all others after the key.
 
-    Fewer than `min_hits` lookups of a key are no draft. Each lookup counts the occurrence that was found once more.
+    A key counts up to four m-grams, and drafts from its lookup number `min_hits` on. Each lookup counts the occurrence
+    that it matched once more.
+
+    1 2 was followed by 3 9 both times:
+
+    >>> prompt = (7, 1, 2, 3, 9, 1, 2, 3, 9, 8, 8, 1)
+    >>> drafter = MapK4vDrafter(DrafterInputs(prompt, vocab_size=10), size_n=2, size_m=2)
+    >>> drafter.propose((*prompt, 2), budget=4).tokens
+    (2, 3, 9)
     """
 
     def __init__(
@@ -177,17 +212,17 @@ class MapK4vDrafter(MapKDrafter):
         n, m = self.size_n, self.size_m
         if key.hits < self.min_hits:
             return None
-        for index in range(key.seen, start + 1):
+        for index in range(key.counted, start + 1):
             if tuple(context[index : index + n]) != ngram:
                 continue
             following = tuple(context[index + n : index + n + m])
-            value = next((each for each in key.values if each.tokens == following), None)
+            value = next((value for value in key.values if value.tokens == following), None)
             if value is None and len(key.values) < MAX_VALUES:
                 value = Value(following, m)
                 key.values.append(value)
             if value is not None:
                 value.count += 1
-        key.seen = start
+        key.counted = start
         best = max(key.values, key=lambda value: value.count)
         others = sum(value.count for value in key.values) - best.count
         return best if best.count >= 2 * others else None

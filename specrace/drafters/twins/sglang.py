@@ -1,9 +1,9 @@
-"""SGLang's NGRAM: a trie of what was generated, and a suffix automaton of the documents.
+"""SGLang's NGRAM: a trie of the generated text, and a suffix automaton of the documents.
 
 Source: sgl-project/sglang 0.5.23, python/sglang/srt/speculative/ngram_worker.py and the C++ of its n-gram corpus. The
-prompt is not entered: each draft enters the last `max_trie_depth` tokens that it was made for, all their suffixes, and
-later drafts see them. The first token comes with the prompt's forward, without a draft. See docs/engines.md for what is
-left out.
+prompt is not entered into the trie. After each draft, the last `max_trie_depth` tokens of its context are entered with
+all their suffixes, and later drafts see them. The first token comes with the prompt's forward, without a draft. See
+docs/engines.md for what is not modelled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Node:
-    """An n-gram of the trie; `children` by token, the one entered last at the end."""
+    """An n-gram of the trie, with its `children` by token; the one entered last is at the end."""
 
     __slots__ = ("children", "count")
 
@@ -34,29 +34,30 @@ class Node:
         self.children: dict[int, Node] = {}
 
 
-# A node of the trie: this request's, where it stands in earlier ones, and its tokens.
+# An n-gram of the trie: its node in this request, its positions in earlier requests, and its length.
 Joined = tuple[Node | None, Ints, int]
-NOWHERE = np.empty(0, np.int64)
+NO_POSITIONS = np.empty(0, np.int64)
 
 
 class Source(Protocol[T]):
-    """Where continuations come from; a node of it is all that follows one n-gram."""
+    """A source of continuations; a node of it stands for all that follows one n-gram."""
 
-    def latest(self, node: T, most: int) -> list[tuple[int, T]]:
-        """Token and node of at most `most` continuations, the one seen last first."""
+    def latest(self, node: T, max_tokens: int) -> list[tuple[int, T]]:
+        """The token and node of at most `max_tokens` continuations, the one seen last first."""
 
-    def frequent(self, node: T, most: int) -> list[tuple[int, T, int]]:
-        """Token, node and count of at most `most` continuations, the most frequent first, then by token."""
+    def frequent(self, node: T, max_tokens: int) -> list[tuple[int, T, int]]:
+        """The token, node and count of at most `max_tokens` continuations, by falling count, then by token."""
 
 
 class Texts:
-    """Texts that do not grow, an END after each; a node is the indices of what follows an n-gram."""
+    """Texts that do not grow, each followed by an END; a node is the positions of the tokens that follow an n-gram."""
 
     def __init__(self, text: Ints, depth: int) -> None:
-        self.text, self.depth = text, depth
+        self.text = text
+        self.depth = depth
 
     def suffixes(self, context: Sequence[int]) -> Iterator[tuple[int, Ints]]:
-        """Number and end indices of the last 1, 2, ... tokens, up to the longest that occur."""
+        """The length and the end positions of ever longer suffixes of `context`, up to the longest that occurs."""
         ends = np.flatnonzero(self.text == context[-1])
         for length in range(1, min(self.depth, len(context)) + 1):
             if length > 1:
@@ -67,48 +68,50 @@ class Texts:
             yield length, ends
 
     def following(self, ends: Ints) -> Ints:
-        """The node of an n-gram that ends at these indices."""
-        found: Ints = ends[self.text[ends + 1] != END] + 1
-        return found
+        """The node of an n-gram that ends at these positions."""
+        starts: Ints = ends[self.text[ends + 1] != END] + 1
+        return starts
 
     def after(self, node: Ints, token: int) -> Ints:
-        """The node one token on."""
+        """The node after the n-gram of `node` and `token`."""
         return self.following(node[self.text[node] == token]) if len(node) else node
 
-    def latest(self, node: Ints, most: int) -> list[tuple[int, Ints]]:
+    def latest(self, node: Ints, max_tokens: int) -> list[tuple[int, Ints]]:
         """See `Source`."""
         tokens, last = np.unique(self.text[node][::-1], return_index=True)
-        return [(token, self.after(node, token)) for token in tokens[np.argsort(last)][:most].tolist()]
+        return [(token, self.after(node, token)) for token in tokens[np.argsort(last)][:max_tokens].tolist()]
 
-    def frequent(self, node: Ints, most: int) -> list[tuple[int, Ints, int]]:
+    def frequent(self, node: Ints, max_tokens: int) -> list[tuple[int, Ints, int]]:
         """See `Source`."""
         tokens, counts = np.unique(self.text[node], return_counts=True)
-        chosen = np.argsort(-counts, kind="stable")[:most]
-        found = zip(tokens[chosen].tolist(), counts[chosen].tolist(), strict=True)
-        return [(token, self.after(node, token), count) for token, count in found]
+        chosen = np.argsort(-counts, kind="stable")[:max_tokens]
+        token_counts = zip(tokens[chosen].tolist(), counts[chosen].tolist(), strict=True)
+        return [(token, self.after(node, token), count) for token, count in token_counts]
 
 
 class Documents(Texts):
     """The suffix automaton of the documents."""
 
     def matches(self, context: Sequence[int]) -> list[tuple[Ints, int]]:
-        """The nodes of the last tokens, and their number, the longest first.
+        """The nodes of the matching suffixes of `context` with their lengths, the longest first.
 
-        Of the lengths with the same occurrences, one state of the automaton, the longest.
+        Suffixes with the same occurrences are one state of the automaton; of these only the longest is returned.
         """
         states = {len(ends): (self.following(ends), length) for length, ends in self.suffixes(context)}
         return [match for match in reversed(states.values()) if len(match[0])]
 
 
 class Trie:
-    """The n-grams of up to `depth` tokens, of this request and of `past`, earlier ones.
+    """The n-grams of up to `depth` tokens of this request, and of earlier ones (`past`).
 
-    `anchors` are this request's nodes of the last 1, 2, ... tokens, None for none. As in SGLang they move on by one
-    token from where they were, so what was entered since is not seen by them.
+    `anchors` are this request's nodes of the last 1, 2, ... tokens, None for one that does not exist. As in SGLang they
+    move by one token at a time from where they were, and do not see nodes that were entered since.
     """
 
     def __init__(self, depth: int, past: Texts) -> None:
-        self.depth, self.root, self.past = depth, Node(), past
+        self.depth = depth
+        self.past = past
+        self.root = Node()
         self.anchors: list[Node | None] = []
 
     def insert(self, tokens: Sequence[int]) -> None:
@@ -121,7 +124,7 @@ class Trie:
                 node.children[token] = node = child
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """Move the anchors on by `tokens`; start again if these are more than `depth`."""
+        """Move the anchors by `tokens`; they start again if these are more than `depth`."""
         if len(tokens) > self.depth:
             self.anchors, tokens = [], tokens[-self.depth :]
         for token in tokens:
@@ -129,42 +132,59 @@ class Trie:
             self.anchors = [node and node.children.get(token) for node in before]
 
     def matches(self, context: Sequence[int]) -> list[tuple[Joined, int]]:
-        """The nodes of the last tokens, which were followed, and their number, the longest first."""
+        """The nodes of the suffixes of `context` that have continuations, with their lengths, the longest first.
+
+        `follow` must have been called for all of `context`.
+        """
         past = {length: self.past.following(ends) for length, ends in self.past.suffixes(context)}
-        nodes = [((node, past.get(length, NOWHERE), length), length) for length, node in enumerate(self.anchors, 1)]
-        return [each for each in reversed(nodes) if (each[0][0] and each[0][0].children) or len(each[0][1])]
+        matches: list[tuple[Joined, int]] = []
+        for length, node in enumerate(self.anchors, 1):
+            positions = past.get(length, NO_POSITIONS)
+            if (node and node.children) or len(positions):
+                matches.append(((node, positions, length), length))
+        return matches[::-1]
 
-    def latest(self, node: Joined, most: int) -> list[tuple[int, Joined]]:
-        """See `Source`; this request's are the latest."""
-        own, past, length = node
-        children = dict(islice(reversed(own.children.items()), most)) if own else {}
-        found: list[tuple[int, Joined]] = [
-            (each, (child, self.past.after(past, each), length + 1)) for each, child in children.items()
+    def latest(self, node: Joined, max_tokens: int) -> list[tuple[int, Joined]]:
+        """See `Source`; continuations in this request are later than all others."""
+        current, past, length = node
+        children = dict(islice(reversed(current.children.items()), max_tokens)) if current else {}
+        latest: list[tuple[int, Joined]] = [
+            (token, (child, self.past.after(past, token), length + 1)) for token, child in children.items()
         ]
-        if len(past) and len(found) < most:
-            others = self.past.latest(past, most)
-            found += [(each, (None, after, length + 1)) for each, after in others if each not in children]
-        return found[:most]
+        if len(past) and len(latest) < max_tokens:
+            earlier = self.past.latest(past, max_tokens)
+            latest += [(token, (None, after, length + 1)) for token, after in earlier if token not in children]
+        return latest[:max_tokens]
 
-    def frequent(self, node: Joined, most: int) -> list[tuple[int, Joined, int]]:
-        """See `Source`; earlier requests count an n-gram once for each token until it is too far back."""
-        own, past, length = node
-        children = own.children if own else {}
-        found: dict[int, tuple[int, Joined, int]] = {
-            token: (token, (child, NOWHERE, length + 1), child.count) for token, child in children.items()
+    def frequent(self, node: Joined, max_tokens: int) -> list[tuple[int, Joined, int]]:
+        """See `Source`; an n-gram of an earlier request counts once for each draft that entered it."""
+        current, past, length = node
+        children = current.children if current else {}
+        by_token: dict[int, tuple[int, Joined, int]] = {
+            token: (token, (child, NO_POSITIONS, length + 1), child.count) for token, child in children.items()
         }
+        # Each draft entered the last `depth` tokens of its context, so this many drafts entered one n-gram.
+        weight = max(1, self.depth - length)
         for token, after, count in self.past.frequent(past, len(past)) if len(past) else ():
-            here = children.get(token)
-            weight = max(1, self.depth - length)
-            found[token] = token, (here, after, length + 1), count * weight + (here.count if here else 0)
-        return sorted(found.values(), key=lambda each: (-each[2], each[0]))[:most]
+            child = children.get(token)
+            total = count * weight + (child.count if child else 0)
+            by_token[token] = token, (child, after, length + 1), total
+        return sorted(by_token.values(), key=lambda entry: (-entry[2], entry[0]))[:max_tokens]
 
 
 class NgramDrafter:
-    """The continuations of all matches, the longest match first, in one tree.
+    """Drafts the continuations of all matches in one tree, those of the longest match first.
 
-    Breadth first, the latest continuations first, fewer of them the deeper and the longer the match; with
-    `match_type_prob` the most probable first. `external_sam_budget` of the nodes are the documents'.
+    They are added breadth first, the latest first, and fewer at greater depths and after longer matches. With
+    `match_type_prob` they are added by probability. `external_sam_budget` nodes come from the documents.
+
+    The trie is empty at the first draft, which enters 1 2 3 1. The second finds that 1 was followed by 2 3 1:
+
+    >>> drafter = NgramDrafter(DrafterInputs((1, 2, 3), vocab_size=10), num_draft_tokens=4)
+    >>> drafter.propose((1, 2, 3, 1), budget=3).tokens
+    (1,)
+    >>> drafter.propose((1, 2, 3, 1, 9, 1), budget=3).tokens
+    (1, 2, 3, 1)
     """
 
     def __init__(
@@ -178,11 +198,13 @@ class NgramDrafter:
         match_type_prob: Annotated[bool, Flag("match type PROB in place of BFS: the most probable first")] = False,
         external_sam_budget: Annotated[int, Bounds(0, 255, "nodes for what follows in the documents")] = 0,
     ) -> None:
-        self.prompt_tokens = len(inputs.prompt)
-        self.size, self.prob, self.breadth = num_draft_tokens - 1, match_type_prob, max_bfs_breadth
-        self.narrowest = min(min_bfs_breadth, max_bfs_breadth)
-        self.deepest = max_trie_depth - 1
-        # Of an earlier prompt the first draft entered all but one of the last tokens that it was made for.
+        self.num_prompt = len(inputs.prompt)
+        self.size = num_draft_tokens - 1
+        self.by_probability = match_type_prob
+        self.max_breadth = max_bfs_breadth
+        self.min_breadth = min(min_bfs_breadth, max_bfs_breadth)
+        self.max_depth = max_trie_depth - 1
+        # The first draft of an earlier request entered its first output token and so much of its prompt.
         past: list[int] = PastOutputs.of(inputs.past).index(list, prompt_tail=max_trie_depth - 1)
         self.trie = Trie(max_trie_depth, Texts(np.array(past, np.int64), max_trie_depth))
         self.documents: Documents | None = None
@@ -194,22 +216,22 @@ class NgramDrafter:
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """The tree of the trie, then that of the documents; the bare root for the first token."""
         builder = TreeBuilder(context[-1])
-        if budget < 1 or len(context) <= self.prompt_tokens:
+        if budget < 1 or len(context) <= self.num_prompt:
             return builder.build()
         self.trie.follow(context[self._followed :])
         self._followed = len(context)
         self._grow(builder, self.trie, self.trie.matches(context), self.size - self.document_size)
         if self.documents:
-            other = TreeBuilder(context[-1])
-            self._grow(other, self.documents, self.documents.matches(context), self.document_size)
+            from_documents = TreeBuilder(context[-1])
+            self._grow(from_documents, self.documents, self.documents.matches(context), self.document_size)
             nodes = [0]
-            for token, parent in zip(other.tokens[1:], other.parents[1:], strict=True):
+            for token, parent in zip(from_documents.tokens[1:], from_documents.parents[1:], strict=True):
                 nodes.append(builder.add(nodes[parent], token))
         self.trie.insert(context[-self.trie.depth :])
         return builder.build().cut(budget)
 
     def _grow(self, builder: TreeBuilder, source: Source[T], matches: list[tuple[T, int]], size: int) -> None:
-        if self.prob:
+        if self.by_probability:
             self._grow_by_probability(builder, source, [node for node, _ in matches], size)
         else:
             self._grow_by_recency(builder, source, matches, size)
@@ -217,9 +239,9 @@ class NgramDrafter:
     def _grow_by_recency(
         self, builder: TreeBuilder, source: Source[T], matches: list[tuple[T, int]], size: int
     ) -> None:
-        slope = (self.breadth - self.narrowest) / self.deepest
+        slope = (self.max_breadth - self.min_breadth) / self.max_depth
         for match, length in matches:
-            queue = deque([(0, (self.deepest - length) * slope + self.narrowest, match)])
+            queue = deque([(0, (self.max_depth - length) * slope + self.min_breadth, match)])
             while queue and len(builder.tokens) <= size:
                 parent, breadth, node = queue.popleft()
                 for token, child in source.latest(node, max(1, int(breadth))):
@@ -231,9 +253,9 @@ class NgramDrafter:
         heap: StdHeap[tuple[int, int, T]] = StdHeap()
 
         def push(parent: int, node: T, prob: float) -> None:
-            found = source.frequent(node, self.breadth)
-            total = sum(count for _, _, count in found)
-            for token, child, count in found:
+            children = source.frequent(node, self.max_breadth)
+            total = sum(count for _, _, count in children)
+            for token, child, count in children:
                 heap.push(count / total * prob, (parent, token, child))
 
         for match in matches:
@@ -243,11 +265,11 @@ class NgramDrafter:
                 push(builder.add(parent, token), child, prob)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing to learn: the output comes with the context."""
+        """Nothing to learn: the context holds the output."""
 
 
 class StdHeap(Generic[T]):
-    """C++'s priority queue as GNU's library has it: of equal priorities the same one comes first."""
+    """C++'s priority queue as in GNU's library, so that ties between priorities are broken as there."""
 
     def __init__(self) -> None:
         self.items: list[tuple[float, T]] = []
@@ -258,13 +280,13 @@ class StdHeap(Generic[T]):
         self._rise(len(self.items) - 1, self.items[-1])
 
     def pop(self) -> tuple[float, T]:
-        """Take the item of the highest priority."""
+        """Remove and return the item with the highest priority."""
         items = self.items
         top, last = items[0], items.pop()
         size, hole = len(items), 0
         if not size:
             return top
-        # The hole sinks to the bottom first, by the larger child, the right one of equals.
+        # First the hole sinks to the bottom, each time to the larger child, the right one if they are equal.
         while (child := 2 * hole + 2) <= size:
             if child == size or items[child][0] < items[child - 1][0]:
                 child -= 1

@@ -20,38 +20,44 @@ from specrace.ngrams.automaton import NO_MATCH, SuffixAutomaton
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END, Ints
 
-# The most tokens of a request that are looked up in the global pool, and its slots where their number is not given.
+# The global pool is searched for up to this many of a request's last tokens, and has this many slots by default.
 GLOBAL_SUFFIX, GLOBAL_SLOTS = 64, 64
-# Longer than any prompt.
-WHOLE = 1 << 30
+# A length beyond any prompt's.
+UNLIMITED = 1 << 30
 
 
 class NGramPool:
-    """The lists of at most `most` tokens that followed each n-gram of up to `longest`, as keys in order.
+    """The lists of up to `max_draft` tokens that followed each n-gram of up to `longest` tokens, the oldest first.
 
-    Those of `shared` precede its own; that pool stays as it is.
+    It starts from the lists of `shared`, another pool, which is not changed.
     """
 
-    def __init__(self, most: int, longest: int, keep_all: bool, shared: NGramPool | None = None) -> None:
-        self.most, self.longest, self.keep_all, self.shared = most, longest, keep_all, shared
+    def __init__(self, max_draft: int, longest: int, keep_all: bool, shared: NGramPool | None = None) -> None:
+        self.max_draft = max_draft
+        self.longest = longest
+        self.keep_all = keep_all
+        self.shared = shared
+        # The lists of an n-gram are the keys of a dict, which keeps their order.
         self._lists: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
-        # N-grams with a list of fewer than `most` tokens.
+        # N-grams with a list of fewer than `max_draft` tokens.
         self._short: set[tuple[int, ...]] = set() if shared is None else shared._short.copy()
 
     def lists(self, ngram: tuple[int, ...]) -> dict[tuple[int, ...], None]:
-        """What followed `ngram`, the oldest first."""
-        found = self._lists.get(ngram)
-        return self.shared.lists(ngram) if found is None and self.shared is not None else found or {}
+        """The lists of tokens that followed `ngram`, the oldest first."""
+        lists = self._lists.get(ngram)
+        if lists is not None:
+            return lists
+        return {} if self.shared is None else self.shared.lists(ngram)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add every n-gram of `tokens` with what follows it; an END at their end is no token."""
-        count = len(tokens) - (tokens[-1] == END)
+        """Add every n-gram of `tokens` with the tokens that follow it; an END at their end is left out."""
+        count = len(tokens) - 1 if tokens[-1] == END else len(tokens)
         for size in range(self.longest, 0, -1):
             for end in range(size, count):
-                self.add(tuple(tokens[end - size : end]), tuple(tokens[end : min(end + self.most, count)]))
+                self.add(tuple(tokens[end - size : end]), tuple(tokens[end : min(end + self.max_draft, count)]))
 
     def add(self, ngram: tuple[int, ...], tokens: tuple[int, ...]) -> None:
-        """Add a list. A longer one replaces shorter ones."""
+        """Add the list `tokens` after `ngram`. A longer list replaces shorter ones."""
         lists = self.lists(ngram)
         if tokens in lists:
             return
@@ -61,26 +67,37 @@ class NGramPool:
             lists = lists.copy()
         if lists and ngram in self._short:
             _drop_shorter(lists, len(tokens))
-            if all(len(each) == self.most for each in lists):
+            if all(len(following) == self.max_draft for following in lists):
                 self._short.discard(ngram)
         lists[tokens] = None
         self._lists[ngram] = lists
-        if len(tokens) < self.most:
+        if len(tokens) < self.max_draft:
             self._short.add(ngram)
 
 
 def _drop_shorter(lists: dict[tuple[int, ...], None], length: int) -> None:
-    """Drop shorter lists. The source removes while it iterates, so it passes over the list after a removed one."""
-    order, place = [*lists], 0
-    while place < len(order):
-        dropped = len(order[place]) < length
-        if dropped:
-            del lists[order[place]]
-        place += 1 + dropped
+    """Drop the lists shorter than `length`, except where the source keeps one.
+
+    The source removes from a list while iterating over it, so the entry after a removed one is not looked at.
+    """
+    order = list(lists)
+    index = 0
+    while index < len(order):
+        if len(order[index]) < length:
+            del lists[order[index]]
+            index += 1
+        index += 1
 
 
 class NGramDrafter:
-    """Drafts the oldest, or newest, of the token lists that followed the longest n-gram in a pool."""
+    """Drafts the oldest (or newest) of the token lists that followed the longest n-gram found in a pool.
+
+    1 2 was first followed by 3 9, and later by 5:
+
+    >>> drafter = NGramDrafter(DrafterInputs((1, 2, 3, 9, 1, 2, 5, 1), vocab_size=10), max_draft_len=2)
+    >>> drafter.propose((1, 2, 3, 9, 1, 2, 5, 1, 2), budget=4).tokens
+    (2, 3, 9)
+    """
 
     def __init__(
         self,
@@ -92,19 +109,20 @@ class NGramDrafter:
         is_use_oldest: Annotated[bool, Flag("draft the oldest of them, not the newest")] = True,
         is_public_pool: Annotated[bool, Flag("share the pool with earlier requests")] = True,
     ) -> None:
-        self.prompt_tokens, self.choose = len(inputs.prompt), iter if is_use_oldest else reversed
+        self.num_prompt = len(inputs.prompt)
+        self.choose = iter if is_use_oldest else reversed
         settings = max_draft_len, max_matching_ngram_size, is_keep_all
         past = PastOutputs.of(inputs.past) if is_public_pool else ()
-        self.pool = NGramPool(*settings, past.index(NGramPool, *settings, prompt_tail=WHOLE) if past else None)
+        self.pool = NGramPool(*settings, past.index(NGramPool, *settings, prompt_tail=UNLIMITED) if past else None)
         self._start = 0
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain of up to `max_draft_len`; the bare root without a match."""
-        if len(context) <= self.prompt_tokens:
+        if len(context) <= self.num_prompt:
             return TokenTree.chain(context[-1])
         self.pool.extend(context[self._start :])
-        # From here on too few tokens followed to fill a list.
-        self._start = max(0, len(context) - (self.pool.most + self.pool.longest - 1))
+        # The next call starts where too few tokens followed to fill a list.
+        self._start = max(0, len(context) - (self.pool.max_draft + self.pool.longest - 1))
         for size in range(min(self.pool.longest, len(context) - 1), 0, -1):
             lists = self.pool.lists(tuple(context[-size:]))
             if lists:
@@ -112,17 +130,17 @@ class NGramDrafter:
         return TokenTree.chain(context[-1])
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """The next draft adds the output tokens to the pool, as in the source."""
+        """Nothing to do: as in the source, the next draft adds the output tokens to the pool."""
 
 
 class RepeatAutomaton(SuffixAutomaton):
-    """An automaton that finds the longest suffix of its own tokens that occurs earlier; it counts nothing."""
+    """An automaton that finds the longest suffix of its text that occurs earlier; it does not count."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
         super().__init__(1, tokens)
 
     def repeated_suffix(self, longest: int) -> tuple[int, int]:
-        """That suffix, or its last `longest` tokens: the index after its first occurrence, and its length."""
+        """The index after the first occurrence of that suffix, cut to `longest` tokens, and its length."""
         state = self.links[self._last]
         if state <= 0:
             return 0, 0
@@ -131,7 +149,18 @@ class RepeatAutomaton(SuffixAutomaton):
 
 
 class SuffixAutomatonDrafter:
-    """Copies what followed the first occurrence of the longest suffix that occurs earlier, however short."""
+    """Copies what followed the first occurrence of the longest suffix that occurs earlier, however short it is.
+
+    The longest such suffix is 1 2, which stood at the start, followed by 3 9:
+
+    >>> from specrace.core.verify import Scores
+    >>> drafter = SuffixAutomatonDrafter(DrafterInputs((1, 2, 3, 9, 2, 5, 1, 2), vocab_size=10), max_draft_len=2)
+    >>> drafter.propose((1, 2, 3, 9, 2, 5, 1, 2), budget=4).tokens  # the prompt's forward carries no draft
+    (2,)
+    >>> drafter.observe(TokenTree.chain(2), Verdict((0,), 3, Scores((3,))))
+    >>> drafter.propose((1, 2, 3, 9, 2, 5, 1, 2, 3), budget=4).tokens
+    (3, 9, 2)
+    """
 
     def __init__(
         self,
@@ -144,22 +173,25 @@ class SuffixAutomatonDrafter:
     ) -> None:
         if not max_matching_ngram_size:
             raise InputError("trtllm-sa.max_matching_ngram_size is 0; give 1 or more, or -1 for any length.")
-        self.most, self.prompt_tokens = max_draft_len, len(inputs.prompt)
-        given = max_matching_ngram_size if max_matching_ngram_size > 0 else 0
-        self.longest = given or (GLOBAL_SUFFIX if enable_global_pool else WHOLE)
+        self.max_draft = max_draft_len
+        self.num_prompt = len(inputs.prompt)
+        if max_matching_ngram_size > 0:
+            self.longest = max_matching_ngram_size
+        else:
+            self.longest = GLOBAL_SUFFIX if enable_global_pool else UNLIMITED
         self.text = RepeatAutomaton(inputs.prompt)
         slots = (global_pool_size or GLOBAL_SLOTS) - 1 if enable_global_pool else 0
         self.pool = GlobalPool(PastOutputs.of(inputs.past), slots, self.longest, inputs.prompt) if slots else None
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain of up to `max_draft_len`; the bare root without a match."""
-        if len(context) <= self.prompt_tokens:
+        if len(context) <= self.num_prompt:
             return TokenTree.chain(context[-1])
-        most = min(self.most, budget)
+        max_draft = min(self.max_draft, budget)
         start, length = self.text.repeated_suffix(self.longest)
-        draft = self.text.tokens[start : start + most] if length else []
+        draft = self.text.tokens[start : start + max_draft] if length else []
         if self.pool is not None:
-            draft = self.pool.draft(context, length, most) or draft
+            draft = self.pool.draft(context, length, max_draft) or draft
         return TokenTree.chain(context[-1], draft)
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
@@ -171,40 +203,40 @@ class SuffixAutomatonDrafter:
 
 
 class GlobalPool:
-    """The tokens of earlier requests, in which a longer match than a request's own is looked for."""
+    """The texts of earlier requests, searched for a match that is longer than the one in the request itself."""
 
-    def __init__(self, past: PastOutputs, most: int, longest: int, prompt: Sequence[int]) -> None:
-        self.automaton = past.latest(most).index(SuffixAutomaton, longest + 1, prompt_tail=WHOLE)
+    def __init__(self, past: PastOutputs, num_requests: int, longest: int, prompt: Sequence[int]) -> None:
+        self.automaton = past.latest(num_requests).index(SuffixAutomaton, longest + 1, prompt_tail=UNLIMITED)
         self.match = self.automaton.follow(NO_MATCH, prompt[-longest:])
         self.text: Ints = np.asarray(self.automaton.tokens, np.int64)
         self.ends: Ints = np.flatnonzero(self.text == END)
 
     def follow(self, tokens: Sequence[int]) -> None:
-        """Go on by `tokens`."""
+        """Extend the match by `tokens`."""
         self.match = self.automaton.follow(self.match, tokens)
 
-    def draft(self, context: Sequence[int], matched: int, most: int) -> list[int]:
-        """Up to `most` tokens after the longest suffix of `context` here, if longer than `matched`; else none.
+    def draft(self, context: Sequence[int], matched: int, max_draft: int) -> list[int]:
+        """Up to `max_draft` tokens after the longest suffix of `context` in the pool, if it has more than `matched`.
 
-        Of several requests the one with the most tokens left after its first occurrence, then the latest.
+        If several requests have it, the one with the most tokens after its first occurrence is taken, then the latest.
         """
         for length in range(self.match[1], matched, -1):
-            places = _occurrences(self.text, context[-length:]) + length
-            requests, first = np.unique(np.searchsorted(self.ends, places), return_index=True)
-            left = self.ends[requests] - places[first]
-            if len(left) and left.max() > 0:
-                best = len(left) - 1 - int(left[::-1].argmax())
-                start = int(places[first[best]])
-                return self.automaton.tokens[start : start + min(most, int(left[best]))]
+            positions = _occurrences(self.text, context[-length:]) + length
+            requests, first = np.unique(np.searchsorted(self.ends, positions), return_index=True)
+            num_left = self.ends[requests] - positions[first]
+            if len(num_left) and num_left.max() > 0:
+                best = len(num_left) - 1 - int(num_left[::-1].argmax())
+                start = int(positions[first[best]])
+                return self.automaton.tokens[start : start + min(max_draft, int(num_left[best]))]
         return []
 
 
 def _occurrences(text: Ints, tokens: Sequence[int]) -> Ints:
-    """Where `tokens` start in `text`, ascending."""
-    found: Ints = np.flatnonzero(text[: len(text) - len(tokens) + 1] == tokens[0])
+    """The positions at which `tokens` start in `text`, ascending."""
+    starts: Ints = np.flatnonzero(text[: len(text) - len(tokens) + 1] == tokens[0])
     for offset, token in enumerate(tokens[1:], 1):
-        found = found[text[found + offset] == token]
-    return found
+        starts = starts[text[starts + offset] == token]
+    return starts
 
 
 def _max_draft_len(options: Mapping[str, Any]) -> int:

@@ -21,12 +21,21 @@ from specrace.ngrams.occurrences import FirstOccurrences
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.suffix_index import END
 
-# Without either length vLLM matches five tokens.
+# If neither length is given, vLLM matches five tokens.
 LOOKUP = 5
 
 
 class NgramDrafter:
-    """Copies what followed the first occurrence of the longest suffix that occurs earlier, in prompt and output."""
+    """Copies what followed the first occurrence of the longest suffix that occurs earlier, in prompt and output.
+
+    The context ends in 1 2, which stood at the start, followed by 3 9 4. Exactly two tokens have to match here:
+
+    >>> from specrace.core.verify import Scores
+    >>> drafter = NgramDrafter(DrafterInputs((1, 2, 3, 9, 4, 1), vocab_size=10), prompt_lookup_max=2)
+    >>> drafter.observe(TokenTree.chain(1), Verdict((0,), 2, Scores((2,))))  # the first output token is 2
+    >>> drafter.propose((1, 2, 3, 9, 4, 1, 2), budget=3).tokens
+    (2, 3, 9, 4)
+    """
 
     def __init__(
         self,
@@ -42,16 +51,17 @@ class NgramDrafter:
             raise InputError(
                 f"vllm-ngram.prompt_lookup_min is {self.shortest}; give at most prompt_lookup_max, {longest}."
             )
-        self.most, self.prompt_tokens = num_speculative_tokens, len(inputs.prompt)
+        self.max_draft = num_speculative_tokens
+        self.num_prompt = len(inputs.prompt)
         self.text = FirstOccurrences(longest)
         self.text.extend(inputs.prompt)
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         """A chain of up to `num_speculative_tokens`; the bare root without a match."""
         index, matched = self.text.match_suffix(self.shortest)
-        if not matched or len(context) <= self.prompt_tokens:
+        if not matched or len(context) <= self.num_prompt:
             return TokenTree.chain(context[-1])
-        return TokenTree.chain(context[-1], self.text.tokens[index : index + min(self.most, budget)])
+        return TokenTree.chain(context[-1], self.text.tokens[index : index + min(self.max_draft, budget)])
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append the output tokens."""
@@ -61,8 +71,8 @@ class NgramDrafter:
 class SuffixTree(SuffixAutomaton):
     """An automaton that keeps continuations in Arctic's order, which decides between equally frequent ones.
 
-    `siblings`: state -> its continuations without END, of states with SEVERAL, by falling count. A token whose count
-    rises joins those of its new count: at their head if it led those of the old one, else at their end.
+    `siblings` has, for states with SEVERAL, the continuations except END by descending count. When the count of a token
+    rises, it joins those of its new count: in front of them if it was the first of its old count, else behind them.
     """
 
     def __init__(self, n: int, tokens: Iterable[int] = ()) -> None:
@@ -70,16 +80,22 @@ class SuffixTree(SuffixAutomaton):
         super().__init__(n, tokens)
 
     def copy(self) -> SuffixTree:
-        """The same tree, to be extended apart."""
-        found = SuffixTree(self.n)
-        for name, value in vars(self).items():
-            setattr(found, name, value.copy() if isinstance(value, list) else value)
-        found.branches = {state: targets.copy() for state, targets in self.branches.items()}
-        found.siblings = {state: tokens.copy() for state, tokens in self.siblings.items()}
-        return found
+        """A copy that can be extended without changing this tree."""
+        copied = SuffixTree(self.n)
+        copied.tokens = self.tokens.copy()
+        copied.lengths = self.lengths.copy()
+        copied.links = self.links.copy()
+        copied.nexts = self.nexts.copy()
+        copied.counts = self.counts.copy()
+        copied.firsts = self.firsts.copy()
+        copied._last = self._last
+        copied._suffix = self._suffix
+        copied.branches = {state: targets.copy() for state, targets in self.branches.items()}
+        copied.siblings = {state: tokens.copy() for state, tokens in self.siblings.items()}
+        return copied
 
     def likeliest(self, state: int) -> int:
-        """The state after the first of the siblings; NO_STATE without one."""
+        """The state after the first continuation in Arctic's order; NO_STATE if there is none."""
         target = self.nexts[state]
         if target == SEVERAL:
             targets = self.branches[state]
@@ -88,12 +104,12 @@ class SuffixTree(SuffixAutomaton):
         return NO_STATE if target == NO_STATE or self.tokens[self.firsts[target]] == END else target
 
     def _count(self, state: int, token: int) -> None:
-        before = self._suffix
+        context = self._suffix
         super()._count(state, token)
-        while before and token != END:
-            if self.nexts[before] == SEVERAL:
-                self._move(before, token)
-            before = self.links[before]
+        while context and token != END:
+            if self.nexts[context] == SEVERAL:
+                self._reorder(context, token)
+            context = self.links[context]
 
     def _clone(self, target: int, state: int, token: int) -> int:
         clone = super()._clone(target, state, token)
@@ -101,23 +117,33 @@ class SuffixTree(SuffixAutomaton):
             self.siblings[clone] = self.siblings[target].copy()
         return clone
 
-    def _move(self, state: int, token: int) -> None:
-        """Give `token`, which has just been counted after `state`, its place among the siblings."""
+    def _reorder(self, state: int, token: int) -> None:
+        """Move `token`, which has just been counted after `state`, to its new position among the siblings."""
         targets, counts = self.branches[state], self.counts
-        tokens = self.siblings.setdefault(state, [each for each in targets if each not in (END, token)])
+        tokens = self.siblings.setdefault(state, [sibling for sibling in targets if sibling not in (END, token)])
         if token not in tokens:
             tokens.append(token)
             return
-        place = tokens.index(token)
-        if place and (before := counts[targets[tokens[place - 1]]]) <= counts[targets[token]]:
-            del tokens[place]
-            while place and counts[targets[tokens[place - 1]]] == before:
-                place -= 1
-            tokens.insert(place, token)
+        index = tokens.index(token)
+        if index and (count_before := counts[targets[tokens[index - 1]]]) <= counts[targets[token]]:
+            del tokens[index]
+            while index and counts[targets[tokens[index - 1]]] == count_before:
+                index -= 1
+            tokens.insert(index, token)
 
 
 class SuffixDrafter:
-    """The likeliest path after the best match in this request's tree or in that of earlier and this one's outputs."""
+    """Drafts the likeliest path after the best match, in this request's tree or in the global tree of all outputs.
+
+    1 2 came before, followed by 3 9, so two tokens are drafted, as many as matched. In the request's tree 3 follows 1 2
+    in one of two occurrences:
+
+    >>> from specrace.core.verify import Scores
+    >>> drafter = SuffixDrafter(DrafterInputs((1, 2, 3, 9, 4, 1), vocab_size=10))
+    >>> drafter.observe(TokenTree.chain(1), Verdict((0,), 2, Scores((2,))))  # the first output token is 2
+    >>> drafter.propose((1, 2, 3, 9, 4, 1, 2), budget=8).tokens
+    (2, 3, 9)
+    """
 
     def __init__(
         self,
@@ -134,32 +160,34 @@ class SuffixDrafter:
         suffix_decoding_min_token_prob: Annotated[float, Bounds(0.0, 1.0, "least path probability of a token")] = 0.1,
     ) -> None:
         self.depth = suffix_decoding_max_tree_depth
-        self.most, self.prompt_tokens = num_speculative_tokens or self.depth, len(inputs.prompt)
+        self.max_draft = num_speculative_tokens or self.depth
+        self.num_prompt = len(inputs.prompt)
         # Arctic computes in single precision.
         self.factor = np.float32(suffix_decoding_max_spec_factor)
-        self.least = np.float32(suffix_decoding_min_token_prob)
+        self.min_prob = np.float32(suffix_decoding_min_token_prob)
         self.trees = [SuffixTree(self.depth, inputs.prompt)]
         if suffix_decoding_max_cached_requests:
             self.trees.append(_global_tree(inputs, self.depth, suffix_decoding_max_cached_requests - 1))
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        """A chain; ties go to this request's tree, and in a tree to the longer match."""
+        """A chain; ties go to the request's tree, and within a tree to the longer match."""
         best = np.float32(0)
         draft: list[int] = []
-        for tree in self.trees if len(context) > self.prompt_tokens else ():
-            score, tokens = self._best_path(tree, context, min(budget, self.most))
+        for tree in self.trees if len(context) > self.num_prompt else ():
+            score, tokens = self._best_path(tree, context, min(budget, self.max_draft))
             if score > best:
                 best, draft = score, tokens
         return TokenTree.chain(context[-1], draft)
 
-    def _best_path(self, tree: SuffixTree, context: Sequence[int], most: int) -> tuple[np.float32, list[int]]:
+    def _best_path(self, tree: SuffixTree, context: Sequence[int], max_size: int) -> tuple[np.float32, list[int]]:
+        """The best of the likeliest paths after all matches of `context`: its sum of probabilities and its tokens."""
         best = np.float32(0)
         draft: list[int] = []
         state, longest = tree.follow(NO_MATCH, context[max(1, len(context) - self.depth + 1) :])
         for length in range(longest, 0, -1):
             state, _ = tree.shortened((state, longest), length)
             longest = length
-            size = min(most, self.depth - length, int(float(np.float32(length) * self.factor) + 1e-6))
+            size = min(max_size, self.depth - length, int(float(np.float32(length) * self.factor) + 1e-6))
             if size > best:
                 score, tokens = self._path(tree, state, size)
                 if score > best:
@@ -167,12 +195,12 @@ class SuffixDrafter:
         return best, draft
 
     def _path(self, tree: SuffixTree, state: int, size: int) -> tuple[np.float32, list[int]]:
-        """The sum of the path probabilities and the tokens of the likeliest path of at most `size` after `state`."""
+        """The likeliest path of at most `size` tokens after `state`: its sum of path probabilities and its tokens."""
         score, prob = np.float32(0), np.float32(1)
         tokens: list[int] = []
         while len(tokens) < size and (target := tree.likeliest(state)) != NO_STATE:
             prob *= np.float32(tree.counts[target]) / np.float32(tree.counts[state])
-            if prob < self.least:
+            if prob < self.min_prob:
                 break
             score += prob
             tokens.append(tree.tokens[tree.firsts[target]])
@@ -182,13 +210,13 @@ class SuffixDrafter:
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
         """Append the output tokens to both trees."""
         output = verdict.output(tree)
-        for each in self.trees:
-            each.extend(output)
+        for suffix_tree in self.trees:
+            suffix_tree.extend(output)
 
 
-def _global_tree(inputs: DrafterInputs, depth: int, most: int) -> SuffixTree:
-    """A tree of its own of the latest `most` outputs, to which this request's is appended."""
-    past = PastOutputs.of(inputs.past).latest(most)
+def _global_tree(inputs: DrafterInputs, depth: int, num_outputs: int) -> SuffixTree:
+    """A tree of the latest `num_outputs` outputs, to which this request's output can be appended."""
+    past = PastOutputs.of(inputs.past).latest(num_outputs)
     return past.index(SuffixTree, depth, prompt_tail=0).copy()
 
 
