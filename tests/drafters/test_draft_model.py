@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from specrace.core.errors import InputError
@@ -162,3 +163,20 @@ def test_it_cannot_be_scored_and_says_why() -> None:
     assert "draft-model" not in scorable_lanes()
     with pytest.raises(InputError, match="second model"):
         ScoredLane.of("draft-model", {})
+
+
+def test_q_is_the_distribution_that_was_drawn_from() -> None:
+    """The first token's and, after each first token, the second's; drawn as often as it says."""
+    model, params = CopyingModel(), SamplingParams(0.7)
+    drafter = DraftModelDrafter(inputs(PROMPT, params=params, draft_model=model), sampled=True)
+    firsts: list[int] = []
+    for _ in range(600):
+        tree = drafter.propose(PROMPT, 2)
+        q = drafter.distributions()
+        first, second = tree.tokens[1:]
+        expected = [CopyingSession(text, 99).distribution([last]) for *text, last in (PROMPT, (*PROMPT, first))]
+        assert q == pytest.approx(np.stack(expected))
+        assert tree.probs == (1.0, q[0, first], q[1, second])
+        firsts.append(first)
+    frequencies = np.bincount(firsts, minlength=VOCAB) / len(firsts)
+    assert np.abs(frequencies - q[0]).sum() / 2 < 1.6 * np.sqrt(2 * q[0] / np.pi / len(firsts)).sum() / 2 + 0.01
