@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from filelock import FileLock
 from huggingface_hub.constants import HF_HOME
 from hypothesis import HealthCheck, settings
 
@@ -54,7 +55,8 @@ def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 @pytest.fixture(autouse=True, scope="session")
 def no_long_warm_up() -> Iterator[None]:
     """Races of this process warm up each lane's largest tree and not every size, which takes a seventh off tests that
-    race; their texts do not depend on it. `tests/engine/test_pace.py` has the usual warm-up.
+    race; their texts do not depend on it. `tests/engine/test_pace.py` has the usual warm-up, and so do the races of
+    other processes.
     """
     with pytest.MonkeyPatch.context() as patch:
         # The package's own `race` is the function.
@@ -63,8 +65,10 @@ def no_long_warm_up() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bundled(own_cache_folder: Path) -> Workbench:  # noqa: ARG001  there lies no curve that was measured here
+def bundled(own_cache_folder: Path) -> Workbench:
     """The bundled model on the bundled documents, loaded once a process: no test may change it."""
     from specrace.workbench import Workbench
 
-    return Workbench.open()
+    # Who comes second finds the documents embedded, which takes 15 s of a processor.
+    with FileLock(own_cache_folder / "bundled.lock"):
+        return Workbench.open()

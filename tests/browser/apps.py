@@ -22,6 +22,7 @@ import pytest
 from specrace.cli import app as front_door
 from specrace.core.events import Event, Started, Step
 from specrace.ui.worker import Worker
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = [
@@ -167,12 +168,20 @@ def open_front_door(*arguments: str, fetch: bool = False) -> str:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """`python app.py` with these arguments in a process of its own, until the end of the block; its address."""
+def serving(
+    folder: Path, *arguments: str, forked: bool = False
+) -> Iterator[tuple[str, subprocess.Popen[bytes] | processes.Process]]:
+    """`python app.py` with these arguments in a process of its own, until the end of the block; its address. `forked`:
+    its libraries are imported already.
+    """
     port, log = free_port(), folder / "log.txt"
+    command = ["app.py", "--no-fetch", *arguments, "--port", str(port)]
+    process: subprocess.Popen[bytes] | processes.Process
     with log.open("w") as output:
-        command = [sys.executable, "app.py", "--no-fetch", *arguments, "--port", str(port)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        if forked:
+            process = processes.start(command, output=output.fileno())
+        else:
+            process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
         url = f"http://127.0.0.1:{port}/"
         wait_until(lambda: answers(url) or process.poll() is not None)

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from specrace.engine import recording
 from specrace.ui import serve
 from specrace.ui.worker import Worker
+from specrace.workbench import Workbench
 from tests.browser.apps import FLAGS, PATIENCE_S, ROOT, App, Hold, find_chromium, open_front_door, serving, wait_until
 from tests.browser.parts import QUESTION, RECORDING, WITNESS, open_race, turn
 
@@ -48,10 +49,8 @@ def one_upload_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(scope="session")
-def app(request: pytest.FixtureRequest) -> Iterator[App]:
+def app(request: pytest.FixtureRequest, bundled: Workbench) -> Iterator[App]:  # noqa: ARG001  embeds the documents
     """The front door, with the model."""
-    from specrace.workbench import Workbench
-
     hold, workers, start = Hold(), [], Worker.start
 
     def start_and_tell(worker: Worker) -> None:
@@ -85,7 +84,7 @@ def loading_app() -> str:
 @pytest.fixture(scope="session")
 def replay_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """`python app.py --replay` of a recording that ships: its address, and the process's number."""
-    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING)) as (url, process):
+    with serving(tmp_path_factory.mktemp("replay"), "--replay", str(RECORDING), forked=True) as (url, process):
         yield url, process.pid
 
 

@@ -17,7 +17,7 @@ PHONE = {"width": 390, "height": 844}
 
 
 def test_a_phone_votes_and_learns_who_won(tmp_path: Path, open_page: Any) -> None:
-    with serving(tmp_path, "--replay", str(RECORDING), "--allowed-hosts", "stage.localhost") as (url, _):
+    with serving(tmp_path, "--replay", str(RECORDING), "--allowed-hosts", "stage.localhost", forked=True) as (url, _):
         home = url.replace("127.0.0.1", "stage.localhost")
         stage = open_page(home, ready=False)
         wait_for(stage, mode="result")

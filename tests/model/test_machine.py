@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from specrace.core import processors
 from specrace.model import machine
+from tests import processes
 
 # A process of its own: its OpenMP has two threads, however many the tests' has.
 COMPUTES = """
@@ -37,8 +37,8 @@ print(before - count())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_workers_end_and_the_next_product_starts_new_ones() -> None:
-    done = subprocess.run([sys.executable, "-c", COMPUTES], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.split() == ["1", "0"]
+    done = processes.run(["-c", COMPUTES])
+    assert done.stdout.split() == ["1", "0"], done.stderr
 
 
 GB = 1_000_000_000

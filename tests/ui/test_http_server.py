@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +15,16 @@ from starlette.applications import Starlette
 from specrace.cli import app as front_door
 from specrace.core.errors import InputError
 from specrace.ui.http_server import Server, open_sockets
+from tests import processes
 from tests.ui.served import Served
 from tests.ui.waiting import LONG_S
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_races_with_a_word_and_leaves_nothing(number: int, code: int, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     environment.pop("GRADIO_TEMP_DIR", None)
-    command = [sys.executable, "-P", "-m", "tests.ui.served"]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
+    process = processes.start(["-m", "tests.ui.served"], env=environment)
     try:
         greeting = process.stdout.readline()
         assert greeting.startswith("specrace serves http://127.0.0.1:")
