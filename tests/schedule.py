@@ -14,7 +14,37 @@ from xdist.scheduler import LoadFileScheduling
 
 BROWSER = "tests/browser"
 # By the durations that `tests/run` prints, the longest first.
-LONG: tuple[str, ...] = ()
+LONG = (
+    "tests/model/test_fetching.py",
+    "tests/ui/test_zero_gpu.py",
+    "tests/cli/test_bench.py",
+    "tests/cli/test_race.py",
+    "tests/test_packaging.py",
+    "tests/test_first_command.py",
+    "tests/paths/test_lossless.py",
+    "tests/ui/test_log_routes.py",
+    "tests/ui/test_faults.py",
+    "tests/ui/test_http_server.py",
+    "tests/ui/test_endpoints.py",
+    "tests/ui/test_visitors.py",
+    "tests/test_docs.py",
+    "tests/paths/test_paste.py",
+    "tests/paths/test_rejection.py",
+    "tests/model/test_tensor_parallel.py",
+    "tests/model/test_traced.py",
+    "tests/model/test_compiled.py",
+    "tests/tiny/test_training.py",
+    "tests/test_workbench.py",
+    "tests/test_hf.py",
+    "tests/model/test_device_map.py",
+    "tests/ui/test_front_door.py",
+    "tests/ui/test_uploads.py",
+    "tests/model/test_graphs.py",
+    "tests/test_provenance.py",
+    "tests/cli/test_answers.py",
+    "tests/ui/test_fetcher.py",
+    "tests/test_past_outputs.py",
+)
 
 
 class Scheduling(LoadFileScheduling):
