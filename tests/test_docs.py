@@ -254,7 +254,7 @@ def test_the_new_drafter_is_listed(small: Workbench) -> None:
     with pytest.MonkeyPatch.context() as patch:
         test_python_runs(DOCS / "new-drafter.md", small, patch)
         option = METHODS["echo"].options[0]
-        assert (option.name, option.default, option.bounds) == ("longest", 6, Bounds(1, 32, "most tokens copied"))
+        assert (option.name, option.default, option.bounds) == ("longest", 6, Bounds(1, 32, "maximum tokens copied"))
         assert METHODS["echo"].check({"longest": "3"}) == {"longest": 3}
     assert "echo" not in METHODS
 

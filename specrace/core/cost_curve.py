@@ -171,4 +171,4 @@ def pad_rows(curve: CostCurve, rows: int, max_rows: int | None = None) -> int:
     4
     """
     last = curve.rows[-1] if max_rows is None else min(max_rows, curve.rows[-1])
-    return min((rows, *(known for known in curve.rows if rows < known < last), max(rows, last)), key=curve.at)
+    return min((rows, *(measured for measured in curve.rows if rows < measured < last), max(rows, last)), key=curve.at)

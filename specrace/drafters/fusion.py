@@ -64,7 +64,7 @@ class FusionDrafter(DepthDrafter):
         self,
         inputs: DrafterInputs,
         *,
-        longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 8,
+        longest: Annotated[int, Bounds(1, 32, "maximum number of tokens matched")] = 8,
         corpus: Annotated[bool, Flag("also draft from n-grams of all documents")] = False,
         past: Annotated[bool, Flag("also copy from, and calibrate by, outputs of earlier requests")] = True,
         recycling: Annotated[bool, Flag("also draft the model's own likely tokens at earlier steps")] = False,
@@ -98,7 +98,7 @@ class FusionDrafter(DepthDrafter):
         self._paused = False
 
     def propose(self, context: Sequence[int], budget: int, depth: int = ANY_DEPTH) -> TokenTree:
-        """As many draft tokens as pay, at most `budget`, none deeper than `depth`; the bare root in a cool-down."""
+        """The draft tokens that pay, at most `budget` and none deeper than `depth`; the bare root in a cool-down."""
         self.growth = None
         self._paused = False
         if budget < 1:

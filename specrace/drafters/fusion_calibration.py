@@ -26,9 +26,9 @@ class Calibration:
     0.474
     """
 
-    # The prior of a length: so many expected hits, of which this share came.
+    # The prior of a length: this number of expected hits, of which this share came.
     PRIOR, PRIOR_RATE = 4.0, 0.9
-    # The prior of a token: so many expected hits, all of which came.
+    # The prior of a token: this number of expected hits, all of which came.
     TOKEN_PRIOR = 2.0
     # The share for matches in earlier outputs: these often begin alike without going on alike.
     PAST_RATE = 0.5

@@ -51,7 +51,7 @@ class Recycled:
     except that the prompt has none here. With `copy`, those where the last two tokens last stood go first.
     """
 
-    # The prior of the calibration: so many expected hits, all of which came.
+    # The prior of the calibration: this number of expected hits, all of which came.
     PRIOR = 4.0
 
     def __init__(self, *, copy: bool = False) -> None:

@@ -79,8 +79,8 @@ class BigramDrafter(DepthDrafter):
 
     def note(self, tree: TokenTree) -> Note:
         """The row of each draft token: its context, how often that was seen, and its most frequent tokens."""
-        before = (self._previous, *tree.tokens)
-        pairs = list(zip(before, tree.tokens, strict=False))[: min(tree.num_draft + 1, MAX_NOTE_ROWS)]
+        previous_tokens = (self._previous, *tree.tokens)
+        pairs = list(zip(previous_tokens, tree.tokens, strict=False))[: min(tree.num_draft + 1, MAX_NOTE_ROWS)]
         return Note({}, tuple(self._describe_row(previous, current) for previous, current in pairs))
 
     def _describe_row(self, previous: int | None, current: int) -> NoteRow:
@@ -134,7 +134,7 @@ class TrigramDrafter(BigramDrafter):
         self,
         inputs: DrafterInputs,
         *,
-        min_context_count: Annotated[int, Bounds(1, 1000, "least count of a context for its trigram row")] = 2,
+        min_context_count: Annotated[int, Bounds(1, 1000, "minimum count of a context for using its trigram row")] = 2,
         sampled: Sampled = False,
         smoothing_percent: Smoothing = 100,
     ) -> None:

@@ -35,8 +35,8 @@ class PromptLookupDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        longest: Annotated[int, Bounds(1, 32, "most tokens matched")] = 3,
-        shortest: Annotated[int, Bounds(1, 32, "fewest tokens matched")] = 1,
+        longest: Annotated[int, Bounds(1, 32, "maximum number of tokens matched")] = 3,
+        shortest: Annotated[int, Bounds(1, 32, "minimum number of tokens matched")] = 1,
         llma: Annotated[bool, Flag("LLMA's rule: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.text = FirstOccurrences(longest)

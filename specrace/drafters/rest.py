@@ -36,10 +36,10 @@ class RestDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        longest: Annotated[int, Bounds(1, 16, "most tokens matched")] = 16,
-        shortest: Annotated[int, Bounds(1, 16, "fewest tokens matched")] = 2,
-        length: Annotated[int, Bounds(1, 16, "most tokens of a continuation")] = 10,
-        branches: Annotated[int, Bounds(1, 1024, "most continuations, their prefixes counted")] = 64,
+        longest: Annotated[int, Bounds(1, 16, "maximum number of tokens matched")] = 16,
+        shortest: Annotated[int, Bounds(1, 16, "minimum number of tokens matched")] = 2,
+        length: Annotated[int, Bounds(1, 16, "maximum length of a continuation, in tokens")] = 10,
+        branches: Annotated[int, Bounds(1, 1024, "maximum number of continuations, their prefixes included")] = 64,
     ) -> None:
         self.index = inputs.corpus_index
         self.longest = longest

@@ -42,9 +42,9 @@ class SuffixDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        depth: Annotated[int, Bounds(2, 64, "longest n-gram: match and draft, in tokens")] = 64,
+        depth: Annotated[int, Bounds(2, 64, "longest n-gram, match and draft together, in tokens")] = 64,
         factor: Annotated[int, Bounds(1, 64, "draft tokens for each matched token")] = 1,
-        min_percent: Annotated[int, Bounds(1, 100, "least path probability of a draft token, in percent")] = 10,
+        min_percent: Annotated[int, Bounds(1, 100, "minimum path probability of a draft token, in percent")] = 10,
         tree: Annotated[bool, Flag("draft the likeliest tree, not the likeliest path")] = False,
     ) -> None:
         self.depth = depth

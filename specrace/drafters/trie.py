@@ -31,7 +31,7 @@ class TrieDrafter:
         inputs: DrafterInputs,
         *,
         n: Annotated[int, Bounds(2, 64, "depth of the trie, in tokens")] = 13,
-        prefix: Annotated[int, Bounds(1, 32, "L_p: most tokens matched")] = 3,
+        prefix: Annotated[int, Bounds(1, 32, "L_p: maximum number of tokens matched")] = 3,
         static: Annotated[bool, Flag("the paper's: copy from the prompt only, not from the output")] = False,
     ) -> None:
         self.prefix = min(prefix, n - 1)

@@ -96,8 +96,8 @@ class ModDrafter(LlamaCppDrafter):
         inputs: DrafterInputs,
         *,
         n_match: Annotated[int, Bounds(1, 1024, "tokens that are looked up")] = 24,
-        n_min: Annotated[int, Bounds(0, 1024, "fewest tokens of a draft")] = 48,
-        n_max: Annotated[int, Bounds(1, 1024, "most tokens of a draft")] = 64,
+        n_min: Annotated[int, Bounds(0, 1024, "minimum number of tokens of a draft")] = 48,
+        n_max: Annotated[int, Bounds(1, 1024, "maximum number of tokens of a draft")] = 64,
     ) -> None:
         super().__init__(inputs)
         self.n_match = n_match

@@ -128,8 +128,8 @@ class Trie:
         if len(tokens) > self.depth:
             self.anchors, tokens = [], tokens[-self.depth :]
         for token in tokens:
-            before = [self.root, *self.anchors][: self.depth]
-            self.anchors = [node and node.children.get(token) for node in before]
+            parents = [self.root, *self.anchors][: self.depth]
+            self.anchors = [node and node.children.get(token) for node in parents]
 
     def matches(self, context: Sequence[int]) -> list[tuple[Joined, int]]:
         """The nodes of the suffixes of `context` that have continuations, with their lengths, the longest first.
@@ -192,9 +192,9 @@ class NgramDrafter:
         inputs: DrafterInputs,
         *,
         num_draft_tokens: Annotated[int, Bounds(2, 256, "nodes of the tree, its root included")] = 12,
-        max_trie_depth: Annotated[int, Bounds(2, 64, "longest n-gram: match and draft, in tokens")] = 18,
-        min_bfs_breadth: Annotated[int, Bounds(1, 64, "fewest continuations of a node")] = 1,
-        max_bfs_breadth: Annotated[int, Bounds(1, 64, "most continuations of a node")] = 10,
+        max_trie_depth: Annotated[int, Bounds(2, 64, "longest n-gram, match and draft together, in tokens")] = 18,
+        min_bfs_breadth: Annotated[int, Bounds(1, 64, "minimum number of continuations of a node")] = 1,
+        max_bfs_breadth: Annotated[int, Bounds(1, 64, "maximum number of continuations of a node")] = 10,
         match_type_prob: Annotated[bool, Flag("match type PROB in place of BFS: the most probable first")] = False,
         external_sam_budget: Annotated[int, Bounds(0, 255, "nodes for what follows in the documents")] = 0,
     ) -> None:

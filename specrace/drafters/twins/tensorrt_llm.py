@@ -103,8 +103,8 @@ class NGramDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        max_draft_len: Annotated[int, Bounds(1, 128, "most draft tokens")] = 3,
-        max_matching_ngram_size: Annotated[int, Bounds(1, 32, "most tokens matched")] = 2,
+        max_draft_len: Annotated[int, Bounds(1, 128, "maximum number of draft tokens")] = 3,
+        max_matching_ngram_size: Annotated[int, Bounds(1, 32, "maximum number of tokens matched")] = 2,
         is_keep_all: Annotated[bool, Flag("keep all that followed an n-gram, not only the longest")] = True,
         is_use_oldest: Annotated[bool, Flag("draft the oldest of them, not the newest")] = True,
         is_public_pool: Annotated[bool, Flag("share the pool with earlier requests")] = True,
@@ -166,8 +166,10 @@ class SuffixAutomatonDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        max_draft_len: Annotated[int, Bounds(1, 128, "most draft tokens")] = 4,
-        max_matching_ngram_size: Annotated[int, Bounds(-1, 64, "most tokens matched; -1: any number")] = -1,
+        max_draft_len: Annotated[int, Bounds(1, 128, "maximum number of draft tokens")] = 4,
+        max_matching_ngram_size: Annotated[
+            int, Bounds(-1, 64, "maximum number of tokens matched; -1: any number")
+        ] = -1,
         enable_global_pool: Annotated[bool, Flag("search the tokens of earlier requests, too")] = False,
         global_pool_size: Annotated[int, Bounds(0, 1024, "requests in that pool, this one included; 0: 64")] = 0,
     ) -> None:

@@ -41,9 +41,13 @@ class NgramDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        num_speculative_tokens: Annotated[int, Bounds(1, 128, "most draft tokens")] = 5,
-        prompt_lookup_min: Annotated[int, Bounds(0, 32, "fewest tokens matched; 0: as prompt_lookup_max")] = 0,
-        prompt_lookup_max: Annotated[int, Bounds(0, 32, "most tokens matched; 0: as prompt_lookup_min, or 5")] = 0,
+        num_speculative_tokens: Annotated[int, Bounds(1, 128, "maximum number of draft tokens")] = 5,
+        prompt_lookup_min: Annotated[
+            int, Bounds(0, 32, "minimum number of tokens matched; 0: as prompt_lookup_max")
+        ] = 0,
+        prompt_lookup_max: Annotated[
+            int, Bounds(0, 32, "maximum number of tokens matched; 0: as prompt_lookup_min, or 5")
+        ] = 0,
     ) -> None:
         longest = prompt_lookup_max or prompt_lookup_min or LOOKUP
         self.shortest = prompt_lookup_min or longest
@@ -149,15 +153,15 @@ class SuffixDrafter:
         self,
         inputs: DrafterInputs,
         *,
-        num_speculative_tokens: Annotated[int, Bounds(0, 128, "most draft tokens; 0: the tree depth")] = 0,
-        suffix_decoding_max_tree_depth: Annotated[int, Bounds(2, 64, "longest match and draft together")] = 24,
+        num_speculative_tokens: Annotated[int, Bounds(0, 128, "maximum number of draft tokens; 0: the tree depth")] = 0,
+        suffix_decoding_max_tree_depth: Annotated[int, Bounds(2, 64, "longest n-gram, match and draft together")] = 24,
         suffix_decoding_max_cached_requests: Annotated[
             int, Bounds(0, 1_000_000, "outputs in the global tree, this request's included; 0: no global tree")
         ] = 10_000,
         suffix_decoding_max_spec_factor: Annotated[
             float, Bounds(0.0, 64.0, "draft tokens for each matched token")
         ] = 1.0,
-        suffix_decoding_min_token_prob: Annotated[float, Bounds(0.0, 1.0, "least path probability of a token")] = 0.1,
+        suffix_decoding_min_token_prob: Annotated[float, Bounds(0.0, 1.0, "minimum path probability of a token")] = 0.1,
     ) -> None:
         self.depth = suffix_decoding_max_tree_depth
         self.max_draft = num_speculative_tokens or self.depth
