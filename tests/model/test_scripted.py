@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -48,11 +49,12 @@ def small(**changes: Any) -> ScriptedTarget:
     return ScriptedTarget(model, scripts(), "a small one")
 
 
-@pytest.mark.parametrize("method", LANES)
+# A tree, a chain, and one that learns from the target's tokens at rejected nodes.
+@pytest.mark.parametrize("method", ["trie", "suffix", "fusion"])
 def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
     """Step by step: the transcript's tokens, as many a step as `score` counts."""
     target = small()
-    for prompt, output in scripts().items():
+    for prompt, output in itertools.islice(scripts().items(), 2):
         options = METHODS[method].defaults("cpu")
         drafter = METHODS[method].build(DrafterInputs(prompt, target.vocab_size, curve=assumed_curve("cpu")), **options)
         expected = [len(step.emitted) for step in forced_steps(drafter, prompt, output, 8)]
@@ -100,10 +102,13 @@ def test_on_graphs_it_says_the_same() -> None:
 
 def test_the_bench_takes_one() -> None:
     target = small()
-    prompts = [BenchPrompt(str(n), p, max_new_tokens=len(o)) for n, (p, o) in enumerate(scripts().items())]
+    transcripts = list(scripts().items())[:2]
+    prompts = [BenchPrompt(str(n), p, max_new_tokens=len(o)) for n, (p, o) in enumerate(transcripts)]
     found = summarise(Bench(target, RaceSpec(("trie",)), repetitions=1).run(prompts), target.decode)
     assert [lane["identical"] for lane in found["lanes"]] == [True, True]
-    assert found["lanes"][1]["tau"] > 1.5 and found["lanes"][0]["tokens"] == sum(map(len, scripts().values()))
+    assert found["lanes"][1]["tau"] > 1.5 and found["lanes"][0]["tokens"] == sum(
+        len(output) for _, output in transcripts
+    )
 
 
 def test_shapes_are_those_that_were_published() -> None:
