@@ -460,7 +460,7 @@ def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.Mon
         return target.forward_kind
 
     assert engine() == "fused TorchScript"
-    monkeypatch.setattr(replays, "_MIN_COMPILED", 1000)
+    monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
     assert engine() == "compiled decoder"
     monkeypatch.setitem(sys.modules, "specrace.model.compiled.forward", None)
     assert engine().startswith("fused TorchScript (not compiled: ModuleNotFoundError: ")
@@ -478,7 +478,7 @@ def test_weights_of_another_kind_are_refused(change: str) -> None:
     else:
         own.up_proj = torch.nn.Sequential(own.up_proj)
         own.up_proj.weight, own.up_proj.bias = own.up_proj[0].weight, None
-    with pytest.raises(ValueError, match="another kind or shape"):
+    with pytest.raises(ValueError, match="kind or shape differs"):
         CompiledForward(model, 8)
 
 
@@ -519,7 +519,7 @@ def test_a_processor_without_avx_runs_torchscript_says_so_and_refuses_int8(
 ) -> None:
     run_as("x86_64", SSE)
     # It counts as a large model, which would run in the compiled decoder.
-    monkeypatch.setattr(replays, "_MIN_COMPILED", 1000)
+    monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
     reason = "not compiled: ValueError: no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX"
     target = load_target(BUNDLED_MODEL)
     started, *_, finished = race(target, [3, 4, 5, 3, 4], RaceSpec(("trie", "fusion"), max_new_tokens=12))

@@ -1,1 +1,1 @@
-"""A decoder compiled by numba: rows' results do not depend on each other, whatever the dtype."""
+"""A decoder compiled by numba, in which no row's result depends on the other rows, whatever the dtype."""

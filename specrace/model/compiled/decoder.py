@@ -1,8 +1,8 @@
-"""A forward of the Llama family over a few rows: each row's result is the same to the last bit whatever the others.
+"""A forward of the Llama family over a few rows; no row's result depends on the other rows, to the last bit.
 
-Several threads run a job together (`records.JOB`) and divide the outputs of each product. A row sees the committed
-tokens and then its own ancestors, in the order in which vanilla sees them, so its logits are vanilla's. Between the
-layers all is float32, whatever weights and cache are.
+Several threads run a job together (`records.JOB`) and divide the outputs of each product among them. A row sees the
+committed tokens and then its own ancestors, in the same order as vanilla, so its logits are vanilla's. Between the
+layers all numbers are float32, whatever the weights and the cache are.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from specrace.model.compiled.vectors import (
     tile_rows,
 )
 
-# How often the threads wait for each other in a layer.
+# How many times the threads wait for each other in a layer.
 _MEETINGS = 6
 
 
 @cache
 def compiled_step(lanes: int) -> Any:
-    """The compiled function of a step with vectors of 8 or 16 lanes, called (jobs, thread, pipes).
+    """The compiled function of a step with vectors of 8 or 16 lanes; its arguments are (jobs, thread, pipes).
 
-    Thread 0 wakes the threads at the pipes and runs jobs[0] with them. Another runs it whenever a byte comes from its
-    own pipe, until that is closed.
+    Thread 0 wakes the threads that wait at the pipes and runs jobs[0] with them. Any other thread takes part whenever a
+    byte comes from its pipe, until the pipe is closed.
     """
 
     def take_part(jobs, thread, pipes):
@@ -54,9 +54,9 @@ def compiled_step(lanes: int) -> Any:
 
 
 def compile_ahead(lanes: int | None = None) -> None:
-    """Compile for vectors of 8 or 16 lanes, or find what an earlier process compiled; runs nothing.
+    """Compile for vectors of 8 or 16 lanes, or load what an earlier process compiled, without running anything.
 
-    None: what this machine takes, if it takes any.
+    With None it compiles for this machine's vectors, if the decoder can run here.
     """
     lanes = host_lanes() if lanes is None else lanes
     if not lanes:
@@ -67,7 +67,7 @@ def compile_ahead(lanes: int | None = None) -> None:
     try:
         step(np.zeros(1, JOB), 1, np.array([reading], np.int64))
     except OSError:
-        # Of the disk, on which it could not be kept. It is compiled all the same.
+        # The disk could not store the result, but the function may be compiled nevertheless.
         if not step.signatures:
             raise
     finally:
@@ -76,7 +76,7 @@ def compile_ahead(lanes: int | None = None) -> None:
 
 @compiled
 def _forward(job, thread, lanes):
-    """One thread's part."""
+    """Do one thread's part of a forward."""
     layers = carray(pointer(job.model), (job.layers,), LAYER)
     normed = job.normed + 4 * thread * job.rows * job.width
     for number in range(job.layers):
@@ -89,7 +89,7 @@ def _forward(job, thread, lanes):
 
 @compiled
 def _run_layer(job, layer, number, thread, normed, lanes):
-    """One layer."""
+    """Do one thread's part of a layer."""
     meeting = 1 + _MEETINGS * number
     queries, keys = job.heads * job.size, job.kv_heads * job.size
     projected, columns = job.projected, queries + 2 * keys
@@ -100,12 +100,12 @@ def _run_layer(job, layer, number, thread, normed, lanes):
     _linear(job, layer.keys, first, last, normed, job.width, projected + 4 * queries, columns, lanes)
     _linear(job, layer.values, first, last, normed, job.width, projected + 4 * (queries + keys), columns, lanes)
     _meet(job, meeting)
-    _turn(job, layer, number, thread, lanes)
+    _rotate_and_store(job, layer, number, thread, lanes)
     _meet(job, meeting + 1)
     _attend(job, number, thread, lanes)
     _meet(job, meeting + 2)
     first, last = _share(job.width, thread, job.threads)
-    _linear(job, layer.attended, first, last, job.gathered, queries, job.ups, job.width, lanes)
+    _linear(job, layer.attention_output, first, last, job.gathered, queries, job.ups, job.width, lanes)
     _add_to_rows(job, job.ups, first, last)
     _meet(job, meeting + 3)
     _norm_rows(job, layer.before_mlp, normed, lanes)
@@ -120,27 +120,29 @@ def _run_layer(job, layer, number, thread, normed, lanes):
 def _meet(job, meeting):
     """Wait for the other threads at a meeting, numbered from 1."""
     if job.threads > 1:
-        barrier(job.arrived, job.met + meeting * job.threads)
+        barrier(job.arrived, job.arrived_before + meeting * job.threads)
 
 
 @compiled
 def _share(count, thread, threads):
-    """The outputs of one thread, (first, last), in whole tiles."""
+    """The range of outputs that one thread computes, (first, last), in whole tiles."""
     tiles = (count + TILE_OUTPUTS - 1) // TILE_OUTPUTS
-    first, last = tiles * thread // threads * TILE_OUTPUTS, tiles * (thread + 1) // threads * TILE_OUTPUTS
+    first = tiles * thread // threads * TILE_OUTPUTS
+    last = tiles * (thread + 1) // threads * TILE_OUTPUTS
     return min(count, first), min(count, last)
 
 
 @compiled
 def _norm_rows(job, weight, target, lanes):
+    """The RMS norm of every row, at `target`."""
     for row in range(job.rows):
-        place = 4 * row * job.width
-        rms_norm(job.stream + place, job.width, weight, np.float32(job.epsilon), target + place, lanes)
+        offset = 4 * row * job.width
+        rms_norm(job.stream + offset, job.width, weight, np.float32(job.epsilon), target + offset, lanes)
 
 
 @compiled
 def _linear(job, layer, first, last, inputs, width, sums, outputs, lanes):
-    """Outputs first to last of a linear layer: inputs [N, width] to float32 sums [N, outputs]."""
+    """Compute the outputs from first to last of a linear layer, from inputs [N, width] to float32 sums [N, outputs]."""
     _products(
         job.kind,
         layer.weight,
@@ -170,8 +172,8 @@ def _linear(job, layer, first, last, inputs, width, sums, outputs, lanes):
 @compiled
 def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, sum_step, width, lanes):
     """sums[r, o] = the sum of weights[o, i] * inputs[r, i] over i, for the outputs o from first to last."""
-    whole, max_rows = last - (last - first) % TILE_OUTPUTS, tile_rows(lanes)
-    for output in range(first, whole, TILE_OUTPUTS):
+    tiles_end, max_rows = last - (last - first) % TILE_OUTPUTS, tile_rows(lanes)
+    for output in range(first, tiles_end, TILE_OUTPUTS):
         for row in range(0, rows, max_rows):
             tile(
                 lanes,
@@ -185,38 +187,39 @@ def _products(kind, weights, step, first, last, rows, inputs, input_step, sums, 
                 sum_step,
                 width,
             )
-    for output in range(whole, last):
+    for output in range(tiles_end, last):
         for row in range(rows):
-            place = sums + row * sum_step + 4 * output
-            dot(lanes, kind, weights + output * step, inputs + row * input_step, place, width)
+            target = sums + row * sum_step + 4 * output
+            dot(lanes, kind, weights + output * step, inputs + row * input_step, target, width)
 
 
 @compiled
-def _turn(job, layer, number, thread, lanes):
+def _rotate_and_store(job, layer, number, thread, lanes):
     """Norm and rotate this thread's heads of queries and keys, and write keys and values to the cache."""
     keys = job.heads + job.kv_heads
     total, size = keys + job.kv_heads, job.size
     cache = job.cache + number * job.layer_step
     for head in range(thread, total, job.threads):
         for row in range(job.rows):
-            place = job.projected + 4 * (row * total + head) * size
+            numbers = job.projected + 4 * (row * total + head) * size
             column = (job.base + row) * job.column_step
             if head < keys:
                 norm = layer.query_norm if head < job.heads else layer.key_norm
                 if norm != 0:
-                    rms_norm(place, size, norm, np.float32(job.epsilon), place, lanes)
-                rotate(place, job.cos + 4 * row * size, job.sin + 4 * row * size, size)
+                    rms_norm(numbers, size, norm, np.float32(job.epsilon), numbers, lanes)
+                rotate(numbers, job.cos + 4 * row * size, job.sin + 4 * row * size, size)
             if head >= keys:
-                store(cache + job.value_step + (head - keys) * job.head_step + column, place, size, job.cache_kind)
+                store(cache + job.value_step + (head - keys) * job.head_step + column, numbers, size, job.cache_kind)
             elif head >= job.heads:
-                store(cache + (head - job.heads) * job.head_step + column, place, size, job.cache_kind)
+                store(cache + (head - job.heads) * job.head_step + column, numbers, size, job.cache_kind)
 
 
 @compiled
 def _attend(job, number, thread, lanes):
-    """What the queries of this thread's heads gather."""
-    size, base, rows, max_rows = job.size, job.base, job.rows, tile_rows(lanes)
-    # numba would compile what is called with a literal 0 or 1 once more.
+    """Gather, for the queries of this thread's heads, what they attend to."""
+    size, base = job.size, job.base
+    rows, max_rows = job.rows, tile_rows(lanes)
+    # A literal 0 or 1 as an argument would make numba compile the function once more.
     zero, one = np.int64(0), np.int64(1)
     end, cache = base + rows, job.cache + number * job.layer_step
     scores, step = job.scores + 4 * thread * rows * job.columns, 4 * job.columns
@@ -230,29 +233,30 @@ def _attend(job, number, thread, lanes):
         _products(job.cache_kind, keys, job.column_step, zero, end, rows, queries, row_step, scores, step, size, lanes)
         for row in range(rows):
             row_scores = floats(scores + row * step, end)
-            # The ancestors right after the committed tokens: sums run in the order of a text without other branches.
-            seen = base
+            # Move ancestors right behind the committed tokens, so that sums run as in a text without branches.
+            num_seen = base
             for node in range(row + 1):
                 if not hidden[row, node]:
-                    row_scores[seen] = row_scores[base + node]
-                    seen += 1
-            softmax(row_scores, seen, factor)
+                    row_scores[num_seen] = row_scores[base + node]
+                    num_seen += 1
+            softmax(row_scores, num_seen, factor)
             floats(gathered + row * gathered_step, size)[:] = 0
         for row in range(0, rows, max_rows):
-            count, place, target = min(max_rows, rows - row), scores + row * step, gathered + row * gathered_step
-            _weigh(job, values, base, count, place, step, target, gathered_step, lanes)
+            count, factors, target = min(max_rows, rows - row), scores + row * step, gathered + row * gathered_step
+            _add_values(job, values, base, count, factors, step, target, gathered_step, lanes)
         for row in range(rows):
-            seen = base
+            num_seen = base
             for node in range(row + 1):
                 if not hidden[row, node]:
-                    column, place = values + (base + node) * job.column_step, scores + row * step + 4 * seen
-                    _weigh(job, column, one, one, place, step, gathered + row * gathered_step, gathered_step, lanes)
-                    seen += 1
+                    column, factors = values + (base + node) * job.column_step, scores + row * step + 4 * num_seen
+                    target = gathered + row * gathered_step
+                    _add_values(job, column, one, one, factors, step, target, gathered_step, lanes)
+                    num_seen += 1
 
 
 @compiled
-def _weigh(job, values, count, rows, factors, factor_step, target, target_step, lanes):
-    """Add `count` tokens' values, each times its factor, to a head's rows, a tile at most."""
+def _add_values(job, values, count, rows, factors, factor_step, target, target_step, lanes):
+    """Add the values of `count` tokens, each times its factor, to rows of a head; there are at most a tile's rows."""
     itemsize = SIZES[job.cache_kind]
     done = 0
     while done < job.size:
@@ -276,19 +280,20 @@ def _weigh(job, values, count, rows, factors, factor_step, target, target_step, 
 
 @compiled
 def _gate(job, layer, thread, normed, lanes):
-    """This thread's outputs of the first half of the MLP."""
+    """Compute this thread's outputs of the first half of the MLP."""
     first, last = _share(job.hidden, thread, job.threads)
     _linear(job, layer.gate, first, last, normed, job.width, job.gates, job.hidden, lanes)
     _linear(job, layer.up, first, last, normed, job.width, job.ups, job.hidden, lanes)
     for row in range(job.rows):
-        place = 4 * row * job.hidden
-        gate(floats(job.gates + place, last), floats(job.ups + place, last), first, last)
+        offset = 4 * row * job.hidden
+        gate(floats(job.gates + offset, last), floats(job.ups + offset, last), first, last)
 
 
 @compiled
 def _add_to_rows(job, source, first, last):
+    """Add the numbers from first to last of each row at `source` to the row."""
     for row in range(job.rows):
-        place = 4 * row * job.width
-        stream, own = floats(job.stream + place, last), floats(source + place, last)
-        for each in range(first, last):
-            stream[each] += own[each]
+        offset = 4 * row * job.width
+        stream, addends = floats(job.stream + offset, last), floats(source + offset, last)
+        for index in range(first, last):
+            stream[index] += addends[index]

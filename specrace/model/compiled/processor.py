@@ -1,4 +1,4 @@
-"""Which vectors the compiled decoder uses on a processor: the only place that asks the machine."""
+"""The choice of the compiled decoder's vectors; no other module asks which processor this is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ARM = ("aarch64", "arm64")
 
 
 def choose_lanes(machine: str, features: Mapping[str, bool]) -> int:
-    """How many float32 a vector holds on a kind of machine, as `platform` names it; 0: no compiled decoder there.
+    """How many float32 a vector holds on a machine of this kind (`platform.machine`); 0: no compiled decoder there.
 
-    Without fused multiply-add, which came after AVX (before 2013), each product would be a call of the C library.
-    Every 64-bit ARM processor has it; there LLVM makes two NEON vectors of each of ours.
+    Without fused multiply-add, which x86 has had since 2013, each product would be a call of the C library. Every
+    64-bit ARM processor has it; there LLVM makes two NEON vectors of each of ours.
     """
     if machine.lower() in ARM:
         return 8
@@ -26,10 +26,10 @@ def choose_lanes(machine: str, features: Mapping[str, bool]) -> int:
 
 
 def host() -> tuple[str, Mapping[str, bool]]:
-    """This machine's kind and the processor's features, as LLVM names them."""
+    """The kind of this machine, and its processor's features by LLVM's names."""
     return platform.machine(), llvmlite.binding.get_host_cpu_features()
 
 
 def host_lanes() -> int:
-    """The lanes of a vector on this machine; 0 where nothing is compiled. Threads wait as POSIX has it."""
+    """The lanes of a vector on this machine; 0 if the decoder cannot run here. Its threads need POSIX."""
     return choose_lanes(*host()) if os.name == "posix" else 0

@@ -11,10 +11,10 @@ from numba.extending import intrinsic
 
 from specrace.model.compiled.jit import compiled, lowered
 
-# Turns of waiting before a thread offers its processor to others.
-_TURNS = 2000
+# How often a thread checks a count before it offers its processor to others.
+_CHECKS = 2000
 _LONG = ir.IntType(64)
-# Of the C library.
+# Functions of the C library.
 _sched_yield = types.ExternalFunction("sched_yield", types.int32())
 _read = types.ExternalFunction("read", types.int64(types.int32, types.int64, types.int64))
 _write = types.ExternalFunction("write", types.int64(types.int32, types.int64, types.int64))
@@ -42,27 +42,27 @@ def _current(typing: Any, address: Any) -> Any:
 def barrier(arrived, target):
     """Add one to the count at `arrived`, and wait until it is `target`."""
     _increment(arrived)
-    turns = 0
+    checks = 0
     while _current(arrived) < target:
-        turns += 1
-        if turns > _TURNS:
+        checks += 1
+        if checks > _CHECKS:
             _sched_yield()
 
 
 @compiled
 def wake(pipe):
-    """Let the thread that waits at the other end of a pipe go on."""
+    """Wake the thread that waits at the other end of a pipe."""
     byte = np.zeros(1, np.int8)
     _write(np.int32(pipe), byte.ctypes.data, 1)
-    # Used here, the byte is not freed before.
+    # Using the byte here keeps it alive until it is written.
     return byte[0]
 
 
 @compiled
 def wait(pipe):
-    """Wait for a byte from a pipe; False where it is closed. A signal only interrupts the wait."""
+    """Wait for a byte from a pipe; False if the pipe is closed. A signal only interrupts the wait."""
     byte = np.zeros(1, np.int8)
     while True:
-        found = _read(np.int32(pipe), byte.ctypes.data, 1)
-        if found >= 0:
-            return found == 1 and byte[0] == 0
+        count = _read(np.int32(pipe), byte.ctypes.data, 1)
+        if count >= 0:
+            return count == 1 and byte[0] == 0

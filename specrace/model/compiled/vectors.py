@@ -1,13 +1,13 @@
-"""Sums over vectors, in LLVM's own language, for numba's compiled code.
+"""Sums over vectors, written in LLVM's language, for numba's compiled code.
 
-A compiler that turns a loop of sums into vectors adds up in another order for another number of rows, and then the sums
-round differently. Here the order is written down: lane i adds up the elements i, i + LANES, ...; then the lanes are
-added, half to half. So a row's sums are the same to the last bit whatever other rows are computed with it.
+A compiler that vectorises a loop of sums adds in a different order for a different number of rows, so sums round
+differently. Here the order is fixed: lane i adds up the elements i, i + lanes, ...; then the lanes are added, half to
+half. So a row's sums do not depend on the other rows that are computed with it, to the last bit.
 
-`lanes` is 8 or 16, a literal for numba, which compiles each width on its own. LLVM splits vectors that are wider than
-the processor's, so both run everywhere.
+`lanes` is 8 or 16, a literal for numba, which compiles each width separately. LLVM splits vectors that are wider than
+the processor's, so both widths run everywhere.
 
-Addresses and steps are bytes, int64. Numbers are float32, or 16 or 8 bits wide as their `kind` says.
+Addresses and steps are in bytes, int64. Numbers are float32, or 16 or 8 bits wide, depending on their `kind`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 SIZES = (4, 2, 1)
 
 TILE_OUTPUTS = 4
-# Vectors that `add_weighted` sums up at once, if there are so many.
+# How many vectors `add_weighted` sums up at once, if a head is wide enough.
 VECTORS = 4
 
 _INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -35,7 +35,7 @@ _INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 @register_jitable
 def tile_rows(lanes: int) -> int:
-    """The largest number of a tile's rows, whose sums stay in registers: AVX-512 has twice as many, and wider ones."""
+    """How many rows a tile has at most, so that their sums stay in registers: AVX-512 has twice as many registers."""
     return lanes // 4
 
 
@@ -55,17 +55,19 @@ def tile(
 ) -> Any:
     """sums[r, o] = the sum of weights[o, i] * inputs[r, i] over i < width, for TILE_OUTPUTS outputs o.
 
-    `weights` are numbers of a `kind`, the others float32; 1 <= rows <= tile_rows(lanes); `lanes` divides `width`.
+    `weights` are numbers of a `kind`, all others float32; 1 <= rows <= tile_rows(lanes); `lanes` divides `width`.
     """
     vector = _vector(lanes)
     max_rows = tile_rows(vector.count)
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
-        _, kind, rows, *places = args
+        _, kind, rows, *addresses = args
         cases = {
-            number * (max_rows + 1) + some: partial(_write_tile, builder, vector, places, number, some, TILE_OUTPUTS)
-            for number in (FLOAT32, BFLOAT16, INT8)
-            for some in range(1, max_rows + 1)
+            known_kind * (max_rows + 1) + num_rows: partial(
+                _write_tile, builder, vector, addresses, known_kind, num_rows, TILE_OUTPUTS
+            )
+            for known_kind in (FLOAT32, BFLOAT16, INT8)
+            for num_rows in range(1, max_rows + 1)
         }
         _switch(builder, builder.add(builder.mul(kind, _LONG(max_rows + 1)), rows), cases)
 
@@ -73,16 +75,17 @@ def tile(
 
 
 @intrinsic(prefer_literal=True)
-def dot(typing: Any, lanes: Any, kind: Any, weights: Any, inputs: Any, place: Any, width: Any) -> Any:
-    """What `tile` writes for one row and one output, at `place`."""
+def dot(typing: Any, lanes: Any, kind: Any, weights: Any, inputs: Any, target: Any, width: Any) -> Any:
+    """Write to `target` what `tile` computes for one row and one output."""
     vector = _vector(lanes)
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
-        _, kind, weights, inputs, place, width = args
+        _, kind, weights, inputs, target, width = args
         zero = _LONG(0)
-        places = [weights, zero, inputs, zero, place, zero, width]
+        addresses = [weights, zero, inputs, zero, target, zero, width]
         cases = {
-            number: partial(_write_tile, builder, vector, places, number, 1, 1) for number in (FLOAT32, BFLOAT16, INT8)
+            known_kind: partial(_write_tile, builder, vector, addresses, known_kind, 1, 1)
+            for known_kind in (FLOAT32, BFLOAT16, INT8)
         }
         _switch(builder, kind, cases)
 
@@ -106,20 +109,20 @@ def add_weighted(
 ) -> Any:
     """sums[r, i] += factors[r, t] * numbers[t, i] for each t < count in turn, for i of 1 or VECTORS vectors.
 
-    `numbers` are of a `kind`, FLOAT32 or BFLOAT16, the others float32; 1 <= rows <= tile_rows(lanes).
+    `numbers` are of a `kind`, FLOAT32 or BFLOAT16, all others float32; 1 <= rows <= tile_rows(lanes).
     """
     vector = _vector(lanes)
     max_rows = tile_rows(vector.count)
 
     def write(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
-        _, kind, vectors, rows, *places = args
+        _, kind, vectors, rows, *addresses = args
         cases = {
-            (number * (VECTORS + 1) + width) * (max_rows + 1) + some: partial(
-                _write_weighted, builder, vector, places, number, width, some
+            (known_kind * (VECTORS + 1) + num_vectors) * (max_rows + 1) + num_rows: partial(
+                _write_weighted, builder, vector, addresses, known_kind, num_vectors, num_rows
             )
-            for number in (FLOAT32, BFLOAT16)
-            for width in (1, VECTORS)
-            for some in range(1, max_rows + 1)
+            for known_kind in (FLOAT32, BFLOAT16)
+            for num_vectors in (1, VECTORS)
+            for num_rows in range(1, max_rows + 1)
         }
         shape = builder.add(builder.mul(kind, _LONG(VECTORS + 1)), vectors)
         _switch(builder, builder.add(builder.mul(shape, _LONG(max_rows + 1)), rows), cases)
@@ -128,12 +131,12 @@ def add_weighted(
 
 
 def _vector(lanes: Any) -> ir.VectorType:
-    """Float32 vectors of the width that a literal's type tells."""
+    """The type of float32 vectors with the literal number of lanes."""
     return ir.VectorType(_FLOAT, lanes.literal_value)
 
 
 def _switch(builder: ir.IRBuilder, value: ir.Value, cases: Mapping[int, Callable[[], None]]) -> None:
-    """Write code that runs the case of a value."""
+    """Write code that runs the case for a value, and nothing for any other value."""
     done = builder.append_basic_block("done")
     switch = builder.switch(value, done)
     for number, write in cases.items():
@@ -148,6 +151,7 @@ def _switch(builder: ir.IRBuilder, value: ir.Value, cases: Mapping[int, Callable
 def _write_tile(
     builder: ir.IRBuilder, vector: ir.VectorType, args: list[ir.Value], kind: int, rows: int, outputs: int
 ) -> None:
+    """Write the code of `tile` for fixed numbers of rows and outputs."""
     weights, weight_step, inputs, input_step, sums, sum_step, width = args
     totals = _zeros(builder, vector, rows * outputs)
     weight_starts = [_at(builder, weights, weight_step, output) for output in range(outputs)]
@@ -155,7 +159,7 @@ def _write_tile(
     with cgutils.for_range_slice(builder, _LONG(0), width, _LONG(vector.count), _LONG) as (index, _):
         addresses = [_at(builder, start, SIZES[kind], index) for start in weight_starts]
         for address in addresses:
-            # The next tile's. The processor looks ahead itself, but not across rows, and waits for memory in between.
+            # For the next tile: the processor prefetches only within a row, and would wait for memory in between.
             _prefetch(builder, _at(builder, address, weight_step, outputs))
         columns = [_load(builder, vector, address, kind) for address in addresses]
         for row, start in enumerate(row_starts):
@@ -171,29 +175,30 @@ def _write_tile(
 def _write_weighted(
     builder: ir.IRBuilder, vector: ir.VectorType, args: list[ir.Value], kind: int, vectors: int, rows: int
 ) -> None:
+    """Write the code of `add_weighted` for fixed numbers of vectors and rows."""
     numbers, number_step, factors, factor_step, count, sums, sum_step = args
-    places = [
+    targets = [
         _pointer(builder, _at(builder, _at(builder, sums, sum_step, row), 4 * vector.count, part), vector)
         for row in range(rows)
         for part in range(vectors)
     ]
     totals = _zeros(builder, vector, rows * vectors)
-    for place, total in zip(places, totals, strict=True):
-        builder.store(builder.load(place, align=4), total)
+    for target, total in zip(targets, totals, strict=True):
+        builder.store(builder.load(target, align=4), total)
     with cgutils.for_range_slice(builder, _LONG(0), count, _LONG(1), _LONG) as (index, _):
         start, step = _at(builder, numbers, number_step, index), SIZES[kind] * vector.count
         parts = [_load(builder, vector, _at(builder, start, step, part), kind) for part in range(vectors)]
         for row in range(rows):
-            place = _at(builder, _at(builder, factors, factor_step, row), 4, index)
-            factor = _spread(builder, vector, builder.load(_pointer(builder, place, _FLOAT), align=4))
+            address = _at(builder, _at(builder, factors, factor_step, row), 4, index)
+            factor = _broadcast(builder, vector, builder.load(_pointer(builder, address, _FLOAT), align=4))
             for number, part in enumerate(parts):
                 _add_product(builder, totals[row * vectors + number], factor, part)
-    for place, total in zip(places, totals, strict=True):
-        builder.store(builder.load(total), place, align=4)
+    for target, total in zip(targets, totals, strict=True):
+        builder.store(builder.load(total), target, align=4)
 
 
-def _spread(builder: ir.IRBuilder, vector: ir.VectorType, number: ir.Value) -> ir.Value:
-    """A number in every lane."""
+def _broadcast(builder: ir.IRBuilder, vector: ir.VectorType, number: ir.Value) -> ir.Value:
+    """A vector with the number in every lane."""
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _INT(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count))
 
@@ -211,7 +216,7 @@ def _load(builder: ir.IRBuilder, vector: ir.VectorType, address: ir.Value, kind:
 
 
 def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
-    """Ask for what is at an address to be read into the second cache: the first would lose the inputs to it."""
+    """Prefetch an address into the second-level cache; in the first level it would displace the inputs."""
     byte = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -227,9 +232,9 @@ def _add_product(builder: ir.IRBuilder, total: ir.Value, first: ir.Value, second
 
 
 def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
-    """The sums of one or more vectors' lanes as one vector; the lower half of each is added to the upper, and so on.
+    """The sum of the lanes of each vector, as one vector; half of the lanes is added to the other half, and so on.
 
-    Halves of two vectors are added at once where there are two.
+    The halves of two vectors are added in one operation.
     """
     width = vectors[0].type.count
     while width > 1:
@@ -240,7 +245,7 @@ def _add_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
 
 
 def _add_halves(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, count: int, width: int) -> ir.Value:
-    """Halve every part of `width` lanes, in the first vector or in two."""
+    """Add the halves of every group of `width` lanes, in the first vector or in both (`count` 1 or 2)."""
     total = count * first.type.count
     lower = [lane for lane in range(total) if lane % width < width // 2]
     kind = ir.VectorType(_INT, len(lower))
@@ -252,7 +257,7 @@ def _add_halves(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, count:
 
 
 def _zeros(builder: ir.IRBuilder, vector: ir.VectorType, count: int) -> list[ir.Value]:
-    """Places of vectors of zeros, which become registers."""
+    """Variables that hold vectors of zeros; they become registers."""
     totals = [cgutils.alloca_once(builder, vector) for _ in range(count)]
     for total in totals:
         builder.store(ir.Constant(vector, [0.0] * vector.count), total)
@@ -260,9 +265,11 @@ def _zeros(builder: ir.IRBuilder, vector: ir.VectorType, count: int) -> list[ir.
 
 
 def _at(builder: ir.IRBuilder, base: ir.Value, step: ir.Value | int, times: ir.Value | int) -> ir.Value:
+    """The address `base` + `step` * `times`."""
     step, times = (_LONG(number) if isinstance(number, int) else number for number in (step, times))
     return builder.add(base, builder.mul(step, times))
 
 
 def _pointer(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
+    """An address as a pointer to a type."""
     return builder.inttoptr(address, kind.as_pointer())

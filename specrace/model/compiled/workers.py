@@ -1,4 +1,4 @@
-"""The threads that run the compiled decoder's jobs with the caller's, asleep in between."""
+"""The threads that run the compiled decoder's jobs together with the caller's thread, and sleep in between."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from specrace.model.compiled.records import JOB
 
 
 class Workers:
-    """One job at a time, by the caller's thread and as many others as are asked for.
+    """Runs one job at a time, in the caller's thread and any number of others.
 
-    The others wait in compiled code, where no other Python thread can hold them up, and end with this object. `lanes`
-    is the width of the vectors.
+    The others wait in compiled code, where no Python thread can hold them up, and end with this object. `lanes` is the
+    width of the vectors.
     """
 
     def __init__(self, lanes: int) -> None:
-        # Before there are threads: one that fails would be waited for.
+        # Compile before there are threads: the caller would wait forever for a thread that fails to compile.
         compile_ahead(lanes)
         self._step = compiled_step(lanes)
-        # The first bytes of a second record count arrivals: in the array that the threads keep alive.
+        # The first bytes of a second record count arrivals, because the threads keep this array alive.
         self.jobs: np.ndarray = np.zeros(2, JOB)
         self._arrived = self.jobs[1:].view(np.int64)[:1]
         self.jobs["arrived"][0] = self._arrived.ctypes.data
@@ -33,20 +33,21 @@ class Workers:
 
     @property
     def job(self) -> np.void:
-        """The job, to be filled in."""
-        found: np.void = self.jobs[0]
-        return found
+        """The job, for callers to fill in."""
+        job: np.void = self.jobs[0]
+        return job
 
     def run(self, threads: int) -> None:
-        """Run the job with so many threads."""
+        """Run the job in `threads` threads."""
         if self._process != os.getpid():
-            # A forked process has the pipes, but not the threads. The other one's threads see its own end closed.
+            # A forked process has copies of the pipes, but no threads. It closes them, so that the parent's threads
+            # notice when the parent closes its own.
             for pipe in self._pipes:
                 os.close(pipe)
             self._pipes, self._process = [], os.getpid()
         while len(self._pipes) < threads - 1:
             self._add()
-        self.job["threads"], self.job["met"] = threads, self._arrived[0]
+        self.job["threads"], self.job["arrived_before"] = threads, self._arrived[0]
         self._step(self.jobs, 0, np.array(self._pipes[: threads - 1], np.int64))
 
     def _add(self) -> None:
@@ -60,7 +61,7 @@ class Workers:
             os.close(writing)
             raise
         self._pipes.append(writing)
-        # Not at the interpreter's exit: a race may still run, and the threads end with the process.
+        # Not at the interpreter's exit: a race may still be running, and the threads end with the process anyway.
         weakref.finalize(self, _close, writing, self._process).atexit = False
 
 
@@ -73,6 +74,6 @@ def _serve(step: Any, jobs: np.ndarray, number: int, pipe: int) -> None:
 
 
 def _close(pipe: int, process: int) -> None:
-    """Let a thread end: it reads from a closed pipe."""
+    """End a thread by closing the pipe it reads from."""
     if process == os.getpid():
         os.close(pipe)
