@@ -1,4 +1,4 @@
-"""A Hugging Face Space starts `python app.py` without flags: it has other defaults, and flags in the environment."""
+"""Hugging Face Spaces, which start `python app.py` without flags: other defaults, and flags in the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specrace.retrieval.rerank import LIGHT, NONE
 from specrace.ui import zero_gpu
 
 FLAGS = "SPECRACE_FLAGS"
-# Where a Space's proxy asks; strangers share two processors, or a GPU by the hour.
+# The address and port that a Space's proxy expects; limits for strangers who share two processors or a rented GPU.
 DEFAULTS = {
     "host": "0.0.0.0",
     "port": 7860,
@@ -32,25 +32,28 @@ def is_here() -> bool:
 
 
 def with_environment(arguments: Sequence[str]) -> list[str]:
-    """The flags in the environment, then the command's own, which so go before them. Raises InputError."""
+    """The flags in the environment, then the command's own: of two values the later one counts. Raises InputError."""
     try:
         return [*shlex.split(os.environ.get(FLAGS, "")), *arguments]
     except ValueError as error:
         raise InputError(f"{FLAGS} cannot be read ({error}); write it as on a command line.") from None
 
 
-def settle(options: argparse.Namespace) -> None:
-    """On ZeroGPU the server has one model, loaded before the page is there. Raises InputError for what needs more."""
-    if not zero_gpu.is_here():
+def configure_zero_gpu(options: argparse.Namespace) -> None:
+    """On ZeroGPU, choose the one model, which is loaded before the page is served.
+
+    Raises InputError for options that ZeroGPU rules out. Elsewhere nothing happens.
+    """
+    if not zero_gpu.is_enabled():
         return
     if options.replay is not None:
         raise InputError("A replay needs no GPU; choose a CPU as the Space's hardware.")
     if options.models:
-        raise InputError("--models does not go with ZeroGPU, where one model is loaded at the start; leave it out.")
+        raise InputError("--models does not work on ZeroGPU, where one model is loaded at the start; leave it out.")
     if options.reranker not in (LIGHT, NONE):
         raise InputError("On ZeroGPU passages are ranked without a GPU; give --reranker light or none.")
     if options.keep_outputs:
-        raise InputError("--keep-outputs does not go with ZeroGPU, whose processes keep nothing; leave it out.")
+        raise InputError("--keep-outputs does not work on ZeroGPU, whose processes keep nothing; leave it out.")
     options.models = []
     if options.model is None and options.draft_model is None and not options.no_fetch and must_fetch(PREFERRED):
-        options.model, options.by_default = PREFERRED, True
+        options.model, options.is_default_model = PREFERRED, True

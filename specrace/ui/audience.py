@@ -1,4 +1,4 @@
-"""The audience's tally: a stage opens a poll, and phones that follow its link or QR code say who wins."""
+"""Polls of the audience: a stage opens one, and phones that follow its link or QR code vote for the lane to win."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from specrace.core.errors import InputError
+from specrace.core.settings import MAX_PAGE_LANES
 from specrace.ui.guard import Hosts
-from specrace.ui.visitors import HOUR_S, Rate, TooManyError, visitor_of
+from specrace.ui.visitors import HOUR_S, Rate, TooManyError, address_of, visitor_key
 
 COOKIE = "specrace_voter"
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 MAX_POLLS, MAX_VOTERS = 100, 5000
 POLLS_PER_HOUR = 20
-MAX_LANES, MAX_TITLE = 6, 60
-# All phones together ask about so often, so that a full hall does not slow the lanes.
+MAX_TITLE = 60
+# Requests a second of all phones together, so that a full hall does not slow down the lanes.
 STATES_PER_S = 20
 MIN_WAIT_MS = 1500
 POLICY = (
@@ -40,7 +41,7 @@ TOKEN = re.compile(r"[\w-]{16,64}")
 
 @dataclass
 class Poll:
-    """One question to the room. Of a vote only the browser's random name and the lane's place are kept."""
+    """One question to the room. `votes` maps a browser's random name to the index of its lane; nothing else is kept."""
 
     key: str
     lanes: list[str] = field(default_factory=list)
@@ -49,17 +50,17 @@ class Poll:
     winner: int | None = None
     votes: dict[str, int] = field(default_factory=dict)
 
-    def set(self, lanes: list[str], opened: bool, winner: int | None) -> None:
-        """Open a round, or close it. Votes for the same lanes that came before the start count."""
-        if opened and (not self.open or lanes != self.lanes):
+    def update(self, lanes: list[str], is_open: bool, winner: int | None) -> None:
+        """Open a round, or close it. Opening an open round with the same lanes keeps its votes."""
+        if is_open and (not self.open or lanes != self.lanes):
             self.lanes, self.winner, self.votes = lanes, None, {}
             self.round += 1
-        self.open = opened
-        if not opened:
+        self.open = is_open
+        if not is_open:
             self.winner = winner
 
     def vote(self, voter: str, number: int, choice: int) -> None:
-        """A browser's vote, in place of its former one. Raises InputError."""
+        """Count a browser's vote in place of its former one. Raises InputError."""
         if number != self.round or not self.open:
             raise InputError("The votes of this race are closed; wait for the next one.")
         if not 0 <= choice < len(self.lanes):
@@ -76,38 +77,40 @@ class Poll:
             "lanes": self.lanes,
             "open": self.open,
             "winner": self.winner,
-            "counts": [counts[place] for place in range(len(self.lanes))],
+            "counts": [counts[index] for index in range(len(self.lanes))],
             "mine": self.votes.get(voter),
             "wait_ms": max(MIN_WAIT_MS, 1000 * len(self.votes) // STATES_PER_S),
         }
 
 
 class Audience:
-    """The polls of a server. Only as many are kept as fit; the one that was used least recently goes first.
+    """The polls of a server; beyond MAX_POLLS the least recently used is dropped.
 
-    `reach` is the server's address on its network, where it has one.
+    `network_address` is the server's URL on its network, if it has one.
     """
 
-    def __init__(self, hosts: Hosts, reach: str = "", clock: Callable[[], float] = time.monotonic) -> None:
-        self._hosts, self._reach = hosts, reach
+    def __init__(self, hosts: Hosts, network_address: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._hosts = hosts
+        self._network_address = network_address
         self._polls: OrderedDict[str, Poll] = OrderedDict()
         self._rate = Rate(POLLS_PER_HOUR, HOUR_S, clock)
 
-    def meta(self) -> str:
-        """What tells the page where phones reach this server."""
-        return f'<meta name="specrace-reach" content="{html.escape(self._reach)}">'
+    def meta_tag(self) -> str:
+        """The HTML that tells the page where phones reach this server."""
+        return f'<meta name="specrace-reach" content="{html.escape(self._network_address)}">'
 
     def open(self, address: str | None, origin: Any) -> dict[str, Any]:
-        """A new poll: its code, the key of whoever may steer it, its link, and the link's QR code, rows of 0 and 1.
+        """Open a poll: its code, the key that steers it, its link, and the link's QR code as rows of 0 and 1.
 
-        `origin` is the address under which phones reach this server. Raises InputError.
+        `origin` is the URL at which phones reach this server. Raises InputError.
         """
         parts = urlsplit(origin) if isinstance(origin, str) and len(origin) <= 300 else urlsplit("")
         if parts.scheme not in ("http", "https") or parts.netloc not in self._hosts:
             raise InputError("Phones do not reach this server under that address.")
-        if not self._rate.take(visitor_of(address)):
+        if not self._rate.take(visitor_key(address)):
             raise TooManyError(f"You have opened {POLLS_PER_HOUR} polls within an hour; try later.")
-        code, poll = secrets.token_hex(3), Poll(secrets.token_urlsafe())
+        code = secrets.token_hex(3)
+        poll = Poll(secrets.token_urlsafe())
         self._polls[code] = poll
         while len(self._polls) > MAX_POLLS:
             self._polls.popitem(last=False)
@@ -116,33 +119,33 @@ class Audience:
         return {"code": code, "key": poll.key, "link": link, "qr": rows}
 
     def __getitem__(self, code: str) -> Poll:
-        """The poll of a code. Raises InputError."""
+        """The poll with this code. Raises InputError."""
         if code not in self._polls:
             raise InputError("There is no such poll any more; scan the code on the stage.")
         self._polls.move_to_end(code)
         return self._polls[code]
 
-    def steer(self, code: str, given: Any) -> dict[str, Any]:
-        """Open or close a round, as the stage asks. Raises InputError."""
+    def steer(self, code: str, body: Any) -> dict[str, Any]:
+        """Open or close a round; `body` is the stage's request. Raises InputError."""
         poll = self[code]
-        if not isinstance(given, dict) or not secrets.compare_digest(str(given.get("key")).encode(), poll.key.encode()):
+        if not isinstance(body, dict) or not secrets.compare_digest(str(body.get("key")).encode(), poll.key.encode()):
             raise InputError("Only the stage that has opened this poll steers it.")
-        lanes, winner = given.get("lanes"), given.get("winner")
-        if not isinstance(lanes, list) or not 1 <= len(lanes) <= MAX_LANES or not all(map(_is_title, lanes)):
-            raise InputError(f"A poll has 1 to {MAX_LANES} lanes.")
+        lanes, winner = body.get("lanes"), body.get("winner")
+        if not isinstance(lanes, list) or not 1 <= len(lanes) <= MAX_PAGE_LANES or not all(map(_is_title, lanes)):
+            raise InputError(f"A poll has 1 to {MAX_PAGE_LANES} lanes.")
         if winner is not None and (type(winner) is not int or not 0 <= winner < len(lanes)):
             raise InputError("There is no such lane.")
-        poll.set(lanes, given.get("open") is True, winner)
+        poll.update(lanes, body.get("open") is True, winner)
         return poll.state()
 
 
-def routes(audience: Audience, phone: str) -> list[Route]:
-    """Where the stage opens and steers polls, and phones vote. `phone` is the phones' page."""
+def audience_routes(audience: Audience, phone: str) -> list[Route]:
+    """Routes through which the stage opens and steers polls, and phones vote. `phone` is the phones' HTML."""
 
     async def create(request: Request) -> Response:
-        given = await request.json()
-        origin = given.get("origin") if isinstance(given, dict) else None
-        return JSONResponse(audience.open(_address(request), origin))
+        body = await request.json()
+        origin = body.get("origin") if isinstance(body, dict) else None
+        return JSONResponse(audience.open(address_of(request), origin))
 
     async def steer(request: Request) -> Response:
         return JSONResponse(audience.steer(request.path_params["code"], await request.json()))
@@ -160,44 +163,44 @@ def routes(audience: Audience, phone: str) -> list[Route]:
         return JSONResponse(audience[request.path_params["code"]].state(_voter(request)))
 
     async def vote(request: Request) -> Response:
-        poll, given, voter = audience[request.path_params["code"]], await request.json(), _voter(request)
+        poll, body, voter = audience[request.path_params["code"]], await request.json(), _voter(request)
         if not voter:
             raise InputError("Allow this page its cookie: it keeps you from voting twice.")
-        number, choice = (given.get("round"), given.get("choice")) if isinstance(given, dict) else (None, None)
+        number, choice = (body.get("round"), body.get("choice")) if isinstance(body, dict) else (None, None)
         if type(number) is not int or type(choice) is not int:
             raise InputError("A vote has a round and a choice.")
         poll.vote(voter, number, choice)
         return JSONResponse(poll.state(voter))
 
     return [
-        Route("/audience", _polite(create), methods=["POST"]),
+        Route("/audience", _with_json_errors(create), methods=["POST"]),
         Route("/audience/{code}", show, methods=["GET"]),
-        Route("/audience/{code}", _polite(steer), methods=["POST"]),
-        Route("/audience/{code}/state", _polite(state)),
-        Route("/audience/{code}/vote", _polite(vote), methods=["POST"]),
+        Route("/audience/{code}", _with_json_errors(steer), methods=["POST"]),
+        Route("/audience/{code}/state", _with_json_errors(state)),
+        Route("/audience/{code}/vote", _with_json_errors(vote), methods=["POST"]),
     ]
 
 
-def reach(bound: Sequence[str], port: int) -> str:
-    """The address under which other machines on the network reach a server that is bound so; "" where none does."""
+def find_network_address(bound: Sequence[str], port: int) -> str:
+    """The URL at which other machines on the network reach a server bound to these hosts; "" if none can."""
     if space := os.environ.get("SPACE_HOST"):
         return f"https://{space.split(',')[0]}"
-    if _is_walled():
+    if _in_container():
         return ""
     for host in bound:
-        name = _own_address() if host in ("0.0.0.0", "::") else host
+        name = _local_address() if host in ("0.0.0.0", "::") else host
         if name and name not in ("localhost", "::1") and not name.startswith("127."):
             return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
     return ""
 
 
-def _is_walled() -> bool:
-    """In a container, or in Windows' Linux: the network of this machine is not the phones'."""
+def _in_container() -> bool:
+    """Whether this is a container or WSL, whose network is not the phones' network."""
     return any(map(os.path.exists, CONTAINER_FILES)) or "microsoft" in os.uname().release.lower()
 
 
-def _own_address() -> str:
-    """This machine's address on its network. Connecting a datagram socket sends nothing."""
+def _local_address() -> str:
+    """This machine's IP address on its network; "" without one. Connecting a datagram socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -206,8 +209,8 @@ def _own_address() -> str:
             return ""
 
 
-def _polite(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """`handle`, whose complaints are answers."""
+def _with_json_errors(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    """`handle` with its errors turned into JSON answers."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -217,7 +220,7 @@ def _polite(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
         except InputError as error:
             return JSONResponse({"error": str(error)}, 400)
         except (ValueError, RecursionError):
-            return JSONResponse({"error": "This is no JSON."}, 400)
+            return JSONResponse({"error": "This is not JSON."}, 400)
 
     return answer
 
@@ -225,10 +228,6 @@ def _polite(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
 def _voter(request: Request) -> str:
     voter = request.cookies.get(COOKIE, "")
     return voter if TOKEN.fullmatch(voter) else ""
-
-
-def _address(request: Request) -> str | None:
-    return request.client.host if request.client else None
 
 
 def _is_title(value: Any) -> bool:

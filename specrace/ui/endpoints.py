@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gradio as gr
 
 from specrace.core.errors import InputError, shorten
-from specrace.core.settings import SETTINGS, Setting
+from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETTINGS, Setting
 from specrace.drafters import native_methods
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.lab.presets import GPUS
@@ -22,16 +22,17 @@ from specrace.lab.recommend import BATCHES
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.ui import log_advice, log_routes, log_scores, race_request, uploads
 from specrace.ui.guard import NO_FILES
+from specrace.ui.job import Job
 from specrace.ui.model_choices import ModelChoices
-from specrace.ui.stream import ended, outcome
-from specrace.ui.tasks import racing, retrieving
+from specrace.ui.stream import race_report, wait_until_done
+from specrace.ui.tasks import race_task, retrieval_task
 from specrace.ui.visitors import Visitors, address_of
-from specrace.ui.worker import Job, Worker
+from specrace.ui.worker import Worker
 
 if TYPE_CHECKING:
     from specrace.retrieval.retriever import Hit
 
-# As Gradio's own file components describe theirs: clients upload such a value, and their documentation shows a path.
+# The schema that Gradio's file components have: clients upload such a value, and their documentation shows a path.
 FILE = {
     "title": "FileData",
     "type": "object",
@@ -41,27 +42,28 @@ FILE = {
     },
     "required": ["path", "meta"],
 }
+# An object with any keys.
 RESULT = {"type": "object", "additionalProperties": {}}
-SENT = "over HTTP, a path that POST /gradio_api/upload returned"
+UPLOADED = "over HTTP, a path that POST /gradio_api/upload returned"
 LOG_MB = log_scores.MAX_BYTES // 10**6
-# What a parameter is, beside the settings of a race.
+# The help of parameters that are no setting of a race.
 HELP = {
-    "question": f"About the documents; at most {race_request.MAX_QUESTION_CHARACTERS:,} characters.",
-    "lanes": f"Names, up to {race_request.MAX_LANES}.",
-    "options": 'Lanes\' options, as {"trie": {"n": 5}}; what is left out is at its default.',
-    "model": "Of those that this server offers; empty: its own.",
-    "dtype": "Precision of the weights, of those that this server offers; empty: the server's default.",
-    "files": f"Your documents, in place of the server's: up to {uploads.MAX_FILES} files, 2 MB in all; {SENT}.",
-    "log": f"A file of logged requests and outputs, up to {LOG_MB} MB, in a format that `score` reads; {SENT}.",
+    "question": f"About the documents; at most {MAX_QUESTION_CHARACTERS:,} characters.",
+    "lanes": f"Names, up to {MAX_PAGE_LANES}.",
+    "options": 'Lanes\' options, as {"trie": {"n": 5}}; those left out keep their defaults.',
+    "model": "One of those that this server offers; empty: its own.",
+    "dtype": "Precision of the weights, one of those that this server offers; empty: its default.",
+    "files": f"Your documents, in place of the server's: up to {uploads.MAX_FILES} files, 2 MB in all; {UPLOADED}.",
+    "log": f"A file of logged requests and outputs, up to {LOG_MB} MB, in a format that `score` reads; {UPLOADED}.",
     "text": 'The log as text in place of a file, say lines of {"prompt": ..., "output": ...}; up to 250 kB.',
     "columns": "Columns of a table, as prompt=question,output=answer.",
-    "engine": f"Of {', '.join(log_advice.TITLES)}; empty: all.",
+    "engine": f"One of {', '.join(log_advice.TITLES)}; empty: all.",
     "cost_curve": f"What a forward costs: {', '.join(log_advice.CURVES)}, {log_advice.MEASURED} (this server, if it is "
     f"calibrated), or a GPU ({', '.join(GPUS)}) and a size ({', '.join(map(str, log_advice.SIZES))}), as h100-8b.",
     "batch": f"Requests that the engine decodes at a time: {', '.join(map(str, BATCHES))}.",
-    "tokenizer": "Of which model, for logs of text; empty: of the server's own. Token ids need none.",
+    "tokenizer": "The model whose tokenizer reads a log of text; empty: the server's own. Token ids need none.",
 }
-# Of parameters whose type is not all that there is to say.
+# Schemas of parameters that say more than their Python types.
 TYPES: dict[str, dict[str, Any]] = {
     "files": {"type": "array", "items": FILE},
     "log": FILE,
@@ -69,16 +71,16 @@ TYPES: dict[str, dict[str, Any]] = {
     "batch": {"enum": list(BATCHES)},
     "options": {"type": "object", "additionalProperties": {"type": "object"}},
 }
-# An agent's tool names a file by the path that its upload was answered with.
+# An agent's tool names a file by the path that its upload returned.
 TOOL_TYPES = {"files": {"type": "array", "items": {"type": "string"}}, "log": {"type": "string"}}
 
 
 def documented(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a line for each parameter to a docstring, where MCP's tools take theirs from."""
+    """Add a line for each parameter to the docstring, from which Gradio takes the help of MCP's tools."""
     names = [name for name in inspect.signature(function).parameters if name in HELP or name in SETTINGS]
     lines = [f"    {name}: {describe(name)}" for name in names]
     head, _, returns = inspect.cleandoc(function.__doc__ or "").partition("Returns:")
-    # Gradio puts commas between the lines of what it returns.
+    # On one line, because Gradio puts commas between the lines of this section.
     function.__doc__ = "\n".join(
         [head.rstrip(), "", "Args:", *lines, "", "Returns:", f"    {' '.join(returns.split())}"]
     )
@@ -86,22 +88,25 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def describe(name: str) -> str:
-    """A parameter in words; those of a race as the page has them."""
+    """A parameter's help; for a race's settings that of the page, with the valid values."""
     if name in HELP:
         return HELP[name]
     return f"{SETTINGS[name].help} Give {SETTINGS[name].range(shared=True)}."
 
 
 class Endpoints:
-    """The endpoints of a page. Work for a caller who leaves is stopped."""
+    """The endpoints of a page. When a caller leaves, its work is stopped."""
 
     def __init__(
-        self, worker: Worker, benches: uploads.VisitWorkbenches, models: ModelChoices, visitors: Visitors
+        self, worker: Worker, workbenches: uploads.VisitWorkbenches, models: ModelChoices, visitors: Visitors
     ) -> None:
-        self._worker, self._benches, self._models, self._visitors = worker, benches, models, visitors
+        self._worker = worker
+        self._workbenches = workbenches
+        self._models = models
+        self._visitors = visitors
 
     def add_to(self, page: gr.Blocks) -> None:
-        """Add them, with what Gradio does not take from their signatures: help, bounds, names of lanes, and files."""
+        """Add them to `page`, with what Gradio does not read from their signatures: help, bounds, lanes and files."""
         for function in (self.race, self.retrieve, self.score, self.recommend):
             gr.api(function, concurrency_limit=None)
             added = page.fns[max(page.fns)]
@@ -111,9 +116,9 @@ class Endpoints:
                 component.label, component._api_info = name, schema(name, component._api_info, lanes)
                 if name == "max_new_tokens":
                     component._api_info["maximum"] = self._visitors.limits.race_tokens
-            rows = function == self.retrieve
-            added.outputs[0].label = "passages" if rows else "result"
-            added.outputs[0]._api_info = {"type": "array", "items": RESULT} if rows else RESULT
+            is_list = function == self.retrieve
+            added.outputs[0].label = "passages" if is_list else "result"
+            added.outputs[0]._api_info = {"type": "array", "items": RESULT} if is_list else RESULT
 
     @documented
     async def race(
@@ -141,18 +146,19 @@ class Endpoints:
             The question's passages, and for each lane its text, tokens per step, speedup, whether it printed vanilla's
             text, and its other figures, as `race --json` prints them.
         """
-        given = {
+        settings = {
             "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed,
             "num_draft": num_draft, "passages": passages, "verifier": verifier,
         }  # fmt: skip
         with self._worker.telemetry.refusals():
-            asked = race_request.parse_request(question, lanes, given, options, model, dtype)
-            self._models.check(asked.model, asked.dtype)
-            self._visitors.race(address_of(request), asked.spec.max_new_tokens)
-        session = _session(request)
+            race = race_request.parse_request(question, lanes, settings, options, model, dtype)
+            self._models.check(race.model, race.dtype)
+            self._visitors.count_race(address_of(request), race.spec.max_new_tokens)
+        caller = _caller(request)
         upload = await self._upload(request, files)
-        job = self._worker.submit(session, racing(asked, self._benches, self._models, session, upload), for_page=False)
-        return await self._visitors.wanted(request.session_hash or "", outcome(job))
+        task = race_task(race, self._workbenches, self._models, caller, upload)
+        job = self._worker.submit(caller, task, for_page=False)
+        return await self._visitors.run_while_wanted(request.session_hash or "", race_report(job))
 
     @documented
     async def retrieve(
@@ -162,18 +168,18 @@ class Endpoints:
 
         Returns:
             Passages with document, title, place, start and end (characters in the document's text), score (cosine to
-            the question), text, and evidence: the start and end of its telling sentences in that text.
+            the question), text, and evidence: start and end in that text of the sentences that answer.
         """
         question = race_request.read_question(question)
         top = SETTINGS["passages"].check(passages, shared=True)
-        self._visitors.retrieval(address_of(request))
-        session = _session(request)
-        found: list[Hit] = []
+        self._visitors.count_retrieval(address_of(request))
+        caller = _caller(request)
+        hits: list[Hit] = []
         upload = await self._upload(request, files)
-        run = retrieving(question, top, self._benches, session, upload, found)
-        job = self._worker.submit(session, run, for_page=False, is_race=False)
-        await self._visitors.wanted(request.session_hash or "", _ended_well(job))
-        return [_passage(hit) for hit in found]
+        task = retrieval_task(question, top, self._workbenches, caller, upload, hits)
+        job = self._worker.submit(caller, task, for_page=False, is_race=False)
+        await self._visitors.run_while_wanted(request.session_hash or "", _wait_for_success(job))
+        return [_passage(hit) for hit in hits]
 
     @documented
     async def score(
@@ -192,15 +198,15 @@ class Endpoints:
             `groups` with a row for each lane and category (tokens per step as `tau`, drafted tokens, acceptance rate),
             as `score --json` prints them, and the log's format, requests, and lines that were left out, by reason.
         """
-        names, asked = self._asked_of_log(lanes, columns, tokenizer)
-        asked["options"] = race_request.read_options(options, names)
+        names, log_request = self._parse_log_request(lanes, columns, tokenizer)
+        log_request["options"] = race_request.read_options(options, names)
         for name in names:
-            size = ScoredLane.of(name, asked["options"].get(name, {})).num_draft
+            size = ScoredLane.of(name, log_request["options"].get(name, {})).num_draft
             if size > race_request.MAX_TREE:
                 raise InputError(f"{name} would draft {size} tokens a step; stay below {race_request.MAX_TREE}.")
-        asked["shown"] = False
-        found = await self._read_log(request, "log", log_scores.SECONDS, log, text, asked)
-        return {name: value for name, value in found["scores"].items() if name != "requests"}
+        log_request["shown"] = False
+        answer = await self._run_log_task(request, "log", log_scores.TIME_LIMIT_S, log, text, log_request)
+        return {name: value for name, value in answer["scores"].items() if name != "requests"}
 
     @documented
     async def recommend(
@@ -214,7 +220,7 @@ class Endpoints:
         columns: str = "",
         tokenizer: str = "",
     ) -> dict[str, Any]:
-        """Recommend which drafter and settings pay on your own logged requests, with the evidence, ready to paste.
+        """Recommend the drafter and settings that pay on your own logged requests, with evidence, ready to paste.
 
         No model runs. Many settings are tried on a sample of the log, and the best ones on all of it.
 
@@ -225,50 +231,52 @@ class Endpoints:
         """
         if engine not in ("", *log_advice.TITLES):
             raise InputError(f"There is no engine {shorten(engine, 40)!r}; choose from {', '.join(log_advice.TITLES)}.")
-        _, asked = self._asked_of_log(list(log_routes.DEFAULT_LANES), columns, tokenizer)
+        _, log_request = self._parse_log_request(list(log_routes.DEFAULT_LANES), columns, tokenizer)
         measured = self._worker.workbench.curve if self._worker.workbench is not None else None
-        asked |= log_advice.read_costs({"curve": str(cost_curve), "batch": str(batch)}, measured)
-        found = (await self._read_log(request, "advice", log_advice.ADVICE_SECONDS, log, text, asked))["advice"]
-        engines = [each for each in found.pop("engines") if engine in ("", each["engine"])]
-        return {"engines": engines, **{name: value for name, value in found.items() if name != "tried"}}
+        log_request |= log_advice.read_costs({"curve": str(cost_curve), "batch": str(batch)}, measured)
+        answer = await self._run_log_task(request, "advice", log_advice.TIME_LIMIT_S, log, text, log_request)
+        advice = answer["advice"]
+        engines = [entry for entry in advice.pop("engines") if engine in ("", entry["engine"])]
+        return {"engines": engines, **{name: value for name, value in advice.items() if name != "tried"}}
 
-    def _asked_of_log(self, lanes: Any, columns: Any, tokenizer: Any) -> tuple[list[str], dict[str, Any]]:
-        """The lanes, and what `log_routes.parse_log_request` makes of these. Raises InputError."""
+    def _parse_log_request(self, lanes: Any, columns: Any, tokenizer: Any) -> tuple[list[str], dict[str, Any]]:
+        """The lanes, and the request for `score_log` or `advise_log`. Raises InputError."""
         if not isinstance(lanes, list) or not all(isinstance(name, str) for name in lanes):
             raise InputError('The lanes are not a list of names; give ["trie", "suffix"].')
         if not isinstance(columns, str) or not isinstance(tokenizer, str):
-            raise InputError("Columns and tokenizer are texts; leave them empty where they are not needed.")
-        asked = log_routes.parse_log_request(
-            {"lanes": ",".join(lanes), "columns": columns, "tokenizer": tokenizer}, self._models
-        )
-        return asked["lanes"], asked
+            raise InputError("Columns and tokenizer are strings; leave them empty if they are not needed.")
+        query = {"lanes": ",".join(lanes), "columns": columns, "tokenizer": tokenizer}
+        log_request = log_routes.parse_log_request(query, self._models)
+        return log_request["lanes"], log_request
 
-    async def _read_log(
-        self, request: gr.Request, task: str, limit_s: float, log: Any, text: Any, asked: dict[str, Any]
+    async def _run_log_task(
+        self, request: gr.Request, task: str, limit_s: float, log: Any, text: Any, log_request: dict[str, Any]
     ) -> Any:
-        """The result of a task of the process beside the server, as JSON's value. Raises InputError."""
-        content = self._log_of(request, log, text)
-        self._visitors.upload(address_of(request), 1)
-        gone = threading.Event()
-        run = partial(self._worker.scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=gone.is_set)
-        if isinstance(content, Path):
-            read = partial(log_routes.read_file, run, asked, content)
+        """The result of a helper process's task on a log, parsed from JSON. Raises InputError."""
+        source = self._log_source(request, log, text)
+        self._visitors.count_upload(address_of(request), 1)
+        caller_left = threading.Event()
+        run = partial(self._worker.scorer.run, task, limit_s=limit_s + log_routes.GRACE_S, stop=caller_left.is_set)
+        if isinstance(source, Path):
+            read = partial(log_routes.read_file, run, log_request, source)
         else:
-            read = partial(log_routes.read_content, run, asked, _name(content), content.encode("utf-8", "replace"))
+            content = source.encode("utf-8", "replace")
+            read = partial(log_routes.read_content, run, log_request, _log_name(source), content)
         try:
-            return json.loads(await self._visitors.wanted(request.session_hash or "", asyncio.to_thread(read)))
+            work = asyncio.to_thread(read)
+            return json.loads(await self._visitors.run_while_wanted(request.session_hash or "", work))
         finally:
-            gone.set()
+            caller_left.set()
 
-    def _log_of(self, request: gr.Request, log: Any, text: Any) -> Path | str:
-        """The one of the two that was given. Raises InputError."""
+    def _log_source(self, request: gr.Request, log: Any, text: Any) -> Path | str:
+        """The path of the uploaded log, or the log's text, whichever was given. Raises InputError."""
         if not self._visitors.limits.uploads:
             raise InputError(NO_FILES)
         if not isinstance(text, str) or bool(log) == bool(text.strip()):
             raise InputError("Give a log or its text, one of the two.")
         if not log:
             return text
-        files = [Path(each) for each in self._visitors.own_files(address_of(request), log)]
+        files = [Path(path) for path in self._visitors.uploaded_paths(address_of(request), log)]
         if len(files) > 1:
             raise InputError(f"{len(files)} logs were given; give one.")
         if not files[0].exists():
@@ -279,18 +287,18 @@ class Endpoints:
 
     async def _upload(self, request: gr.Request, files: Any) -> uploads.Upload | None:
         """The caller's own documents, read. Raises InputError."""
-        paths = self._visitors.own_files(address_of(request), files)
-        return await asyncio.to_thread(self._benches.read, _session(request), paths) if paths else None
+        paths = self._visitors.uploaded_paths(address_of(request), files)
+        return await asyncio.to_thread(self._workbenches.read, _caller(request), paths) if paths else None
 
 
 def schema(name: str, derived: Mapping[str, Any], lanes: Sequence[str]) -> dict[str, Any]:
-    """A parameter's JSON schema: the one `derived` from its type with the bounds and the help of its setting."""
-    found = dict(TYPES.get(name, derived))
+    """A parameter's JSON schema: the one `derived` from its type, with its setting's bounds and help."""
+    json_schema = dict(TYPES.get(name, derived))
     if name == "lanes":
-        found["items"] = {"type": "string", "enum": list(lanes)}
+        json_schema["items"] = {"type": "string", "enum": list(lanes)}
     elif name in SETTINGS:
-        found = _bounded(SETTINGS[name], found)
-    return found | {"additional_description": describe(name)}
+        json_schema = _bounded(SETTINGS[name], json_schema)
+    return json_schema | {"additional_description": describe(name)}
 
 
 def _bounded(setting: Setting, derived: dict[str, Any]) -> dict[str, Any]:
@@ -302,19 +310,20 @@ def _bounded(setting: Setting, derived: dict[str, Any]) -> dict[str, Any]:
     return derived | {"minimum": low, "maximum": high}
 
 
-def _session(request: gr.Request) -> str:
-    """Whose work it is: a program's, which has no session of a page."""
+def _caller(request: gr.Request) -> str:
+    """The key of a program's work, in place of a visit: programs are told apart by their address."""
     return f"api {address_of(request)}"
 
 
-async def _ended_well(job: Job) -> None:
-    await ended(job)
+async def _wait_for_success(job: Job) -> None:
+    await wait_until_done(job)
     if job.error:
         raise InputError(job.error)
 
 
 def _passage(hit: Hit) -> dict[str, Any]:
-    ranked = sorted((each for each in hit.sentences if each.evidence), key=lambda each: each.evidence)
+    telling = [sentence for sentence in hit.sentences if sentence.evidence]
+    ranked = sorted(telling, key=lambda sentence: sentence.evidence)
     passage = hit.passage
     return {
         "document": passage.document,
@@ -324,11 +333,13 @@ def _passage(hit: Hit) -> dict[str, Any]:
         "end": passage.end,
         "score": round(float(hit.score), 4),
         "text": passage.text,
-        "evidence": [[each.start, each.end] for each in ranked],
+        "evidence": [[sentence.start, sentence.end] for sentence in ranked],
     }
 
 
-def _name(text: str) -> str:
-    """A name for a log that came as text: tables are recognised by theirs."""
-    first = text.lstrip().partition("\n")[0]
-    return "log" if first.startswith(("{", "[")) else "log.tsv" if "\t" in first else "log.csv"
+def _log_name(text: str) -> str:
+    """A file name for a log that came as text, because tables are recognised by their suffix."""
+    first_line = text.lstrip().partition("\n")[0]
+    if first_line.startswith(("{", "[")):
+        return "log"
+    return "log.tsv" if "\t" in first_line else "log.csv"

@@ -1,6 +1,6 @@
-"""A process beside the server's that fetches a named model while the page races with another.
+"""A process beside the server that fetches a named model while the page races with another one.
 
-In a thread, reading and converting its weights would take the interpreter from the race under way.
+In a thread, reading and converting the weights would take the interpreter from the race under way.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ BROKEN = "the process that fetched it ended; the next start tries again"
 
 
 class Fetcher:
-    """Fetches one model. `text` describes how far it is; `offer` is called with its name once it is there.
+    """Fetches one model. `text` describes the progress; `on_ready` is called with the name once the model is there.
 
-    `offline` is the user's own HF_HUB_OFFLINE: the server sets it for itself.
+    `offline` is the user's own value of HF_HUB_OFFLINE, which the server overwrites in its own environment.
     """
 
-    def __init__(self, name: str, offer: Callable[[str], object] = str, offline: str = "") -> None:
-        self.name, self.title, self._offline = name, NAMES[name].title, offline
-        self.ready, self.text = False, ""
-        self._offer = offer
+    def __init__(self, name: str, on_ready: Callable[[str], object] | None = None, offline: str = "") -> None:
+        self.name = name
+        self.title = NAMES[name].title
+        self.ready = False
+        self.text = ""
+        self._on_ready = on_ready
+        self._offline = offline
         self._ended_at = 0.0
-        self._closed, self._done = threading.Event(), threading.Event()
         self._began = threading.Event()
+        self._done = threading.Event()
         self._connection: Connection | None = None
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the fetch has ended, with success or not."""
         return self._done.is_set()
 
     def wait(self, timeout: float) -> bool:
@@ -50,24 +53,25 @@ class Fetcher:
         return self._done.wait(timeout)
 
     def worked_since(self, moment: float) -> bool:
-        """Whether it is at work, or ended after `moment` on the monotonic clock."""
+        """Whether a fetch is under way, or ended after `moment` on the monotonic clock."""
         return self._began.is_set() and (not self.done or self._ended_at > moment)
 
     def start(self) -> None:
         """Begin, in a process of low priority that ends with this one."""
-        # Spawned, for a fork would copy the model and its threads' locks.
+        # Spawned: a fork would copy the model and the locks of its threads.
         context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
+        self._connection, process_end = context.Pipe()
         self.text = f"Fetching {self.title}"
         self._began.set()
-        process = context.Process(target=_work, args=[other, self.name, self._offline], name="fetcher", daemon=True)
+        process = context.Process(
+            target=_work, args=[process_end, self.name, self._offline], name="fetcher", daemon=True
+        )
         process.start()
-        other.close()
+        process_end.close()
         threading.Thread(target=self._listen, args=[self._connection], name="fetcher", daemon=True).start()
 
     def close(self) -> None:
-        """End the process. The next fetch goes on with the files that are not here yet, a wheel in its middle."""
-        self._closed.set()
+        """End the process. The next fetch keeps complete files, and resumes a partly downloaded wheel."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.send_bytes(b"end")
@@ -81,7 +85,8 @@ class Fetcher:
                     self.text = f"Fetching {self.title}: {text}"
         if kind == "ready":
             self.ready, self.text = True, f"{self.title} is ready"
-            self._offer(self.name)
+            if self._on_ready is not None:
+                self._on_ready(self.name)
         else:
             self.text = text if kind == "failed" else f"{self.title} was not fetched: {BROKEN}."
         self._ended_at = time.monotonic()
@@ -89,27 +94,27 @@ class Fetcher:
 
 
 def _work(connection: Connection, name: str, offline: str) -> None:
-    """Fetch, and report in short messages. It ends at once when the server closes or has gone."""
-    # A group of its own: Ctrl-C is the server's, and what it starts ends with it.
+    """Fetch in this process, and report in short messages. The process ends when the server closes or dies."""
+    # A process group of its own: Ctrl-C goes to the server only, and child processes end with this one.
     os.setsid()
     threading.Thread(target=_end_with_server, args=[connection], daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(19)
-    # Libraries read these when they are imported, which has not happened yet. One processor is the race's.
+    # Set before the libraries that read them are imported. One thread, to leave the other processors to the race.
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": offline}
-    last = float("-inf")
+    reported_at = float("-inf")
 
     def on_progress(what: str, done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() > last + REPORT_PERIOD_S or not total:
-            last = time.monotonic()
+        nonlocal reported_at
+        if time.monotonic() > reported_at + REPORT_PERIOD_S or not total:
+            reported_at = time.monotonic()
             amount = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else ""
             send("progress", amount if what == "fetching" else " ".join(filter(None, (what, amount))))
 
     def send(kind: str, text: str) -> None:
         connection.send_bytes(json.dumps([kind, text]).encode())
 
-    # A message that the server does not take any more.
+    # The server may have closed its end before a message is sent.
     with contextlib.suppress(BrokenPipeError):
         try:
             from specrace.model.fetching import fetch, prepare
@@ -119,7 +124,7 @@ def _work(connection: Connection, name: str, offline: str) -> None:
             send("ready", "")
         except InputError as error:
             send("failed", str(error))
-        # Whatever a library raises, the page gives the reason and races the bundled model.
+        # Whatever a library raises, the page shows the reason and keeps racing with the bundled model.
         except Exception as error:
             log.exception("fetching %s failed", name)
             send("failed", f"{name} was not fetched ({shorten(str(error) or type(error).__name__)}).")

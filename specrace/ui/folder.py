@@ -1,4 +1,4 @@
-"""The folder for what visitors send. It goes when the server ends, or with the next one if the server was killed."""
+"""The folder for what visitors send. It is removed when the server ends; if it was killed, when the next one starts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "specrace-uploads-"
-# A server locks its folder right after it has made it.
-YOUNG_S = 60.0
+# A younger folder may belong to a server that has not locked it yet.
+MIN_AGE_S = 60.0
 
 
 @contextlib.contextmanager
 def upload_folder() -> Iterator[str]:
-    """A new folder, locked while this process lives. Folders that killed servers left are removed."""
+    """A new folder, locked while this process lives. Removes folders left behind by servers that were killed."""
     _remove_stale()
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
         handle = os.open(folder, os.O_RDONLY)
@@ -31,12 +31,12 @@ def upload_folder() -> Iterator[str]:
 
 def _remove_stale() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        # Another user's, or one that a server has just locked or removed.
+        # An OSError means that the folder is another user's, or that a server has just locked or removed it.
         with contextlib.suppress(OSError):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                found = os.fstat(handle)
-                if found.st_uid != os.getuid() or abs(time.time() - found.st_mtime) < YOUNG_S:
+                status = os.fstat(handle)
+                if status.st_uid != os.getuid() or abs(time.time() - status.st_mtime) < MIN_AGE_S:
                     continue
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Recorded races that the page plays without a model: those that ship and those that visitors open."""
+"""Recorded races that the page plays without a model: the bundled ones, and those that visitors open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from specrace.core.errors import InputError
 from specrace.core.events import Event, Started, Step, ending
-from specrace.views.frames import with_medians
+from specrace.views.headlines import with_medians
 from specrace.views.recording_check import open_recording, read_recording
 from specrace.views.reel import reel_json
 
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 
 class Gallery:
-    """The races in some recordings; what cannot be shown is left out and logged."""
+    """The races of some recordings. A recording that cannot be shown is left out and logged."""
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
-        # Larger models first, of each the race that is worth most: they play while nobody acts.
+        # Largest model first, then highest speedup: the first ones play while nobody acts.
         self.cards: list[dict[str, Any]] = []
         self._reels: dict[str, str] = {}
         for file in files:
@@ -42,7 +42,7 @@ class Gallery:
         return cls(sorted(folder.glob("*.jsonl")))
 
     def play_recorded(self, name: Any) -> Answer:
-        """For the page: the reel of the recording `name`, or an error message."""
+        """The page's call: {"reel"} of the recording `name`, or {"error"} with a sentence."""
         reel = self._reels.get(name) if isinstance(name, str) else None
         return {"error": "There is no such recording; reload the page."} if reel is None else {"reel": reel}
 
@@ -55,7 +55,7 @@ def open_recorded(name: str, content: bytes) -> bytes:
 def describe_card(events: Sequence[Event]) -> dict[str, Any]:
     """The facts on a race's card, all from the recording."""
     started, (finished, repeated) = events[0], ending(events)
-    assert isinstance(started, Started), "it was checked"
+    assert isinstance(started, Started), "read_recording has checked it"
     fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
     title = next(info.title for info in started.lanes if info.lane == fastest.lane)
     return {

@@ -1,4 +1,4 @@
-"""What stands between the network and the page: whom it answers, how much it reads, and the headers of its answers."""
+"""Middleware between the network and the page: whom it answers, how much it reads, and its security headers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ RECORDING = f"{API}/recording"
 LOGS = f"{API}/logs"
 ADVICE = f"{API}/advice"
 MCP = f"{API}/mcp"
-# In a request's scope: who reads the answer of a tool.
+# The key of a request's scope with its reader (see `reader_of`).
 READER = "specrace.reader"
-# The bodies of other requests, in bytes.
+# Bytes of a request's body, unless its path is one of MAX_BODIES.
 MAX_BODY = 256_000
 MAX_BODIES = {
     UPLOAD: uploads.MAX_FILES * uploads.MAX_BYTES,
@@ -42,19 +42,19 @@ MAX_BODIES = {
     LOGS: log_scores.MAX_BYTES,
     ADVICE: log_scores.MAX_BYTES,
 }
-# No file's name may be longer.
+# Bytes of a request's path: no file's name may be longer.
 MAX_PATH = 255
 BODY_LIMIT_S = 120.0
 NO_FILES = "This server takes no files."
 FOREIGN = (
     "Another site's page asked for this; open this server's own page, or name a proxy before it by --allowed-hosts."
 )
-# Of Gradio's own: nothing on the page needs them.
+# Gradio's routes that nothing on the page needs.
 CLOSED = (
     "/monitoring",
     *(f"{API}/{name}" for name in ("process_recording", "proxy=", "vibe", "dev/", "deep_link", "file", "run-history")),
 )
-# Of MCP's ways the older ones, which leave a connection open.
+# MCP's older transports, which keep a connection open.
 CLOSED_MCP = (f"{MCP}/sse", f"{MCP}/messages")
 EMBEDDER = "https://huggingface.co"
 HEADERS = {
@@ -63,7 +63,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-# Gradio makes functions of the page's templates and scripts ('unsafe-eval'), and sets styles as it draws.
+# Gradio compiles the page's templates and scripts ('unsafe-eval'), and sets inline styles as it draws.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-eval' {hashes}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; "
@@ -73,30 +73,31 @@ INLINE_SCRIPT = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DO
 
 
 class Hosts:
-    """The names that the page may be asked for under.
+    """The host names that the server answers to.
 
-    Any other name is that of a foreign page which has pointed its name at this address (DNS rebinding). That cannot be
-    done with an address itself, so a server on all interfaces answers to any address. `given` are the --allowed-hosts.
+    A request with another name comes from a foreign page whose name was pointed at this address (DNS rebinding). That
+    cannot be done with an IP address, so a server on all interfaces answers to any IP address. `allowed` are the
+    --allowed-hosts.
     """
 
-    def __init__(self, bound: Sequence[str] = (), given: Sequence[str] = ()) -> None:
-        own = [*LOOPBACK, *bound]
-        self._addresses = any(_is_address(each) and ipaddress.ip_address(each).is_unspecified for each in bound)
-        if self._addresses:
-            own += [socket.gethostname(), f"{socket.gethostname()}.local"]
+    def __init__(self, bound: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
+        names = [*LOOPBACK, *bound]
+        self._on_all_interfaces = any(_is_address(host) and ipaddress.ip_address(host).is_unspecified for host in bound)
+        if self._on_all_interfaces:
+            names += [socket.gethostname(), f"{socket.gethostname()}.local"]
         if space := os.environ.get("SPACE_HOST"):
-            own += space.split(",")
-        self.given = {name.lower() for name in given}
-        self._names = {name.lower() for name in own} | self.given
+            names += space.split(",")
+        self.allowed = {name.lower() for name in allowed}
+        self._names = {name.lower() for name in names} | self.allowed
 
     def __contains__(self, host: str) -> bool:
-        """Whether a Host header is one of ours."""
+        """Whether a Host header names this server."""
         name = _name(host)
-        return bool(name) and (name in self._names or (self._addresses and _is_address(name)))
+        return bool(name) and (name in self._names or (self._on_all_interfaces and _is_address(name)))
 
 
 class Guard:
-    """ASGI middleware before all others: foreign hosts and pages, bodies without end, and the headers of safety."""
+    """The outermost ASGI middleware: it refuses foreign hosts and pages and large bodies, and adds security headers."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, visitors: Visitors, *, mcp: bool = False) -> None:
         self._app, self._hosts, self._visitors = app, hosts, visitors
@@ -113,15 +114,15 @@ class Guard:
             limit = MAX_BODIES.get(scope["path"].rstrip("/"), MAX_BODY)
             if int(headers.get("content-length", 0)) > limit:
                 raise _too_large(limit)
-            receive = _counted(receive, limit)
+            receive = _limited(receive, limit)
             if scope["path"] != UPLOAD:
                 receive = await _read_whole(receive)
         except HTTPException as refusal:
             answer = PlainTextResponse(refusal.detail, refusal.status_code, {"Connection": "close"})
             await answer(scope, receive, send)
             return
-        session = scope[READER] = read_session(scope)
-        with self._visitors.reading(session) if session else nullcontext():
+        reader = scope[READER] = reader_of(scope)
+        with self._visitors.reading(reader) if reader else nullcontext():
             await self._app(scope, receive, send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
@@ -132,25 +133,25 @@ class Guard:
             raise HTTPException(414, "The address is too long.")
         if scope["path"].startswith(self._closed):
             raise HTTPException(404, "There is nothing here.")
-        # What a log may be scored with can be read where none is taken.
-        reads = scope["method"] in ("GET", "HEAD")
-        if scope["path"].rstrip("/") in MAX_BODIES and not reads and not self._visitors.limits.uploads:
+        # A server without uploads still lists what a log could be scored with.
+        is_read = scope["method"] in ("GET", "HEAD")
+        if scope["path"].rstrip("/") in MAX_BODIES and not is_read and not self._visitors.limits.uploads:
             raise HTTPException(403, NO_FILES)
         if self._is_foreign(scope["method"], headers):
             raise HTTPException(403, FOREIGN)
 
     def _is_foreign(self, method: str, headers: Headers) -> bool:
-        """Whether another site's page asks for more than to come here. Programs send neither header."""
+        """Whether another site's page sent the request, unless it only links here. Programs send neither header."""
         if origin := headers.get("origin"):
-            theirs = urlsplit(origin).netloc.lower()
-            return theirs != headers["host"].lower() and _name(theirs) not in self._hosts.given
+            site = urlsplit(origin).netloc.lower()
+            return site != headers["host"].lower() and _name(site) not in self._hosts.allowed
         if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
             return False
         return method not in ("GET", "HEAD") or headers.get("sec-fetch-mode") != "navigate"
 
 
 class PagePolicy:
-    """ASGI middleware that gives the page the policy that it can live with: only its own scripts run."""
+    """ASGI middleware that adds the page's Content-Security-Policy: only the page's own scripts run."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -159,35 +160,38 @@ class PagePolicy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == "/"
-        await self._app(scope, receive, self._marking(send) if is_page else send)
+        await self._app(scope, receive, self._with_policy(send) if is_page else send)
 
-    def _marking(self, send: Send) -> Send:
-        begin: Message = {}
+    def _with_policy(self, send: Send) -> Send:
+        """`send` with the policy in the page's headers, which wait for the body: Gradio sends it in one piece."""
+        start: Message = {}
 
-        async def mark(message: Message) -> None:
+        async def add_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                begin.update(message)
+                start.update(message)
                 return
-            if begin:
-                # The page comes in one piece.
+            if start:
                 policy = page_policy(message.get("body", b""), self._ancestors)
-                MutableHeaders(scope=begin)["Content-Security-Policy"] = policy
-                await send({**begin})
-                begin.clear()
+                MutableHeaders(scope=start)["Content-Security-Policy"] = policy
+                await send({**start})
+                start.clear()
             await send(message)
 
-        return mark
+        return add_policy
 
 
 def page_policy(page: bytes, ancestors: str = "'none'") -> str:
-    """The Content-Security-Policy of a page: of inline scripts only those run that it holds as it is served."""
+    """The Content-Security-Policy of a page: the only inline scripts that run are those in the HTML as served."""
     digests = {hashlib.sha256(script).digest() for script in INLINE_SCRIPT.findall(page)}
     hashes = " ".join(sorted(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests))
     return PAGE_POLICY.format(hashes=hashes, ancestors=ancestors)
 
 
-def read_session(scope: Scope) -> str:
-    """Whose answers from Gradio's queue a request reads, or its own for a tool's; "" for any other request."""
+def reader_of(scope: Scope) -> str:
+    """The key under which a request reads answers: Gradio's session hash or event id; "" if it reads none.
+
+    A tool's call reads its own answer and gets a new key.
+    """
     path = scope["path"]
     if path.startswith(MCP):
         return f"tool {secrets.token_hex()}"
@@ -209,37 +213,38 @@ def _with_headers(send: Send) -> Send:
     return add
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
-    """`receive` for a body of at most `limit` bytes, which must be there in time."""
-    length, until = 0, time.monotonic() + BODY_LIMIT_S
+def _limited(receive: Receive, limit: int) -> Receive:
+    """`receive` for a body of at most `limit` bytes, which must arrive within BODY_LIMIT_S."""
+    length, deadline = 0, time.monotonic() + BODY_LIMIT_S
 
-    async def count() -> Message:
-        nonlocal length, until
+    async def receive_limited() -> Message:
+        nonlocal length, deadline
         try:
-            message = await asyncio.wait_for(receive(), until - time.monotonic())
+            message = await asyncio.wait_for(receive(), deadline - time.monotonic())
         except TimeoutError:
             raise HTTPException(408, "The rest of the request did not come.") from None
         length += len(message.get("body", b""))
         if length > limit:
             raise _too_large(limit)
         if not message.get("more_body", False):
-            until = math.inf
+            deadline = math.inf
         return message
 
-    return count
+    return receive_limited
 
 
 async def _read_whole(receive: Receive) -> Receive:
-    """`receive` that has the body already. What it tells after that is that the visitor has left."""
-    parts, more = list[bytes](), True
+    """Read the whole body; a `receive` that returns it at once, and then waits for the visitor to disconnect."""
+    chunks: list[bytes] = []
+    more = True
     while more:
         message = await receive()
-        parts.append(message.get("body", b""))
+        chunks.append(message.get("body", b""))
         more = message.get("more_body", False)
-    pieces: list[Message] = [{"type": "http.request", "body": b"".join(parts)}]
+    unread: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
 
     async def replay() -> Message:
-        return pieces.pop() if pieces else await receive()
+        return unread.pop() if unread else await receive()
 
     return replay
 
@@ -249,7 +254,7 @@ def _too_large(limit: int) -> HTTPException:
 
 
 def _name(host: str) -> str:
-    """The name or address in "name:port", "[address]:port"; "" for what is neither."""
+    """The name or address in "name:port" or "[address]:port"; "" if it cannot be parsed."""
     try:
         return str(urlsplit(f"//{host}").hostname or "")
     except ValueError:

@@ -1,8 +1,8 @@
-"""A process beside the server's, for what visitors open and upload.
+"""A process beside the server that reads what visitors open and upload.
 
-To read and audit a large file is seconds of pure Python. In a thread it would take the interpreter from the race under
-way, whose clocks count that wait; in a process of low priority it costs a race next to nothing. A file that takes too
-long or too much memory ends that process only.
+Reading and checking a large file takes seconds of pure Python. A thread would take the interpreter from the race under
+way, whose clocks count that wait; a process of low priority costs a race next to nothing. A file that takes too long or
+too much memory ends that process only.
 """
 
 from __future__ import annotations
@@ -21,44 +21,47 @@ from multiprocessing.process import BaseProcess
 
 from specrace.core.errors import InputError
 from specrace.ui.gallery import open_recorded
-from specrace.ui.http_server import log_discreetly
+from specrace.ui.http_server import configure_logging
 from specrace.ui.log_advice import advise_log
 from specrace.ui.log_scores import score_log
 from specrace.ui.uploads import read_uploads
 
-# Yields its progress.
-Going = Generator[bytes, None, bytes]
-Tell = Callable[[bytes], None]
-# Each takes a file's name and bytes, and returns bytes that the server passes on as they are.
-TASKS: dict[str, Callable[[str, bytes], bytes | Going]] = {
+# A task under way: yields its progress, returns its result.
+RunningTask = Generator[bytes, None, bytes]
+OnProgress = Callable[[bytes], None]
+# Each takes a file's name and content, and returns bytes that the server passes on unread.
+TASKS: dict[str, Callable[[str, bytes], bytes | RunningTask]] = {
     "recording": open_recorded,
     "uploads": read_uploads,
     "log": score_log,
     "advice": advise_log,
 }
 PROGRESS = b"progress"
-# Far more than any file takes, also on a busy machine, where the least priority gets little.
+# Far more than any file takes, even at the lowest priority on a busy machine.
 LIMIT_S = 120.0
 MEMORY_BYTES = 2**30
-MAX_WAITING = 4
-LOOK_S = 0.05
+# The task that runs and those that wait for it.
+MAX_TASKS = 4
+POLL_PERIOD_S = 0.05
 OUR_FAULT = "Something in specrace failed; the server's log says what."
 
 log = logging.getLogger(__name__)
 
 
 class HelperProcess:
-    """Runs TASKS one at a time. Its process starts with the first task, and again after it has ended."""
+    """Runs TASKS one at a time. The process starts with the first task, and again with the next one after it ended."""
 
     def __init__(self) -> None:
-        self._places, self._turn = threading.BoundedSemaphore(MAX_WAITING), threading.Lock()
-        self._busy, self._last = False, float("-inf")
+        self._slots = threading.BoundedSemaphore(MAX_TASKS)
+        self._lock = threading.Lock()
+        self._busy = False
+        self._ended_at = float("-inf")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
 
     def worked_since(self, moment: float) -> bool:
-        """Whether a task runs, or ended after `moment` on the monotonic clock."""
-        return self._busy or self._last > moment
+        """Whether a task is running, or ended after `moment` on the monotonic clock."""
+        return self._busy or self._ended_at > moment
 
     def run(
         self,
@@ -68,15 +71,15 @@ class HelperProcess:
         *,
         limit_s: float = LIMIT_S,
         stop: Callable[[], bool] = lambda: False,
-        tell: Tell = lambda _: None,
+        on_progress: OnProgress | None = None,
     ) -> bytes:
-        """A task's result. Raises InputError where it refuses, takes too much, is stopped, or too many wait.
+        """A task's result.
 
-        `tell` gets the progress.
+        Raises InputError if the task refuses, takes too much time or memory, is stopped, or if too many are waiting.
         """
-        with self._waiting_turn(stop):
+        with self._exclusive(stop):
             try:
-                kind, answer = self._exchange(json.dumps([task, name]).encode(), content, limit_s, stop, tell)
+                kind, answer = self._exchange(json.dumps([task, name]).encode(), content, limit_s, stop, on_progress)
             except (EOFError, OSError) as error:
                 self.close()
                 raise InputError(f"{name or 'This'} takes too much memory to read; give a smaller file.") from error
@@ -96,55 +99,69 @@ class HelperProcess:
         self._process = self._connection = None
 
     @contextlib.contextmanager
-    def _waiting_turn(self, stop: Callable[[], bool]) -> Iterator[None]:
-        if not self._places.acquire(blocking=False):
+    def _exclusive(self, stop: Callable[[], bool]) -> Iterator[None]:
+        """Wait until no other task runs, and keep others waiting inside the `with` block."""
+        if not self._slots.acquire(blocking=False):
             raise InputError("The server is reading other visitors' files; try again in a minute.")
         try:
-            while not self._turn.acquire(timeout=LOOK_S):
+            while not self._lock.acquire(timeout=POLL_PERIOD_S):
                 if stop():
                     raise InputError("Stopped.")
             self._busy = True
             try:
                 yield
             finally:
-                self._busy, self._last = False, time.monotonic()
-                self._turn.release()
+                self._busy = False
+                self._ended_at = time.monotonic()
+                self._lock.release()
         finally:
-            self._places.release()
+            self._slots.release()
 
     def _exchange(
-        self, head: bytes, content: bytes, limit_s: float, stop: Callable[[], bool], tell: Tell
+        self,
+        head: bytes,
+        content: bytes,
+        limit_s: float,
+        stop: Callable[[], bool],
+        on_progress: OnProgress | None,
     ) -> tuple[bytes, bytes]:
-        connection, until = self._connected(), time.monotonic() + limit_s
+        """Send a task to the process; the kind and the body of its answer."""
+        connection = self._connect()
+        deadline = time.monotonic() + limit_s
         connection.send_bytes(head)
         connection.send_bytes(content)
         while True:
-            while not connection.poll(LOOK_S):
+            while not connection.poll(POLL_PERIOD_S):
                 if stop():
                     raise InputError("Stopped.")
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise InputError(f"This takes more than {limit_s:g} seconds to read; give a smaller file.")
             kind, answer = connection.recv_bytes(), connection.recv_bytes()
             if kind != PROGRESS:
                 return kind, answer
-            tell(answer)
+            if on_progress is not None:
+                on_progress(answer)
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
+        """The connection to the process, which is started if it is not running."""
         if self._connection is None or self._process is None or not self._process.is_alive():
             self.close()
-            # Spawned, for a fork would copy the model and its threads' locks.
+            # Spawned: a fork would copy the model and the locks of its threads.
             context = multiprocessing.get_context("spawn")
-            self._connection, other = context.Pipe()
-            self._process = context.Process(target=_serve, args=[other], name="helper", daemon=True)
+            self._connection, process_end = context.Pipe()
+            self._process = context.Process(target=_serve, args=[process_end], name="helper", daemon=True)
             with _single_threaded():
                 self._process.start()
-            other.close()
+            process_end.close()
         return self._connection
 
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """What is started here has no thread for each processor: their stacks and buffers would fill its memory."""
+    """Keep libraries in a process started here from making a thread for each processor.
+
+    The stacks and buffers of those threads would fill its memory.
+    """
     former = {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     os.environ.update(dict.fromkeys(former, "1"))
     try:
@@ -158,26 +175,29 @@ def _single_threaded() -> Iterator[None]:
 
 
 def _serve(connection: Connection) -> None:
-    """Run tasks until the server goes. Only bytes cross: nothing from a visitor is ever unpickled."""
+    """Run tasks until the server ends. Only bytes are exchanged: nothing from a visitor is ever unpickled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log_discreetly()
-    _be_modest()
+    configure_logging()
+    _limit_resources()
     with contextlib.suppress(EOFError, OSError):
         while True:
             task, name = json.loads(connection.recv_bytes())
 
-            def tell(progress: bytes) -> None:
+            def send_progress(progress: bytes) -> None:
                 connection.send_bytes(PROGRESS)
                 connection.send_bytes(progress)
 
-            for part in _answer(task, name, connection.recv_bytes(), tell):
+            for part in _answer(task, name, connection.recv_bytes(), send_progress):
                 connection.send_bytes(part)
 
 
-def _answer(task: str, name: str, content: bytes, tell: Tell = lambda _: None) -> tuple[bytes, bytes]:
+def _answer(task: str, name: str, content: bytes, on_progress: OnProgress) -> tuple[bytes, bytes]:
+    """The kind of a task's answer, "done" or "refused", and its result or the reason."""
     try:
-        found = TASKS[task](name, content)
-        return b"done", found if isinstance(found, bytes) else _finish(found, tell)
+        result = TASKS[task](name, content)
+        if not isinstance(result, bytes):
+            result = _finish(result, on_progress)
+        return b"done", result
     except InputError as error:
         return b"refused", str(error).encode("utf-8", "replace")
     except MemoryError:
@@ -187,16 +207,17 @@ def _answer(task: str, name: str, content: bytes, tell: Tell = lambda _: None) -
         return b"refused", OUR_FAULT.encode()
 
 
-def _finish(going: Going, tell: Tell) -> bytes:
+def _finish(running: RunningTask, on_progress: OnProgress) -> bytes:
     while True:
         try:
-            tell(next(going))
-        except StopIteration as over:
-            return bytes(over.value)
+            progress = next(running)
+        except StopIteration as finished:
+            return bytes(finished.value)
+        on_progress(progress)
 
 
-def _be_modest() -> None:
-    """The least priority, and bounded memory, where the system knows such things."""
+def _limit_resources() -> None:
+    """Take the lowest priority and bound the memory, on systems that can."""
     with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
         os.nice(19)
         import resource

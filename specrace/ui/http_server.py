@@ -1,4 +1,4 @@
-"""The HTTP server: its socket, how long it waits for a request, what it logs, and how it ends."""
+"""The HTTP server: its sockets, its time limits, what it logs, and how it ends."""
 
 from __future__ import annotations
 
@@ -25,84 +25,85 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from specrace.core.errors import InputError
 
+# The environment variable with the log's format, and the logger of the server's events.
 LOG_FORMAT, EVENTS = "SPECRACE_LOG", "specrace.events"
-FIRST_PORT, PORTS = 7860, 100
+FIRST_PORT, NUM_PORTS = 7860, 100
 HEAD_LIMIT_S = 20.0
 CLOSE_LIMIT_S = 3
 MAX_CONNECTIONS = 500
-# Where a Space's proxy asks from: its X-Forwarded-For names the visitor.
+# The addresses of a Space's proxy, whose X-Forwarded-For names the visitor.
 SPACE_PROXIES = ["127.0.0.1", "10.0.0.0/8"]
 
 
 def open_sockets(host: str, port: int | None) -> list[socket.socket]:
-    """Sockets on `port`, or the first port that is free. Raises InputError for an address that cannot be served on."""
+    """Sockets on `port`, or else on the first free port. Raises InputError if the address cannot be served on."""
     if port is not None and not 1 <= port <= 65535:
         raise InputError(f"The port is {port}; give one from 1 to 65535.")
-    refused: Exception
-    for number in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
+    cause: Exception
+    for number in [port] if port is not None else range(FIRST_PORT, FIRST_PORT + NUM_PORTS):
         try:
             return _bind(host, number)
         except OSError as error:
-            reason, refused = error.strerror, error
+            reason, cause = error.strerror, error
         except UnicodeError as error:
-            # Of a name with an empty part, or one that is too long.
-            reason, refused = "no name of a host", error
+            # The name has an empty part or is too long.
+            reason, cause = "not the name of a host", error
     where = f"{host}:{port}" if port is not None else host
-    raise InputError(f"{where} cannot be served on ({reason}); give another --port or --host.") from refused
+    raise InputError(f"{where} cannot be served on ({reason}); give another --port or --host.") from cause
 
 
 def _bind(host: str, port: int) -> list[socket.socket]:
-    """Sockets on the host's addresses; those that this machine lacks are left out if it has another."""
+    """Sockets on the host's addresses; one that this machine lacks is left out if another can be bound."""
     opened: list[socket.socket] = []
     missing: OSError | None = None
     try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        candidates = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(candidates):
             try:
                 opened.append(_listen(socket.socket(family, kind, protocol), address))
             except OSError as error:
-                # "localhost" may name ::1 where there is no IPv6.
+                # "localhost" may include ::1 on a machine without IPv6.
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
                 missing = error
     except OSError:
-        for each in opened:
-            each.close()
+        for bound in opened:
+            bound.close()
         raise
     if missing and not opened:
         raise missing
     return opened
 
 
-def _listen(own: socket.socket, address: Any) -> socket.socket:
+def _listen(unbound: socket.socket, address: Any) -> socket.socket:
     try:
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if own.family == socket.AF_INET6:
-            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        own.bind(address)
+        unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if unbound.family == socket.AF_INET6:
+            unbound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        unbound.bind(address)
         # From now on a browser waits for the page instead of being refused.
-        own.listen()
+        unbound.listen()
     except OSError:
-        own.close()
+        unbound.close()
         raise
-    return own
+    return unbound
 
 
 def run(server: uvicorn.Server, sockets: list[socket.socket]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code is 0 or 130."""
     try:
-        # When it has ended, it raises the signals again that it has taken.
+        # Once it has ended, uvicorn raises the signals that it caught again.
         server.run(sockets)
     except KeyboardInterrupt:
         return 130
-    except SystemExit as ended:
-        return int(ended.code or 0)
+    except SystemExit as end:
+        return int(end.code or 0)
     return 0
 
 
 @contextmanager
-def ending_on_sigterm() -> Iterator[None]:
-    """Here SIGTERM ends the process by an exception, so that what is to be cleaned up is."""
+def exit_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM raise SystemExit inside the `with` block, so that clean-up code runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -118,68 +119,69 @@ def _end(*_: Any) -> None:
 
 
 class Server(uvicorn.Server):
-    """Unlike uvicorn's own, it calls `leave`, which ends the work behind open answers, before it waits for them."""
+    """A uvicorn server that calls `on_shutdown` before it waits for open answers, to end the work behind them."""
 
-    def __init__(self, app: ASGIApp, leave: Callable[[], None], proxies: Sequence[str] = ()) -> None:
-        known = SPACE_PROXIES if "SPACE_ID" in os.environ else []
+    def __init__(self, app: ASGIApp, on_shutdown: Callable[[], None], proxies: Sequence[str] = ()) -> None:
+        space_proxies = SPACE_PROXIES if "SPACE_ID" in os.environ else []
+        all_proxies = [*space_proxies, *proxies]
         config = uvicorn.Config(
             app,
-            http=Impatient,
+            http=TimedHttp,
             ws="none",
             log_config=None,
             access_log=False,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_LIMIT_S,
-            # None: as FORWARDED_ALLOW_IPS says, else this machine.
-            forwarded_allow_ips=[*known, "127.0.0.1", "::1", *proxies] if known or proxies else None,
+            # None: uvicorn takes FORWARDED_ALLOW_IPS, or else this machine.
+            forwarded_allow_ips=["127.0.0.1", "::1", *all_proxies] if all_proxies else None,
             server_header=False,
         )
         super().__init__(config)
-        self._leave = leave
+        self._on_shutdown = on_shutdown
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End all answers, and all connections."""
-        self._leave()
+        self._on_shutdown()
         await super().shutdown(sockets)
 
 
-class Impatient(H11Protocol):
-    """Unlike uvicorn's own, it closes a connection whose request does not come to the end of its head."""
+class TimedHttp(H11Protocol):
+    """uvicorn's protocol with a time limit: a connection is closed if a request's head is not complete in time."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start the timer."""
         super().connection_made(transport)
-        self._watch()
+        self._update_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Wait on, unless that was the rest of a request's head."""
+        """Stop the timer if the request's head is complete."""
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._rest()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
-    def _watch(self) -> None:
+    def _update_timer(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._rest()
+            self._stop_timer()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(HEAD_LIMIT_S, self.transport.close)
 
-    def _rest(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
 
-class Discreet(logging.Formatter):
-    """A failure's type and place without its message, which may quote what a visitor sent."""
+class PrivateFormatter(logging.Formatter):
+    """Writes an exception's type and stack without its message, which may quote what a visitor sent."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line, without what another handler has made of its exception."""
+        """The record's line, without the exception's text that another handler may have cached."""
         record = copy.copy(record)
         record.exc_text = None
         return super().format(record)
@@ -187,9 +189,10 @@ class Discreet(logging.Formatter):
     def formatException(
         self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
     ) -> str:
-        """The stack of the exception and of those that led to it, the first one first."""
+        """The stacks of the exception and of those that caused it, the earliest first."""
         parts: list[str] = []
-        error, seen = ei[1], set()
+        seen: set[int] = set()
+        error = ei[1]
         while error is not None and id(error) not in seen:
             seen.add(id(error))
             parts[:0] = [*traceback.format_tb(error.__traceback__), f"{type(error).__qualname__}\n"]
@@ -197,11 +200,11 @@ class Discreet(logging.Formatter):
         return "".join(parts).rstrip()
 
 
-class JsonLines(Discreet):
-    """The same as JSON, one object a line, with the facts that a record may have."""
+class JsonFormatter(PrivateFormatter):
+    """Writes each record as a line of JSON, with the record's `facts` if it has any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line."""
+        """The record as a JSON object."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -213,19 +216,23 @@ class JsonLines(Discreet):
         return json.dumps(line, default=str)
 
 
-def is_discreet(record: logging.LogRecord) -> bool:
-    """Whether a record's message quotes no caller. The package mcp's do, and some come from no logger of its own."""
+def is_private(record: logging.LogRecord) -> bool:
+    """Whether a record's message quotes no caller.
+
+    Messages of the package mcp do; they are recognised by their file, because some come from the root logger.
+    """
     return "mcp" not in Path(record.pathname).parts
 
 
-def log_discreetly() -> None:
-    """Log warnings and failures of every library through one handler, without what visitors sent.
+def configure_logging() -> None:
+    """Send warnings and errors of all libraries through one handler, which leaves out what visitors sent.
 
-    With LOG_FORMAT "json" in the environment, which a process beside the server inherits, as JSON, and events too.
+    If the environment's LOG_FORMAT is "json", lines are JSON, and the server's events are logged too. Processes started
+    by the server inherit the variable.
     """
     as_json = os.environ.get(LOG_FORMAT) == "json"
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if as_json else Discreet("%(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(is_discreet)
+    handler.setFormatter(JsonFormatter() if as_json else PrivateFormatter("%(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(is_private)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(EVENTS).setLevel(logging.INFO if as_json else logging.NOTSET)

@@ -1,6 +1,6 @@
-"""A visitor's log, scored without a model: every lane's figures, and the drafts of some requests token by token.
+"""Scores a visitor's log without a model: every lane's metrics, and the drafts of some requests token by token.
 
-This runs in the process beside the server's (`file_reader`).
+This runs in the helper process (`helper_process`).
 """
 
 from __future__ import annotations
@@ -31,68 +31,74 @@ from specrace.views.frames import REJECTED_SHOWN
 
 MAX_BYTES = 20_000_000
 MAX_REQUESTS = 2000
-SECONDS = 120.0
-# Further ones are one category.
+TIME_LIMIT_S = 120.0
+# Any further categories are counted as one, OTHERS.
 MAX_CATEGORIES = 20
 OTHERS = "other categories"
 MAX_NAME = 80
-# Requests whose drafts are kept: the first ones of the log, and those that draft best and worst in each lane.
-FIRST_KEPT, ENDS_KEPT = 20, 5
-KEPT_AT_ONCE = 200
-# Of a kept request.
-SHOWN_TOKENS, SHOWN_BYTES, PROMPT_TOKENS = 2000, 160_000, 400
-TELL_S = 0.2
+# Requests whose drafts are kept: the first ones of the log, and each lane's best and worst.
+NUM_FIRST_KEPT = 20
+NUM_EXTREMES_KEPT = 5
+# Requests held in memory before those that will not be kept are dropped.
+MAX_HELD = 200
+# Bounds on a kept request: tokens of its output, bytes of its JSON, tokens at the end of its prompt.
+MAX_SHOWN_TOKENS = 2000
+MAX_SHOWN_BYTES = 160_000
+MAX_PROMPT_TOKENS = 400
+PROGRESS_PERIOD_S = 0.2
 
-# A step as the page shows it: accepted and drafted tokens, and the first rejected branch.
-Shown = tuple[int, int, tuple[int, ...]]
+# A step as the page shows it: how many tokens were accepted and drafted, and the first rejected branch's tokens.
+ShownStep = tuple[int, int, tuple[int, ...]]
 
 
 class _LateError(Exception):
-    """The time is over in the middle of a request."""
+    """The time ran out in the middle of a request."""
 
 
 class LogTokenizer:
-    """The tokenizer of a log, loaded when a text needs it, and the texts of ids.
+    """The tokenizer of a log, loaded when it is first needed; it also turns ids back into text.
 
-    `source` is what `load_tokenizer` takes. `decodes_ids`: it also decodes ids that the log itself has.
+    `source` is what `load_tokenizer` takes. `decodes_ids`: ids that the log itself has are this tokenizer's too.
     """
 
     def __init__(self, source: str, *, decodes_ids: bool) -> None:
-        self._source, self._decodes_ids = source, decodes_ids
-        # Whether it has made ids, ever and since `take_fits`.
-        self.used = self._used_now = False
+        self._source = source
+        self._decodes_ids = decodes_ids
+        # Whether it has made ids at all, and since the last call of `take_fits`.
+        self.used = False
+        self._used_since = False
 
     @cached_property
     def _tokenizer(self) -> ChatTokenizer:
         return load_tokenizer(self._source)
 
     def __call__(self, text: str) -> Sequence[int]:
-        """As the tokenizer's own."""
-        self.used = self._used_now = True
+        """The ids of a text."""
+        self.used = self._used_since = True
         return self._tokenizer(text)
 
     def chat(
         self, messages: list[Message], answer: Message, tools: list[Any] | None
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """As the tokenizer's own."""
-        self.used = self._used_now = True
+        """The ids of a chat's prompt and of its answer."""
+        self.used = self._used_since = True
         return self._tokenizer.chat(messages, answer, tools)
 
     def take_fits(self) -> bool:
-        """Whether the tokenizer fits the ids that came since the last call: it made them, or is to decode all."""
-        used, self._used_now = self._used_now, False
+        """Whether the tokenizer fits the ids since the last call: it made them, or it decodes all ids."""
+        used, self._used_since = self._used_since, False
         return used or self._decodes_ids
 
     def texts(self, ids: Sequence[int], *, fits: bool) -> list[str]:
-        """The share of each id in their text; " #id" where no tokenizer `fits`."""
+        """Each id's part of the ids' text; " #id" unless the tokenizer `fits`."""
         if not fits:
             return [f" #{token}" for token in ids]
-        growing = Detokenizer(self._tokenizer.decode)
-        shares = growing.feed(ids)
-        return [*shares[:-1], shares[-1] + growing.flush()] if shares else []
+        detokenizer = Detokenizer(self._tokenizer.decode)
+        parts = detokenizer.feed(ids)
+        return [*parts[:-1], parts[-1] + detokenizer.flush()] if parts else []
 
     def piece(self, token: int, *, fits: bool) -> str:
-        """The text of an id by itself."""
+        """The text of a single id."""
         return self._piece(token) if fits else f" #{token}"
 
     @cached_property
@@ -101,115 +107,117 @@ class LogTokenizer:
 
 
 @dataclass(frozen=True)
-class Viewed:
-    """A request as far as it is shown: the end of its prompt, the first tokens of its output, and each lane's steps.
+class KeptRequest:
+    """A request kept for viewing: the end of its prompt, the first tokens of its output, and each lane's steps.
 
-    `tau`: each lane's tokens per step. `fits`: the tokenizer has texts for these ids.
+    `tau`: each lane's tokens per step. `fits`: whether the tokenizer can decode these ids.
     """
 
     about: dict[str, Any]
     tau: list[float]
     prompt: Tokens
     output: Tokens
-    lanes: list[list[Shown]]
+    lanes: list[list[ShownStep]]
     fits: bool
 
     @property
     def number(self) -> int:
-        """Its place among the requests that were scored, from 1."""
+        """Its number among the scored requests, from 1."""
         return int(self.about["number"])
 
-    def to_json(self, words: LogTokenizer) -> dict[str, Any]:
-        """As the page takes it, with as many tokens as SHOWN_BYTES allow."""
-        shown = len(self.output)
-        while len(json.dumps(found := self._shown(words, shown))) > SHOWN_BYTES and shown > 1:
-            shown //= 2
-        return {**self.about, "tau": self.tau, **found}
+    def to_json(self, tokenizer: LogTokenizer) -> dict[str, Any]:
+        """The request as the page takes it, with its output halved until it fits MAX_SHOWN_BYTES."""
+        num_tokens = len(self.output)
+        while len(json.dumps(texts := self._texts(tokenizer, num_tokens))) > MAX_SHOWN_BYTES and num_tokens > 1:
+            num_tokens //= 2
+        return {**self.about, "tau": self.tau, **texts}
 
-    def _shown(self, words: LogTokenizer, shown: int) -> dict[str, Any]:
+    def _texts(self, tokenizer: LogTokenizer, num_tokens: int) -> dict[str, Any]:
         lanes = []
         for steps in self.lanes:
-            at, lane = 0, list[Any]()
+            position = 0
+            lane: list[Any] = []
             for accepted, drafted, rejected in steps:
-                if at >= shown:
+                if position >= num_tokens:
                     break
-                lane.append([accepted, drafted, [words.piece(token, fits=self.fits) for token in rejected]])
-                at += accepted + 1
+                lane.append([accepted, drafted, [tokenizer.piece(token, fits=self.fits) for token in rejected]])
+                position += accepted + 1
             lanes.append(lane)
         return {
-            "prompt": "".join(words.texts(self.prompt, fits=self.fits)),
-            "texts": words.texts(self.output[:shown], fits=self.fits),
+            "prompt": "".join(tokenizer.texts(self.prompt, fits=self.fits)),
+            "texts": tokenizer.texts(self.output[:num_tokens], fits=self.fits),
             "lanes": lanes,
         }
 
 
 @dataclass
-class _Steps:
-    """A lane's steps on one request of so many output tokens.
+class _LaneSteps:
+    """A lane's steps on one request with `num_tokens` output tokens.
 
-    `tenths`: for each tenth of the output its steps, those whose draft was rejected at once, and those without a draft.
+    `tenths`: for each tenth of the output, the number of steps, of those whose draft was rejected at its first token,
+    and of those without a draft.
     """
 
-    tokens: int
-    at: int = 0
+    num_tokens: int
+    position: int = 0
     tenths: np.ndarray = field(default_factory=lambda: np.zeros((10, 3), int))
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[ShownStep] = field(default_factory=list)
     acceptance: Acceptance = field(default_factory=Acceptance)
 
     def add(self, step: Step) -> None:
         self.acceptance.add(step)
-        drafted = step.tree.num_draft > 0
-        self.tenths[10 * self.at // self.tokens] += (1, drafted and not step.accepted, not drafted)
-        self.at += len(step.emitted)
-        if len(self.shown) < SHOWN_TOKENS:
+        has_draft = step.tree.num_draft > 0
+        self.tenths[10 * self.position // self.num_tokens] += (1, has_draft and not step.accepted, not has_draft)
+        self.position += len(step.emitted)
+        if len(self.shown) < MAX_SHOWN_TOKENS:
             branch = step.rejected_branch[:REJECTED_SHOWN]
             tokens = tuple(step.tree.tokens[node] for node in branch)
             self.shown.append((step.accepted, step.tree.num_draft, tokens))
 
 
 class LogScores:
-    """The scores of a log as they grow, and the requests that are kept for viewing. `until` is monotonic time."""
+    """The growing scores of a log, and the requests kept for viewing. `deadline` is on the monotonic clock."""
 
-    def __init__(self, lanes: list[ScoredLane], words: LogTokenizer, until: float) -> None:
-        self._words, self._until = words, until
+    def __init__(self, lanes: list[ScoredLane], tokenizer: LogTokenizer, deadline: float) -> None:
+        self._tokenizer = tokenizer
+        self._deadline = deadline
         self.board = Scoreboard(lanes, by_category=True)
         self._acceptance = {lane.name: Acceptance() for lane in lanes}
         self._tenths = {lane.name: np.zeros((10, 3), int) for lane in lanes}
-        # Of each request its tokens, and its steps in every lane.
+        # For each request, the tokens of its output and then each lane's steps.
         self._sizes: list[tuple[int, ...]] = []
-        self._sorted = categories()
-        self._viewed: list[Viewed] = []
+        self._limit_category = limit_categories()
+        self._held: list[KeptRequest] = []
 
     def add(self, transcript: Transcript) -> None:
-        """Score a request. Raises _LateError, and leaves it out, if the time is over before its end."""
-        steps = {name: _Steps(len(transcript.output)) for name in self._acceptance}
+        """Score a request. If the time runs out before its end, leaves it out and raises _LateError."""
+        steps = {name: _LaneSteps(len(transcript.output)) for name in self._acceptance}
 
         def watch(lane: str, step: Step) -> None:
-            if time.monotonic() > self._until:
+            if time.monotonic() > self._deadline:
                 raise _LateError
             steps[lane].add(step)
 
-        transcript = self._sorted(transcript)
-        loops = self.board.looping
+        transcript = self._limit_category(transcript)
+        num_looping = self.board.looping
         self.board.add(transcript, watch)
-        for lane, own in steps.items():
-            self._acceptance[lane].merge(own.acceptance)
-            self._tenths[lane] += own.tenths
-        self._sizes.append((len(transcript.output), *(own.acceptance.steps for own in steps.values())))
-        self._view(transcript, list(steps.values()), looping=self.board.looping > loops)
+        for lane, lane_steps in steps.items():
+            self._acceptance[lane].merge(lane_steps.acceptance)
+            self._tenths[lane] += lane_steps.tenths
+        self._sizes.append((len(transcript.output), *(lane_steps.acceptance.steps for lane_steps in steps.values())))
+        self._hold(transcript, list(steps.values()), looping=self.board.looping > num_looping)
 
-    def viewed(self) -> list[Viewed]:
-        """The requests that are kept: the first ones, and in each lane those with the most tokens per step and the
-        fewest.
-        """
-        kept = {each.number for each in self._viewed if each.number <= FIRST_KEPT}
+    def kept(self) -> list[KeptRequest]:
+        """The requests to show: the first ones, and each lane's with the most and the fewest tokens per step."""
+        numbers = {request.number for request in self._held if request.number <= NUM_FIRST_KEPT}
         for lane in range(len(self._acceptance)):
-            ranked = sorted(self._viewed, key=partial(_rank, lane))
-            kept |= {each.number for each in [*ranked[:ENDS_KEPT], *ranked[-ENDS_KEPT:]]}
-        return [each for each in self._viewed if each.number in kept]
+            ranked = sorted(self._held, key=partial(_rank, lane))
+            extremes = [*ranked[:NUM_EXTREMES_KEPT], *ranked[-NUM_EXTREMES_KEPT:]]
+            numbers |= {request.number for request in extremes}
+        return [request for request in self._held if request.number in numbers]
 
     def summary(self) -> dict[str, Any]:
-        """The figures of all requests so far."""
+        """The metrics of all requests so far."""
         lanes = [
             {"lane": lane.name, "num_draft": lane.num_draft, "scored": lane.part or "whole"}
             | self._acceptance[lane.name].summary()
@@ -220,13 +228,13 @@ class LogScores:
         return {"groups": board.groups(), "outputs": board.outputs, "looping": board.looping, "lanes": lanes}
 
     def _intervals(self) -> list[tuple[float | None, float | None]]:
-        """Bootstrap intervals over requests of each lane's tokens per step; (None, None) for a single request."""
+        """Each lane's tokens per step as a bootstrap interval over requests; (None, None) if there is only one."""
         if len(self._sizes) < 2:
             return [(None, None)] * len(self.board.lanes)
         draws, (tokens, *steps) = resamples(len(self._sizes), 0), np.array(self._sizes).T
-        return [ratio_interval(draws, tokens, own) for own in steps]
+        return [ratio_interval(draws, tokens, lane_steps) for lane_steps in steps]
 
-    def _view(self, transcript: Transcript, steps: list[_Steps], *, looping: bool) -> None:
+    def _hold(self, transcript: Transcript, steps: list[_LaneSteps], *, looping: bool) -> None:
         about = {
             "number": self.board.outputs,
             "id": transcript.id[:MAX_NAME],
@@ -235,68 +243,71 @@ class LogScores:
             "tokens": len(transcript.output),
             "prompt_tokens": len(transcript.prompt),
         }
-        tau = [len(transcript.output) / own.acceptance.steps for own in steps]
-        prompt, output = transcript.prompt[-PROMPT_TOKENS:], transcript.output[:SHOWN_TOKENS]
-        shown = [own.shown for own in steps]
-        self._viewed.append(Viewed(about, tau, prompt, output, shown, self._words.take_fits()))
-        if len(self._viewed) > KEPT_AT_ONCE:
-            self._viewed = self.viewed()
+        tau = [len(transcript.output) / lane_steps.acceptance.steps for lane_steps in steps]
+        prompt, output = transcript.prompt[-MAX_PROMPT_TOKENS:], transcript.output[:MAX_SHOWN_TOKENS]
+        shown = [lane_steps.shown for lane_steps in steps]
+        self._held.append(KeptRequest(about, tau, prompt, output, shown, self._tokenizer.take_fits()))
+        if len(self._held) > MAX_HELD:
+            self._held = self.kept()
 
 
-def categories() -> Callable[[Transcript], Transcript]:
-    """Gives requests short names of categories; those beyond MAX_CATEGORIES are one."""
-    known = set[str]()
+def limit_categories() -> Callable[[Transcript], Transcript]:
+    """A function that shortens a request's category; beyond MAX_CATEGORIES different ones, all become OTHERS."""
+    names: set[str] = set()
 
-    def sorted_in(transcript: Transcript) -> Transcript:
+    def limit(transcript: Transcript) -> Transcript:
         name = shorten(transcript.category, MAX_NAME)
-        if name not in known and len(known) == MAX_CATEGORIES:
+        if name not in names and len(names) == MAX_CATEGORIES:
             name = OTHERS
         else:
-            known.add(name)
+            names.add(name)
         return replace(transcript, category=name)
 
-    return sorted_in
+    return limit
 
 
-def _rank(lane: int, each: Viewed) -> tuple[float, int]:
-    return each.tau[lane], -each.number
+def _rank(lane: int, request: KeptRequest) -> tuple[float, int]:
+    return request.tau[lane], -request.number
 
 
-def score_log(_: str, asked: bytes) -> Generator[bytes, None, bytes]:
-    """Progress, and then the scores, as JSON. Raises InputError, without this machine's paths.
+def score_log(_: str, log_request: bytes) -> Generator[bytes, None, bytes]:
+    """Yield progress, then return the scores, both as JSON. Raises InputError, without this machine's paths.
 
-    `asked` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" with its
-    "name", and whether it also "decodes_ids". Requests are not "shown" where that is false.
+    `log_request` is JSON: the log's "path", the "lanes" and their "options", a table's "columns", the "tokenizer" and
+    the "name" it is offered under, whether it "decodes_ids" of the log, and whether requests are "shown" (by default
+    they are).
     """
-    given = json.loads(asked)
-    with explain_to_visitor(given):
-        return (yield from _score(Path(given["path"]), given))
+    settings = json.loads(log_request)
+    with explain_to_visitor(settings):
+        return (yield from _score(Path(settings["path"]), settings))
 
 
 @contextmanager
-def explain_to_visitor(given: Mapping[str, Any]) -> Iterator[None]:
-    """Sentences of errors have the visitor's names, not this machine's paths."""
-    folder = Path(given["path"]).parent
+def explain_to_visitor(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Replace this machine's paths by the visitor's names in the sentence of an InputError."""
+    folder = Path(settings["path"]).parent
     try:
         yield
     except InputError as error:
         sentence = str(error).replace(f"{folder}{os.sep}", "")
-        raise InputError(sentence.replace(repr(given["tokenizer"]), repr(given["name"]))) from None
+        raise InputError(sentence.replace(repr(settings["tokenizer"]), repr(settings["name"]))) from None
 
 
-def open_log(path: Path, given: Mapping[str, Any]) -> tuple[TranscriptFile, LogTokenizer]:
-    """The log, and its tokenizer."""
-    words = LogTokenizer(given["tokenizer"], decodes_ids=given["decodes_ids"])
-    columns = read_columns(given["columns"]) if given["columns"] else None
-    return TranscriptFile(path, tokenize=words, chat=words.chat, skip_bad=True, columns=columns), words
+def open_log(path: Path, settings: Mapping[str, Any]) -> tuple[TranscriptFile, LogTokenizer]:
+    """The log's transcripts, and its tokenizer."""
+    tokenizer = LogTokenizer(settings["tokenizer"], decodes_ids=settings["decodes_ids"])
+    columns = read_columns(settings["columns"]) if settings["columns"] else None
+    return TranscriptFile(path, tokenize=tokenizer, chat=tokenizer.chat, skip_bad=True, columns=columns), tokenizer
 
 
-def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
-    file, words = open_log(path, given)
-    options = given.get("options", {})
-    lanes = [ScoredLane.of(name, options.get(name, {})) for name in given["lanes"]]
-    scores = LogScores(lanes, words, time.monotonic() + SECONDS)
-    size, due, left_out = path.stat().st_size, 0.0, ""
+def _score(path: Path, settings: dict[str, Any]) -> Generator[bytes, None, bytes]:
+    file, tokenizer = open_log(path, settings)
+    options = settings.get("options", {})
+    lanes = [ScoredLane.of(name, options.get(name, {})) for name in settings["lanes"]]
+    scores = LogScores(lanes, tokenizer, time.monotonic() + TIME_LIMIT_S)
+    size = path.stat().st_size
+    due = 0.0
+    left_out = ""
     for transcript in file:
         if scores.board.outputs == MAX_REQUESTS:
             left_out = f"the page scores {MAX_REQUESTS:,} requests"
@@ -304,30 +315,30 @@ def _score(path: Path, given: dict[str, Any]) -> Generator[bytes, None, bytes]:
         try:
             scores.add(transcript)
         except _LateError:
-            left_out = f"the page scores for {SECONDS:g} seconds"
+            left_out = f"the page scores for {TIME_LIMIT_S:g} seconds"
             break
         if time.monotonic() > due:
-            due = time.monotonic() + TELL_S
+            due = time.monotonic() + PROGRESS_PERIOD_S
             share = file.bytes_read / size if size else 0.0
             yield json.dumps({"progress": {"requests": scores.board.outputs, "share": share}}).encode()
     if not scores.board.outputs:
-        raise InputError(nothing(path, file, left_out))
+        raise InputError(explain_no_requests(path, file, left_out))
     name, title = file.describe()
-    found = {
+    result = {
         "format": name,
         "title": title,
-        "tokenizer": given["name"] if words.used else "",
+        "tokenizer": settings["name"] if tokenizer.used else "",
         "left_out": left_out,
         "skipped": file.skipped,
         "skipped_by_reason": file.faults.most_common(),
         **scores.summary(),
-        "requests": [each.to_json(words) for each in scores.viewed()] if given.get("shown", True) else [],
+        "requests": [request.to_json(tokenizer) for request in scores.kept()] if settings.get("shown", True) else [],
     }
-    return json.dumps({"scores": found}, separators=(",", ":")).encode()
+    return json.dumps({"scores": result}, separators=(",", ":")).encode()
 
 
-def nothing(path: Path, file: TranscriptFile, left_out: str) -> str:
-    """Why no request could be scored."""
+def explain_no_requests(path: Path, file: TranscriptFile, left_out: str) -> str:
+    """Why no request of the log could be used, in a sentence. `left_out` says what ended the reading, if it did."""
     if left_out:
         return f"{path.name} begins with a request too long for the page; score it on the command line."
     reasons = "; ".join(f"{reason} ({count} lines)" for reason, count in file.faults.most_common(2))

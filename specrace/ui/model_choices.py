@@ -1,4 +1,4 @@
-"""The models that visitors may choose, and the one chosen last. They load on the worker's thread only."""
+"""The models that visitors may choose, and the one chosen last. Models load on the worker's thread only."""
 
 from __future__ import annotations
 
@@ -13,62 +13,67 @@ if TYPE_CHECKING:
 
 
 class ModelChoices:
-    """`known` maps names to folders or hub ids; beside the server's own model no other is ever loaded.
+    """The models and dtypes on offer; `offered` maps names to folders or hub ids, and no other model is ever loaded.
 
-    One chosen model is kept beside the server's own, on the server's documents; a new choice replaces it.
+    The server's own model stays loaded. The one chosen last is kept too, on the server's documents, until another
+    choice replaces it.
     """
 
-    def __init__(self, known: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()) -> None:
-        self.known = dict(known or {})
+    def __init__(self, offered: Mapping[str, str | Path] | None = None, dtypes: Sequence[str] = ()) -> None:
+        self.offered = dict(offered or {})
         self.dtypes = tuple(dtypes)
         self._choice = ("", "")
         self._chosen: Workbench | None = None
 
     def offer(self, name: str) -> None:
-        """Add a model with a short name to those that may be chosen."""
-        self.known[name] = name
+        """Offer one more model, by its short name."""
+        self.offered[name] = name
 
     def check(self, model: str, dtype: str) -> None:
         """Raises InputError for a model or a dtype that is not offered; "" stands for the server's own."""
-        for kind, value, choices in (("model", model, tuple(self.known)), ("dtype", dtype, self.dtypes)):
+        for kind, value, choices in (("model", model, tuple(self.offered)), ("dtype", dtype, self.dtypes)):
             if value and value not in choices:
                 raise InputError(f"There is no {kind} {value[:60]!r} here; choose from {', '.join(choices) or 'none'}.")
 
-    def ready(self, workbench: Workbench, model: str = "", dtype: str = "", own_passages: int | None = None) -> str:
-        """What the next race runs on: the model of this choice, and `bench`'s passages or so many of one's own."""
+    def describe_ready(
+        self, workbench: Workbench, model: str = "", dtype: str = "", uploaded_passages: int | None = None
+    ) -> str:
+        """What the next race runs on: the chosen model, and the workbench's passages or `uploaded_passages`."""
         about = workbench.target.describe()
-        model, dtype = choice = self._settle(workbench, model, dtype)
+        model, dtype = choice = self._normalize(workbench, model, dtype)
         if self._chosen is not None and self._choice == choice:
             about = self._chosen.target.describe()
         elif model or dtype:
             about |= {"model": model or about["model"], "dtype": dtype or ("" if model else about["dtype"])}
         facts = [str(about[name]) for name in ("model", "dtype", "device") if about[name]]
-        count, whose = (
-            (workbench.num_passages, "") if own_passages is None else (own_passages, " of your own documents")
-        )
-        return f"Ready: {', '.join(facts)}, {count:,} passage{'s' * (count != 1)}{whose}"
+        num_passages = workbench.num_passages if uploaded_passages is None else uploaded_passages
+        noun = "passage" if num_passages == 1 else "passages"
+        owner = "" if uploaded_passages is None else " of your own documents"
+        return f"Ready: {', '.join(facts)}, {num_passages:,} {noun}{owner}"
 
-    def workbench(self, shared: Workbench, own: Workbench, model: str, dtype: str) -> Workbench:
-        """`own` with the chosen model: the `shared` workbench, or a visitor's on the same target.
+    def choose(self, shared: Workbench, workbench: Workbench, model: str, dtype: str) -> Workbench:
+        """`workbench`, which is the `shared` one or a visitor's on the same target, with the chosen model.
 
-        Raises InputError where the model cannot be loaded.
+        Raises InputError if the model cannot be loaded.
         """
         self.check(model, dtype)
-        model, dtype = choice = self._settle(shared, model, dtype)
+        model, dtype = choice = self._normalize(shared, model, dtype)
         if choice == ("", ""):
-            return own
+            return workbench
         if self._chosen is None or self._choice != choice:
             # Free the previous choice first: both may not fit in memory.
             self._chosen = None
-            self._chosen = shared.with_model(self.known[model] if model else shared.model, dtype or None)
+            self._chosen = shared.with_model(self.offered[model] if model else shared.model, dtype or None)
             self._choice = choice
-        # What is kept never has a visitor's documents.
-        return self._chosen if own is shared else own.with_target(self._chosen.target)
+        # A visitor's documents never go into the workbench that is kept.
+        return self._chosen if workbench is shared else workbench.with_target(self._chosen.target)
 
-    def _settle(self, shared: Workbench, model: str, dtype: str) -> tuple[str, str]:
-        """The choice, with "" for what the server has loaded anyway, and its --dtype for another model."""
-        if model in self.known and shared.has_model(self.known[model]):
+    def _normalize(self, shared: Workbench, model: str, dtype: str) -> tuple[str, str]:
+        """The choice, with "" for what the server has loaded anyway; another model defaults to the server's --dtype."""
+        if model in self.offered and shared.has_model(self.offered[model]):
             model = ""
         if model:
             return model, dtype or shared.dtype or ""
-        return "", "" if dtype and dtype == shared.target.describe()["dtype"] else dtype
+        if dtype and dtype == shared.target.describe()["dtype"]:
+            dtype = ""
+        return "", dtype

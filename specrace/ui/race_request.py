@@ -1,4 +1,4 @@
-"""What a visitor asks for, checked. The page's own sliders keep these bounds, but anybody may post any JSON."""
+"""Checks a visitor's request. The page's own sliders keep to these bounds, but anybody may post any JSON."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from specrace.core.errors import InputError
-from specrace.core.settings import SETTINGS
+from specrace.core.settings import MAX_PAGE_LANES, MAX_QUESTION_CHARACTERS, SETTINGS
 from specrace.drafters import METHODS, find_method
 from specrace.engine.spec import RaceSpec, plan_lane
 
-MAX_LANES = 6
-MAX_QUESTION_CHARACTERS = 2000
+# Characters of a lane's name or an option's value.
 MAX_WORD = 40
-# A lane's options may make its tree large: lookahead's with N 16, W 64, G 64 has 1919 nodes.
+# Draft tokens of a step. Options may ask for larger trees: lookahead's with N 16, W 64, G 64 has 1919 nodes.
 MAX_TREE = 512
-# The settings that a visitor chooses, and the parameters of a link that set them.
+# The settings that a visitor may choose, and the settings by a link's parameters.
 OFFERED = tuple(name for name, setting in SETTINGS.items() if setting.link)
 LINK = {"q": "question", "lanes": "lanes"} | {SETTINGS[name].link: name for name in OFFERED}
 
 
 @dataclass(frozen=True)
 class RaceRequest:
-    """A question, the race that answers it, the passages (None: auto), and the model ("": the server's own)."""
+    """A question, its race, how many passages (None: auto), and the model and dtype ("": the server's own)."""
 
     question: str
     spec: RaceSpec
@@ -36,7 +35,7 @@ class RaceRequest:
 def parse_request(
     question: Any, lanes: Any, settings: Mapping[str, Any], options: Any = None, model: Any = "", dtype: Any = ""
 ) -> RaceRequest:
-    """A race from values that came over the wire; `settings` by name, those left out at their defaults.
+    """Check a race's values as they came over the wire. `settings` are by name; missing ones keep their defaults.
 
     Raises InputError that names the first value that is wrong.
     """
@@ -45,30 +44,30 @@ def parse_request(
     passages = checked.pop("passages", SETTINGS["passages"].default)
     spec = RaceSpec(names, options=read_options(options, names), **checked)
     _check_trees(spec)
-    return RaceRequest(read_question(question), spec, passages, _word("The model", model), _word("The dtype", dtype))
+    return RaceRequest(read_question(question), spec, passages, _name("The model", model), _name("The dtype", dtype))
 
 
 def read_link(query: Mapping[str, str]) -> dict[str, Any]:
-    """What a link's parameters set on the page, by name. Raises InputError that names the first wrong one.
+    """The values that a link's parameters set on the page, by name. Raises InputError that names the first wrong one.
 
     >>> read_link({"q": "Why?", "lanes": "trie", "seed": "3", "autorun": "1"})
     {'question': 'Why?', 'lanes': ['vanilla', 'trie'], 'seed': 3}
     """
-    given: dict[str, Any] = {name: query[key] for key, name in LINK.items() if key in query}
-    for name in set(given) & set(SETTINGS):
-        number = SETTINGS[name].check(given[name], shared=True)
-        given[name] = "auto" if number is None else number
-    if "question" in given:
-        read_question(given["question"])
-    if "lanes" in given:
-        given["lanes"] = list(_lanes([name.strip() for name in given["lanes"].split(",") if name.strip()]))
-        if twins := [name for name in given["lanes"] if METHODS[name].twin_of]:
+    values: dict[str, Any] = {name: query[key] for key, name in LINK.items() if key in query}
+    for name in set(values) & set(SETTINGS):
+        value = SETTINGS[name].check(values[name], shared=True)
+        values[name] = "auto" if value is None else value
+    if "question" in values:
+        read_question(values["question"])
+    if "lanes" in values:
+        values["lanes"] = list(_lanes([name.strip() for name in values["lanes"].split(",") if name.strip()]))
+        if twins := [name for name in values["lanes"] if METHODS[name].twin_of]:
             raise InputError(f"The page has no lane {twins[0]!r}; race it on the command line.")
-    return given
+    return values
 
 
 def read_question(value: Any) -> str:
-    """A question of words that is not too long. Raises InputError."""
+    """Check that a question is a string, not blank and not too long. Raises InputError."""
     if not isinstance(value, str) or not value.strip():
         raise InputError("Type a question first.")
     if len(value) > MAX_QUESTION_CHARACTERS:
@@ -77,48 +76,48 @@ def read_question(value: Any) -> str:
 
 
 def _lanes(value: Any) -> tuple[str, ...]:
-    """Lane names in the registry's order; vanilla is always among them."""
+    """Check lane names; they come back in the registry's order, vanilla always among them."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not all(isinstance(name, str) for name in value):
         raise InputError("The lanes are not a list of names; tick one to six of them.")
     for name in value:
         find_method(name)
     names = tuple(name for name in METHODS if name == "vanilla" or name in value)
-    if not value or len(names) > MAX_LANES:
-        raise InputError(f"{len(set(value))} lanes were chosen; choose 1 to {MAX_LANES}, vanilla included.")
+    if not value or len(names) > MAX_PAGE_LANES:
+        raise InputError(f"{len(set(value))} lanes were chosen; choose 1 to {MAX_PAGE_LANES}, vanilla included.")
     return names
 
 
 def read_options(value: Any, lanes: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Lane -> option -> value, of these lanes. Raises InputError for what is no such thing."""
+    """Check options (lane -> option -> value), and return those of `lanes`. Raises InputError."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(isinstance(each, Mapping) for each in value.values()):
+    if not isinstance(value, Mapping) or not all(isinstance(options, Mapping) for options in value.values()):
         raise InputError('The options are not lanes with options; give {"trie": {"n": 13}}.')
-    for lane, own in value.items():
+    for lane, options in value.items():
         find_method(str(lane)[:MAX_WORD])
-        for name, number in own.items():
+        for name, number in options.items():
             if not isinstance(number, bool | int | float | str) or len(str(number)[: MAX_WORD + 1]) > MAX_WORD:
-                raise InputError(f"{lane}.{str(name)[:MAX_WORD]} is no number; give a whole one, or true or false.")
-    return {lane: {name: _tidy(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
+                raise InputError(f"{lane}.{str(name)[:MAX_WORD]} is not a number; give a whole one, or true or false.")
+    return {lane: {name: _whole(number) for name, number in value[lane].items()} for lane in lanes if lane in value}
 
 
-def _tidy(number: Any) -> Any:
-    """13.0 is 13; pages send any number as a float."""
+def _whole(number: Any) -> Any:
+    """13 for 13.0, because pages send any number as a float; other values as they are."""
     return int(number) if isinstance(number, float) and math.isfinite(number) and number == int(number) else number
 
 
 def _check_trees(spec: RaceSpec) -> None:
-    """Raises InputError for options that make a lane draft more than a shared machine should verify."""
+    """Raise InputError for options that make a lane draft more than a shared machine should verify."""
     for lane in spec.lanes:
-        size = plan_lane(spec, lane, "cuda").num_draft  # where defaults are larger
+        size = plan_lane(spec, lane, "cuda").num_draft  # the defaults on a GPU are the larger ones
         if size > MAX_TREE:
             title = find_method(lane).title
             raise InputError(f"{title} would draft {size} tokens a step with these options; stay below {MAX_TREE}.")
 
 
-def _word(label: str, value: Any) -> str:
+def _name(label: str, value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(f"{label} is not a name; give one of those that are offered.")
+        raise InputError(f"{label} is not a name; give one of those on offer.")
     return value

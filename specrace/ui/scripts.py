@@ -1,6 +1,6 @@
-"""What the page loads beside itself: its scripts, ES modules of the app's own, and what makes it an app on a phone.
+"""Serves the page's own scripts (ES modules), and the icons and manifest that make it an app on a phone.
 
-All of it lies under a path that changes whenever one of the files does.
+Their path changes whenever one of the files does, so browsers may keep them forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES = {
 
 
 def serve_scripts() -> tuple[Route, str, str]:
-    """The route that serves them, the HTML that loads them all at once, for the page's head, and the phones' page."""
+    """The route of the files, the HTML for the page's head that loads all of them at once, and the phones' page."""
     files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
     digest = hashlib.sha256()
     for name, data in files.items():

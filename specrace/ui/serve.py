@@ -1,4 +1,4 @@
-"""Serve the page at once, and load the model behind it."""
+"""Serves the page at once, and loads the model behind it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ from specrace.retrieval.store import read_head
 from specrace.ui import zero_gpu
 
 if TYPE_CHECKING:
+    import gradio as gr
     from starlette.applications import Starlette
 
     from specrace.ui.guard import Hosts
+    from specrace.ui.model_choices import ModelChoices
+    from specrace.ui.telemetry import Telemetry
+    from specrace.ui.visitors import Visitors
     from specrace.ui.worker import Worker
     from specrace.workbench import Workbench
 
-# A race that is told to stop ends within a step of its slowest lane.
+# Time for a stopped race to end: it takes at most a step of its slowest lane.
 JOIN_LIMIT_S = 3.0
-FETCH_LOOK_S = 0.5
+FETCH_POLL_S = 0.5
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 FIRST_QUESTIONS = (
     "What is the n-gram trie built from?",
@@ -41,62 +45,68 @@ FIRST_QUESTIONS = (
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Serve the page until SIGTERM or SIGINT; the exit code. Raises InputError for what cannot be served."""
-    from specrace.ui.audience import reach
+    """Serve the page until SIGTERM or SIGINT, and return the exit code. Raises InputError for unusable options."""
+    from specrace.ui.audience import find_network_address
     from specrace.ui.folder import upload_folder
     from specrace.ui.guard import Hosts
-    from specrace.ui.http_server import LOG_FORMAT, Server, ending_on_sigterm, log_discreetly, open_sockets, run
+    from specrace.ui.http_server import LOG_FORMAT, Server, configure_logging, exit_on_sigterm, open_sockets, run
 
-    if zero_gpu.is_here():
-        zero_gpu.enter()
-    # Parsers of visitors' files inherit the environment.
+    if zero_gpu.is_enabled():
+        zero_gpu.imitate_cuda()
+    # The processes that parse visitors' files inherit the environment, and must not see the password.
     os.environ.pop("SPECRACE_AUTH", None)
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     sockets = open_sockets(host, options.port)
     os.environ[LOG_FORMAT] = options.log
-    log_discreetly()
+    configure_logging()
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    reranker = None if options.reranker in (NONE, LIGHT) else options.reranker
-    embedder = None if options.index is None else read_head(options.index).embedder
-    made_by = None if embedder == DEFAULT_EMBEDDER else embedder
-    used = (options.model, options.draft_model, reranker, made_by, *(options.models or ()))
-    if options.no_fetch or all(Path(name).exists() for name in used if name is not None):
+    if options.no_fetch or all(Path(name).exists() for name in _model_names(options)):
         stay_offline()
-    with ending_on_sigterm(), upload_folder() as folder:
-        # Whatever visitors send is kept there, and nowhere else.
+    with exit_on_sigterm(), upload_folder() as folder:
+        # All that visitors send is stored in this folder.
         os.environ["GRADIO_TEMP_DIR"] = folder
-        bound = [host, *(each.getsockname()[0] for each in sockets)]
-        reached = reach(bound, sockets[0].getsockname()[1])
-        app, worker, leave = build_app(options, Hosts(bound, options.allowed_hosts), reached)
+        bound = [host, *(listening.getsockname()[0] for listening in sockets)]
+        network_address = find_network_address(bound, sockets[0].getsockname()[1])
+        app, worker, end_work = build_app(options, Hosts(bound, options.allowed_hosts), network_address)
         if worker is not None:
-            if zero_gpu.is_here():
+            if zero_gpu.is_enabled():
                 worker.open()
-                zero_gpu.announce(app.state.page, sockets[0].getsockname()[1])
+                zero_gpu.report_started(app.state.page, sockets[0].getsockname()[1])
             worker.start()
         print(f"specrace serves {address(sockets)}", flush=True)
         if options.mcp:
             print(f"MCP tools: {address(sockets)}/gradio_api/mcp/", flush=True)
-        code = run(Server(app, leave, options.proxies), sockets)
+        code = run(Server(app, end_work, options.proxies), sockets)
     if worker is not None and not worker.join(JOIN_LIMIT_S):
-        # A model that loads or computes in a thread would bring the interpreter down as it ends.
+        # The interpreter would crash at its end under a thread that still loads a model or computes.
         sys.stdout.flush()
         os._exit(code)
     return code
 
 
+def _model_names(options: argparse.Namespace) -> list[str]:
+    """The folders or hub names of all models that may be loaded."""
+    reranker = None if options.reranker in (NONE, LIGHT) else options.reranker
+    embedder = None if options.index is None else read_head(options.index).embedder
+    if embedder == DEFAULT_EMBEDDER:
+        embedder = None
+    names = (options.model, options.draft_model, reranker, embedder, *(options.models or ()))
+    return [name for name in names if name is not None]
+
+
 def stay_offline() -> None:
-    """Ask no hub, also where its library has been imported."""
+    """Make the Hugging Face library offline, even if it has been imported already."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
 def build_app(
-    options: argparse.Namespace, hosts: Hosts, reached: str = ""
+    options: argparse.Namespace, hosts: Hosts, network_address: str = ""
 ) -> tuple[Starlette, Worker | None, Callable[[], None]]:
-    """The whole app, the worker behind it, which is not started yet, and what ends the work of both.
+    """The whole app, the worker behind it (not started yet; None for a replay), and a function that ends their work.
 
-    `reached` is the server's address on its network, for phones.
+    `network_address` is the server's URL on its network, for phones.
     """
     import gradio as gr
     from starlette.applications import Starlette
@@ -104,57 +114,82 @@ def build_app(
 
     from specrace.ui.audience import Audience
     from specrace.ui.endpoints import TOOL_TYPES
-    from specrace.ui.fetcher import Fetcher
-    from specrace.ui.gallery import Gallery
     from specrace.ui.gradio_private import password_check, serve_tools
     from specrace.ui.guard import Guard
-    from specrace.ui.model_choices import ModelChoices
-    from specrace.ui.page import build_page, build_replay, mount_options
-    from specrace.ui.settings_panel import recommended
+    from specrace.ui.page import mount_options
     from specrace.ui.telemetry import Telemetry, operator_routes
     from specrace.ui.visitors import VisitorLimits, Visitors
-    from specrace.ui.worker import Worker
-    from specrace.views.recording_check import read_recording
 
-    limits = VisitorLimits(**{each.name: getattr(options, each.name) for each in dataclasses.fields(VisitorLimits)})
-    visitors, telemetry, worker, models = Visitors(limits), Telemetry(), None, None
+    limits = {field.name: getattr(options, field.name) for field in dataclasses.fields(VisitorLimits)}
+    visitors, telemetry = Visitors(VisitorLimits(**limits)), Telemetry()
+    worker: Worker | None = None
+    models: ModelChoices | None = None
     if options.replay is not None:
-        read_recording(options.replay)
-        page = build_replay(Gallery([options.replay]), visitors)
+        page = _build_replay(options.replay, visitors)
     else:
-        models = ModelChoices(offered_models(options), () if zero_gpu.is_here() else DTYPES)
-        fetcher = None if options.beside is None else Fetcher(options.beside, models.offer, options.offline)
-        worker = Worker(loader(options), limits, fetcher, telemetry)
-        first = None if options.settings is None else recommended(read_settings(options.settings))
-        page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
-    own = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, options.metrics)
-    app = Starlette(routes=own, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors, mcp=options.mcp)])
-    mounting = mount_options(page, visitors, Audience(hosts, reached), telemetry, worker, models, mcp=options.mcp)
+        page, worker, models = _build_live(options, visitors, telemetry)
+    routes = operator_routes(telemetry, lambda: "ready" if worker is None else worker.state, options.metrics)
+    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts, visitors=visitors, mcp=options.mcp)])
+    audience = Audience(hosts, network_address)
+    mounting = mount_options(page, visitors, audience, telemetry, worker, models, mcp=options.mcp)
     gr.mount_gradio_app(app, page, "/", auth=password_check(options.auth), **mounting)  # type: ignore[arg-type]
     if options.mcp:
         serve_tools(page, TOOL_TYPES)
-    # Gradio checks the paths of files only in a page that was launched.
+    # Gradio checks the paths of files only on a page that was launched.
     page.has_launched = True
     app.state.page = page
     mounted = app.routes[-1].app  # type: ignore[attr-defined]
 
-    def leave() -> None:
+    def end_work() -> None:
         mounted.stop_event.set()
         if worker is not None:
             worker.close()
 
-    return app, worker, leave
+    return app, worker, end_work
+
+
+def _build_replay(recording: Path, visitors: Visitors) -> gr.Blocks:
+    """A page that plays one recording. Raises InputError if it cannot be shown."""
+    from specrace.ui.gallery import Gallery
+    from specrace.ui.page import build_replay
+    from specrace.views.recording_check import read_recording
+
+    # A gallery would leave a bad recording out without an error.
+    read_recording(recording)
+    return build_replay(Gallery([recording]), visitors)
+
+
+def _build_live(
+    options: argparse.Namespace, visitors: Visitors, telemetry: Telemetry
+) -> tuple[gr.Blocks, Worker, ModelChoices]:
+    """A page that races, with the worker behind it and the models on offer."""
+    from specrace.ui.fetcher import Fetcher
+    from specrace.ui.gallery import Gallery
+    from specrace.ui.model_choices import ModelChoices
+    from specrace.ui.page import build_page
+    from specrace.ui.settings_panel import recommended
+    from specrace.ui.worker import Worker
+
+    models = ModelChoices(offered_models(options), () if zero_gpu.is_enabled() else DTYPES)
+    fetcher = None if options.model_to_fetch is None else Fetcher(options.model_to_fetch, models.offer, options.offline)
+    worker = Worker(loader(options), visitors.limits, fetcher, telemetry)
+    first = None if options.settings is None else recommended(read_settings(options.settings))
+    page = build_page(worker, example_questions(options), Gallery.in_folder(RECORDINGS), models, visitors, first)
+    return page, worker, models
 
 
 def address(sockets: Sequence[socket.socket]) -> str:
-    """Where a browser on this machine finds the page."""
+    """The page's URL for a browser on this machine."""
     host, port = sockets[0].getsockname()[:2]
     host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Workbench]:
-    """What the worker runs first. It brings torch, so it is not imported before the page is up."""
+    """The function with which the worker loads its workbench, given a callback for its progress.
+
+    It imports torch itself, so that the page is up before that.
+    """
 
     def load(on_progress: Callable[[str], None]) -> Workbench:
         on_progress("Loading the model")
@@ -162,55 +197,64 @@ def loader(options: argparse.Namespace) -> Callable[[Callable[[str], None]], Wor
 
         from specrace.model.machine import use_processors
         from specrace.ui.model_choices import ModelChoices
-        from specrace.workbench import Workbench
 
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         # One processor is for the page, and for a browser on this machine.
         use_processors(options.threads, spare=1)
-        settings = {
-            "documents": [options.corpus],
-            "index": options.index,
-            "reranker": options.reranker,
-            "device": options.device,
-            "dtype": options.dtype,
-            "adapter": options.adapter,
-            "draft_model": options.draft_model,
-            "keep_outputs": options.keep_outputs,
-            "ready": not zero_gpu.is_here(),
-            "lean": True,
-            "on_progress": on_progress,
-        }
-        try:
-            for name in (options.model, options.draft_model):
-                if name is not None and must_fetch(name):
-                    fetch(name, options.offline, on_progress)
-            workbench, problem = Workbench.open(model=options.model, **settings), ""
-        except DeviceError as error:
-            # Slower, but the page is there for those who wait for it.
-            settings["device"], problem = "cpu", f". {error} It races on the CPU meanwhile."
-            workbench = Workbench.open(model=options.model, **settings)
-        except InputError as error:
-            # Nobody asked for this model, so the bundled one may stand in.
-            if not options.by_default or Path(options.model) == BUNDLED_MODEL:
-                raise
-            workbench, problem = Workbench.open(**settings), f". {error}"
-        if zero_gpu.is_here():
-            workbench.runner = zero_gpu.runner(workbench.target)
-        on_progress(ModelChoices().ready(workbench) + problem)
+        workbench, problem = _open_workbench(options, on_progress)
+        if zero_gpu.is_enabled():
+            workbench.runner = zero_gpu.make_runner(workbench.target)
+        on_progress(ModelChoices().describe_ready(workbench) + problem)
         return workbench
 
     return load
 
 
+def _open_workbench(options: argparse.Namespace, on_progress: Callable[[str], None]) -> tuple[Workbench, str]:
+    """Open the workbench; if that fails on the device, or with a default model, open a substitute.
+
+    Returns it and what to add to the status: "" or the reason for the substitute.
+    """
+    from specrace.workbench import Workbench
+
+    settings = {
+        "documents": [options.corpus],
+        "index": options.index,
+        "reranker": options.reranker,
+        "device": options.device,
+        "dtype": options.dtype,
+        "adapter": options.adapter,
+        "draft_model": options.draft_model,
+        "keep_outputs": options.keep_outputs,
+        "ready": not zero_gpu.is_enabled(),
+        "lean": True,
+        "on_progress": on_progress,
+    }
+    try:
+        for name in (options.model, options.draft_model):
+            if name is not None and must_fetch(name):
+                fetch(name, options.offline, on_progress)
+        return Workbench.open(model=options.model, **settings), ""
+    except DeviceError as error:
+        # Slower, but the page is there for those who can wait.
+        settings["device"] = "cpu"
+        return Workbench.open(model=options.model, **settings), f". {error} It races on the CPU meanwhile."
+    except InputError as error:
+        # Only a model that nobody asked for is replaced by the bundled one.
+        if not options.is_default_model or Path(options.model) == BUNDLED_MODEL:
+            raise
+        return Workbench.open(**settings), f". {error}"
+
+
 def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
-    """Fetch the model that was asked for before anything is loaded. Raises InputError."""
+    """Fetch a model, and wait until it is there. Raises InputError."""
     from specrace.ui.fetcher import Fetcher
 
     fetcher = Fetcher(name, offline=offline)
     fetcher.start()
     try:
-        while not fetcher.wait(FETCH_LOOK_S):
+        while not fetcher.wait(FETCH_POLL_S):
             on_progress(fetcher.text)
         if not fetcher.ready:
             raise InputError(fetcher.text)
@@ -219,32 +263,34 @@ def fetch(name: str, offline: str, on_progress: Callable[[str], None]) -> None:
 
 
 def offered_models(options: argparse.Namespace) -> dict[str, str | Path]:
-    """What a visitor may choose: the model that was given, and those of --models or else those that ship.
+    """The models that a visitor may choose: the server's own, and those of --models or else the bundled ones.
 
-    A folder is called by its name, with as many of its parents' as it takes to tell it from the others.
+    A folder is offered under its name, with as many parent folders as it takes to tell it from the others.
     """
-    shipped = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
-    given = [options.model, *(shipped if options.models is None else options.models)]
-    offered: dict[Path, str] = {}
-    for name in given:
-        # Each folder once, however it was written.
-        offered.setdefault(Path(name).resolve(), name)
-    ways = [Path(name).absolute().parts if Path(name).exists() else (name,) for name in offered.values()]
-    return {_last_parts(way, ways): name for way, name in zip(ways, offered.values(), strict=True)}
+    bundled = [str(path.parent) for path in sorted(ASSETS.glob("*/config.json"))]
+    models = [options.model, *(bundled if options.models is None else options.models)]
+    unique: dict[Path, str] = {}
+    for model in models:
+        # The same folder may be written in several ways.
+        unique.setdefault(Path(model).resolve(), model)
+    paths = [Path(model).absolute().parts if Path(model).exists() else (model,) for model in unique.values()]
+    return {_shortest_unique_end(path, paths): model for path, model in zip(paths, unique.values(), strict=True)}
 
 
-def _last_parts(way: tuple[str, ...], ways: Sequence[tuple[str, ...]]) -> str:
-    """The shortest end of a path that no other path has."""
-    ends = (way[-count:] for count in range(1, len(way)))
-    alone = (end for end in ends if sum(each[-len(end) :] == end for each in ways) == 1)
-    return str(Path(*next(alone, way)))
+def _shortest_unique_end(path: tuple[str, ...], paths: Sequence[tuple[str, ...]]) -> str:
+    """The fewest last parts of a path that no other path ends with."""
+    for count in range(1, len(path)):
+        end = path[-count:]
+        if sum(other[-count:] == end for other in paths) == 1:
+            return str(Path(*end))
+    return str(Path(*path))
 
 
 def example_questions(options: argparse.Namespace) -> list[str]:
-    """Questions that our own documents answer; none for another corpus."""
+    """Questions that the bundled documents answer; none for other documents."""
     if options.index or options.corpus.resolve() != CORPUS or not QUESTIONS.is_file():
         return []
     lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
-    known = [json.loads(line)["question"] for line in lines if line.strip()]
-    first = [question for question in FIRST_QUESTIONS if question in known]
-    return first + [question for question in known if question not in first]
+    questions = [json.loads(line)["question"] for line in lines if line.strip()]
+    first = [question for question in FIRST_QUESTIONS if question in questions]
+    return first + [question for question in questions if question not in first]

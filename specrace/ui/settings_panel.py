@@ -1,21 +1,22 @@
-"""The panel behind "Lanes and settings": its components, one a lane's option too, and the presets that fill it."""
+"""The panel behind "Lanes and settings": components for settings and lanes' options, and presets that fill them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from specrace.core.settings import SETTINGS, Setting
+from specrace.core.settings import MAX_PAGE_LANES, SETTINGS, Setting
 from specrace.drafters import native_methods
 from specrace.drafters.base import Bounds, Method, Option
 from specrace.engine.spec import DEFAULT_LANES
 from specrace.ui import race_request, uploads
 from specrace.ui.visitors import VisitorLimits
 
-# The values of `Panel.common` that a preset sets, in that order; options that it does not name are emptied.
+# The names of `Panel.common`, in its order.
 COMMON = ("lanes", *race_request.OFFERED)
 DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
     name: "auto" if SETTINGS[name].default is None else SETTINGS[name].default for name in race_request.OFFERED
@@ -24,7 +25,7 @@ DEFAULTS: dict[str, Any] = {"lanes": list(DEFAULT_LANES)} | {
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings by one press: what differs from the defaults, in COMMON's names, and lanes' options."""
+    """Settings applied by one press: values of COMMON and lanes' options that differ from the defaults."""
 
     name: str
     help: str
@@ -43,28 +44,28 @@ PRESETS = (
     Preset(
         "Paper",
         "Settings from the n-gram trie paper: a static trie of depth 13, prefix 3, against lookahead with 5, 15, 15.",
-        # Draft tokens stay on auto: one number for all lanes would leave lookahead no room for its window of 119.
+        # Draft tokens stay on auto: one number for all lanes would be too small for lookahead, whose tree has 119.
         {"lanes": ["vanilla", "lookahead", "trie"]},
         {"trie": {"n": 13, "prefix": 3, "static": True}, "lookahead": {"n": 5, "window": 15, "guesses": 15}},
     ),
 )
 
 
-def opening(first: Preset | None, longest: int) -> dict[str, Any]:
-    """What the common settings are when the page opens with the preset `first`, if any; by name."""
-    return dict(zip(COMMON, fill(first or Preset("", "", {}, {}), longest), strict=False))
+def opening_values(first: Preset | None, max_tokens: int) -> dict[str, Any]:
+    """The common settings, by name, on a page that opens with the preset `first`, or else the defaults."""
+    return dict(zip(COMMON, preset_values(first or Preset("", "", {}, {}), max_tokens), strict=False))
 
 
-def recommended(found: Mapping[str, Any]) -> Preset:
-    """The preset of a settings file (`exports.specrace.read_settings`)."""
-    options = dict(found)
-    name, number = options.pop("method"), options.pop("num_draft")
-    return Preset("Recommended", "", {"lanes": ["vanilla", name], "num_draft": str(number)}, {name: options})
+def recommended(settings: Mapping[str, Any]) -> Preset:
+    """The preset for the content of a settings file (`exports.specrace.read_settings`)."""
+    options = dict(settings)
+    name, num_draft = options.pop("method"), options.pop("num_draft")
+    return Preset("Recommended", "", {"lanes": ["vanilla", name], "num_draft": str(num_draft)}, {name: options})
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The panel's components. `common` in the order of COMMON; `options` by (lane, option)."""
+    """The panel's components: `common` in the order of COMMON, `options` by (lane, option)."""
 
     common: list[gr.components.Component]
     files: gr.File
@@ -74,42 +75,41 @@ class Panel:
 
     @property
     def inputs(self) -> list[gr.components.Component]:
-        """All, as the race's handler takes them."""
+        """All components, in the order in which the race's handler takes their values."""
         return [self.files, self.model, self.dtype, *self.common, *self.options.values()]
 
 
 def build_panel(
     models: Sequence[str], dtypes: Sequence[str], limits: VisitorLimits | None = None, first: Preset | None = None
 ) -> Panel:
-    """The components, with their bounds and a line on each; the choices of model and dtype are the server's.
-
-    The panel is filled by the preset `first`, if any.
-    """
+    """Build the panel, with choices of `models` and `dtypes`. The preset `first`, if any, fills it."""
     limits = limits or VisitorLimits()
-    longest = limits.race_tokens
+    max_tokens = limits.race_tokens
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
     with gr.Column(elem_id="settings"):
         with gr.Row(elem_id="presets"):
             gr.HTML("<span>Presets</span>", elem_id="presets-label")
-            presets = [gr.Button(each.name, size="sm", elem_id=f"preset-{each.name.lower()}") for each in PRESETS]
-            gr.HTML("".join(f"<span><b>{each.name}</b> {each.help}</span>" for each in PRESETS), elem_id="presets-help")
+            buttons = [gr.Button(preset.name, size="sm", elem_id=f"preset-{preset.name.lower()}") for preset in PRESETS]
+            helps = [f"<span><b>{preset.name}</b> {preset.help}</span>" for preset in PRESETS]
+            gr.HTML("".join(helps), elem_id="presets-help")
         lanes = _lanes()
         with gr.Row():
             with gr.Column(scale=2):
-                common = _common(longest)
+                common = _common(max_tokens)
                 with gr.Row():
                     model, dtype = _model(models, dtypes)
             files = _files(limits.uploads)
         with gr.Accordion("Options of the lanes", open=False, elem_id="lane-options"):
             options = _options()
     panel = Panel([lanes, *common], files, model, dtype, options)
-    lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {race_request.MAX_LANES})]", **quiet)
+    lanes.input(None, lanes, lanes, js=f"(names) => [specrace.limitLanes(names, {MAX_PAGE_LANES})]", **quiet)
     lanes.change(None, lanes, None, js="(names) => specrace.showLanes(names)", **quiet)
+    filled = [*panel.common, *options.values()]
     if first is not None:
-        for component, value in zip([*panel.common, *options.values()], fill(first, longest), strict=True):
+        for component, value in zip(filled, preset_values(first, max_tokens), strict=True):
             component.value = value
-    for button, preset in zip(presets, PRESETS, strict=True):
-        button.click(lambda preset=preset: fill(preset, longest), None, [*panel.common, *options.values()], **quiet)
+    for button, preset in zip(buttons, PRESETS, strict=True):
+        button.click(partial(preset_values, preset, max_tokens), None, filled, **quiet)
     return panel
 
 
@@ -119,25 +119,28 @@ def lane_style() -> str:
     return "".join(rule.format(lane) for lane in native_methods())
 
 
-def fill(preset: Preset, longest: int = 512) -> list[Any]:
-    """The values that a preset gives to the common settings and to every lane's options."""
+def preset_values(preset: Preset, max_tokens: int = 512) -> list[Any]:
+    """The values that a preset gives to the common settings and to every lane's options, empty if it names none."""
     common = DEFAULTS | preset.common
-    common["max_new_tokens"] = min(common["max_new_tokens"], longest)
+    common["max_new_tokens"] = min(common["max_new_tokens"], max_tokens)
     values = [common[name] for name in COMMON]
     for lane, method in native_methods().items():
-        own = preset.options.get(lane, {})
-        values += [_shown(own[option.name]) if option.name in own else _empty(option) for option in method.options]
+        options = preset.options.get(lane, {})
+        for option in method.options:
+            values.append(_field_value(options[option.name]) if option.name in options else _empty(option))
     return values
 
 
 def read_options(values: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Lanes' options from the components' values: what was left empty, or as it is anyway, is left out."""
-    given: dict[str, dict[str, Any]] = {}
+    """Lanes' options from the components' values, without empty fields and boxes left at their defaults."""
+    options: dict[str, dict[str, Any]] = {}
     pairs = [(lane, option) for lane, method in native_methods().items() for option in method.options]
     for (lane, option), value in zip(pairs, values, strict=True):
-        if value is not None and str(value).strip() and not (isinstance(value, bool) and value == option.default):
-            given.setdefault(lane, {})[option.name] = value
-    return given
+        is_empty = value is None or not str(value).strip()
+        is_default_box = isinstance(value, bool) and value == option.default
+        if not is_empty and not is_default_box:
+            options.setdefault(lane, {})[option.name] = value
+    return options
 
 
 def _lanes() -> gr.CheckboxGroup:
@@ -150,20 +153,22 @@ def _lanes() -> gr.CheckboxGroup:
     )
 
 
-def _common(longest: int) -> list[gr.components.Component]:
-    """A component a setting."""
-    settings = [SETTINGS[name] for name in race_request.OFFERED]
-    settings = [replace(each, shared_high=longest) if each.name == "max_new_tokens" else each for each in settings]
+def _common(max_tokens: int) -> list[gr.components.Component]:
+    """One component for each setting, in two rows."""
+    settings = []
+    for name in race_request.OFFERED:
+        setting = SETTINGS[name]
+        settings.append(replace(setting, shared_high=max_tokens) if name == "max_new_tokens" else setting)
     middle = (len(settings) + 1) // 2
-    found: list[gr.components.Component] = []
+    components: list[gr.components.Component] = []
     for row in (settings[:middle], settings[middle:]):
         with gr.Row():
-            found += map(_setting, row)
-    return found
+            components += map(_setting, row)
+    return components
 
 
 def _setting(setting: Setting) -> gr.components.Component:
-    """A slider where the range is short enough for one, else a field."""
+    """A choice, a text field if there is an "auto", a number field for a long range, else a slider."""
     low, high = setting.bounds(shared=True)
     about: dict[str, Any] = {"label": setting.label, "info": setting.help}
     if setting.choices:
@@ -180,7 +185,7 @@ def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, g
         model_choices(models),
         value="",
         label="Model",
-        info="Those that this server offers. The first race with one loads it.",
+        info="The models that this server offers. The first race with one loads it.",
     )
     precisions = [("server default", ""), *((name, name) for name in dtypes)]
     info = "Same text as vanilla in float32 and int8. In 16 bits near ties may flip, except with SmolLM2 on a CPU."
@@ -188,24 +193,24 @@ def _model(models: Sequence[str], dtypes: Sequence[str]) -> tuple[gr.Dropdown, g
 
 
 def model_choices(models: Sequence[str]) -> list[tuple[str, str]]:
-    """The names that may be chosen, and the server's own model."""
+    """The choices of the model's field: the server's own model, and those on offer."""
     return [("server default", ""), *((name, name) for name in models)]
 
 
-def _files(shown: bool) -> gr.File:
+def _files(visible: bool) -> gr.File:
     return gr.File(
-        # Of any type: where the page refuses one, Gradio drops all of them.
+        # Any type is accepted here: if the field refused one file, Gradio would drop all of them.
         file_count="multiple",
         label=f"Your own documents: txt, md, html, pdf, docx, … up to {uploads.MAX_FILES} files, 2 MB",
         height=200,
-        visible=shown,
+        visible=visible,
         elem_id="files",
     )
 
 
 def _options() -> dict[tuple[str, str], gr.components.Component]:
-    """One component an option; a group a lane, which the page shows while the lane is ticked."""
-    found: dict[tuple[str, str], gr.components.Component] = {}
+    """One component for each option, in a group for each lane; the page shows the groups of ticked lanes."""
+    components: dict[tuple[str, str], gr.components.Component] = {}
     for lane, method in native_methods().items():
         if not method.options:
             continue
@@ -213,8 +218,8 @@ def _options() -> dict[tuple[str, str], gr.components.Component]:
             gr.HTML(f"<h3>{method.title}</h3>", elem_classes="lane-title")
             with gr.Row():
                 for option in method.options:
-                    found[lane, option.name] = _option(method, option)
-    return found
+                    components[lane, option.name] = _option(method, option)
+    return components
 
 
 def _option(method: Method, option: Option) -> gr.components.Component:
@@ -222,9 +227,9 @@ def _option(method: Method, option: Option) -> gr.components.Component:
     if not isinstance(option.bounds, Bounds):
         return gr.Checkbox(bool(option.default), label=label, info=_sentence(option.bounds.help), min_width=200)
     low, high = option.bounds.low, option.bounds.high
-    there = method.accelerator.get(option.name)
-    on_gpu = f", on a GPU {there}" if there is not None and there != option.default else ""
-    # Not gr.Number: it shows an empty one as 0.
+    gpu_default = method.accelerator.get(option.name)
+    on_gpu = f", on a GPU {gpu_default}" if gpu_default is not None and gpu_default != option.default else ""
+    # Not gr.Number, which shows an empty field as 0.
     return gr.Textbox(
         label=label,
         placeholder=str(option.default),
@@ -235,11 +240,11 @@ def _option(method: Method, option: Option) -> gr.components.Component:
     )
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-def _shown(value: Any) -> Any:
+def _field_value(value: Any) -> Any:
     return value if isinstance(value, bool) else str(value)
 
 

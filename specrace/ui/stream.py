@@ -1,7 +1,7 @@
 """Sends a race to its page as the parts of its reel, in batches at a steady rate whatever the model's speed.
 
-Messages are server-sent events on a route of their own. As values of a Gradio component they would cost server and
-browser about ten times as much, at the expense of a race on the same machine.
+Messages are server-sent events on a route of their own. Sent as values of a Gradio component, they would cost the
+server and the browser about ten times as much, and slow down a race on the same machine.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Started
 from specrace.ui.guard import RECORDING
 from specrace.ui.helper_process import HelperProcess
-from specrace.ui.worker import CLOSING, Job, Worker
+from specrace.ui.job import Job
+from specrace.ui.worker import CLOSING, Worker
 from specrace.views.frames import report
 
 PERIOD_S = 1 / 18
-# A race that is over by then is sent whole: its page then knows from the first picture how long the race is.
-HELD_S = 1.0
-LEFT_PERIOD_S = 0.25
+# Steps are held back this long. A race that ends before is sent whole, so its page knows its length from the start.
+HOLD_S = 1.0
+DISCONNECT_PERIOD_S = 0.25
 
 
-class Watching(StreamingResponse):
-    """A job's messages as server-sent events. However the connection ends, the race ends with it."""
+class RaceStream(StreamingResponse):
+    """A job's messages as server-sent events. The race ends when the connection does."""
 
     def __init__(self, worker: Worker, job: Job) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -42,7 +43,7 @@ class Watching(StreamingResponse):
         self._job = job
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the race is over or the visitor gone."""
+        """Send until the race is over or the visitor leaves."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -56,28 +57,31 @@ class Watching(StreamingResponse):
 
 
 def watch_route(worker: Worker) -> Route:
-    """GET streams the race of a key."""
+    """The route whose GET streams the race with a key."""
 
     async def watch(request: Request) -> Response:
         job = worker.claim(request.path_params["key"])
-        return Response(status_code=404) if job is None else Watching(worker, job)
+        return Response(status_code=404) if job is None else RaceStream(worker, job)
 
     # Under Gradio's own prefix, which proxies pass on.
     return Route("/gradio_api/race/{key}", watch)
 
 
 def recording_route(helper: HelperProcess) -> Route:
-    """POST a visitor's own recording: the answer is its reel as JSON, or a sentence with status 400."""
+    """The route to which a page POSTs a visitor's own recording.
+
+    It answers with the reel as JSON, or with a sentence and status 400.
+    """
 
     async def post(request: Request) -> Response:
         content, name = await request.body(), request.query_params.get("name", "")
-        gone = threading.Event()
-        reading = asyncio.create_task(asyncio.to_thread(helper.run, "recording", name, content, stop=gone.is_set))
-        while not (await asyncio.wait({reading}, timeout=LEFT_PERIOD_S))[0]:
+        page_left = threading.Event()
+        reading = asyncio.create_task(asyncio.to_thread(helper.run, "recording", name, content, stop=page_left.is_set))
+        while not (await asyncio.wait({reading}, timeout=DISCONNECT_PERIOD_S))[0]:
             if await request.is_disconnected():
-                gone.set()
+                page_left.set()
         try:
-            # As it came from the helper: to parse and encode it here would hold up a race.
+            # Passed on unread: parsing and encoding it here would delay a race.
             return Response(reading.result(), media_type="application/json")
         except InputError as error:
             return PlainTextResponse(str(error), 400)
@@ -86,23 +90,24 @@ def recording_route(helper: HelperProcess) -> Route:
 
 
 async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
-    """A job as JSON messages, from its wait in line to its end. Leaving early stops the race.
+    """A job as JSON messages, from its wait in line to its end. Closing the generator stops the race.
 
-    {"race", "kind", "message", "phase"} with kind "note" says why there is no race (yet); {"race", "kind", "parts"} has
-    parts of the reel: kind "head", "steps" or "end". Of a race that could not be run the last message says why.
+    {"race", "kind": "note", "message", "phase"} says why there is no race, or none yet. {"race", "kind", "parts"} has
+    parts of the reel, all of one kind: "head", "step", "end" or "again". If the race could not be run, the last message
+    says why.
     """
-    said, held_until = "", inf
+    last_note, held_until = "", inf
     due = time.monotonic()
     try:
         while True:
             done = job.done
             if held_until == inf and job.parts:
-                held_until = time.monotonic() + HELD_S
+                held_until = time.monotonic() + HOLD_S
             for message in take_messages(job, held=not done and time.monotonic() < held_until):
                 yield message
-            if held_until == inf and not done and (news := waiting_for(worker, job)) != said:
-                said = news
-                yield note(job, "waiting", said)
+            if held_until == inf and not done and (text := describe_wait(worker, job)) != last_note:
+                last_note = text
+                yield note(job, "waiting", text)
             if done or worker.closing:
                 break
             due = max(due + PERIOD_S, time.monotonic())
@@ -116,29 +121,32 @@ async def messages(worker: Worker, job: Job) -> AsyncGenerator[str]:
 
 
 def take_messages(job: Job, *, held: bool) -> Iterator[str]:
-    """The parts that have come since, neighbours of a kind in one message; steps stay where they are `held`."""
+    """Take the parts that have arrived; successive parts of one kind make one message.
+
+    While they are `held`, steps stay where they are unless the race has finished.
+    """
     while job.parts:
         kind = job.parts[0][0]
         if kind == "step" and held and not job.finished:
             return
-        found = []
+        parts = []
         while job.parts and job.parts[0][0] == kind:
-            found.append(job.parts.popleft()[1])
-        yield f'{{"race":{job.number},"kind":"{kind}","parts":[{",".join(found)}]}}'
+            parts.append(job.parts.popleft()[1])
+        yield f'{{"race":{job.number},"kind":"{kind}","parts":[{",".join(parts)}]}}'
 
 
-async def outcome(job: Job) -> dict[str, Any]:
-    """A race's report, once it is done. Leaving early stops the race. Raises InputError when it could not be run."""
-    await ended(job)
+async def race_report(job: Job) -> dict[str, Any]:
+    """A race's report, once it is done. Cancelling this stops the race. Raises InputError if it could not be run."""
+    await wait_until_done(job)
     if not job.events or not isinstance(finished := job.events[-1], Finished):
         raise InputError(job.error or "The race was stopped before it began.")
     started = job.events[0]
-    assert isinstance(started, Started), "a race begins so"
+    assert isinstance(started, Started), "the first event of a race"
     return report(started, finished)
 
 
-async def ended(job: Job) -> None:
-    """Wait until a job is done. Leaving early stops it."""
+async def wait_until_done(job: Job) -> None:
+    """Wait for a job to end. Cancelling this stops it."""
     try:
         while not job.done:
             await asyncio.sleep(PERIOD_S)
@@ -146,16 +154,16 @@ async def ended(job: Job) -> None:
         job.leave()
 
 
-def waiting_for(worker: Worker, job: Job) -> str:
-    """Why a race has not started yet."""
+def describe_wait(worker: Worker, job: Job) -> str:
+    """Why a race has not started yet, in a sentence."""
     if not worker.settled:
         return f"{worker.status} … The race starts when the model is ready."
-    ahead = worker.ahead(job)
+    ahead = worker.num_ahead(job)
     if ahead:
         return "You're next." if ahead == 1 else f"{ahead} races are before yours."
     return job.message or "Reading the documents and the question …"
 
 
 def note(job: Job, phase: str, message: str) -> str:
-    """A message in words only."""
+    """The JSON of a message in words."""
     return json.dumps({"race": job.number, "kind": "note", "phase": phase, "message": message})

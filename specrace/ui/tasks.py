@@ -1,4 +1,4 @@
-"""What the worker does for a visitor: a race or a retrieval, on the server's documents or the visitor's own."""
+"""What the worker runs for a visitor: a race or a retrieval, on the server's documents or the visitor's own."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from typing import TYPE_CHECKING
 
 from specrace.core.events import Event, Repeated
 from specrace.ui import race_request, uploads
+from specrace.ui.job import RunRace
 from specrace.ui.model_choices import ModelChoices
-from specrace.ui.worker import RunRace
 
 if TYPE_CHECKING:
     from specrace.retrieval.retriever import Hit
     from specrace.workbench import Workbench
 
 
-def racing(
-    asked: race_request.RaceRequest,
-    benches: uploads.VisitWorkbenches,
+def race_task(
+    request: race_request.RaceRequest,
+    workbenches: uploads.VisitWorkbenches,
     models: ModelChoices,
-    session: str,
+    visit: str,
     upload: uploads.Upload | None = None,
     again: Callable[[Repeated], bool] = lambda _: False,
 ) -> RunRace:
-    """A race."""
+    """A task that races as requested; `again` decides after each run whether another one follows."""
 
     def run(workbench: Workbench, stop: Callable[[], bool]) -> Iterator[Event | str]:
-        own = yield from benches.open(session, workbench, upload)
-        if asked.model:
-            yield f"Loading {asked.model} …"
-        own = models.workbench(workbench, own, asked.model, asked.dtype)
-        yield from own.ask(asked.question, asked.spec, top=asked.passages, stop=stop, again=again)
+        visit_workbench = yield from workbenches.open(visit, workbench, upload)
+        if request.model:
+            yield f"Loading {request.model} …"
+        racing = models.choose(workbench, visit_workbench, request.model, request.dtype)
+        yield from racing.ask(request.question, request.spec, top=request.passages, stop=stop, again=again)
 
     return run
 
 
-def retrieving(
+def retrieval_task(
     question: str,
     passages: int | None,
-    benches: uploads.VisitWorkbenches,
-    session: str,
+    workbenches: uploads.VisitWorkbenches,
+    visit: str,
     upload: uploads.Upload | None,
-    found: list[Hit],
+    hits: list[Hit],
 ) -> RunRace:
-    """A retrieval, whose hits are `found` when it is done."""
+    """A task that retrieves, and appends what it retrieved to `hits`."""
 
     def run(workbench: Workbench, _: Callable[[], bool]) -> Iterator[Event | str]:
-        own = yield from benches.open(session, workbench, upload)
-        found.extend(own.retrieve(question, passages))
+        visit_workbench = yield from workbenches.open(visit, workbench, upload)
+        hits.extend(visit_workbench.retrieve(question, passages))
 
     return run

@@ -1,6 +1,6 @@
-"""What an operator sees of a server: /healthz, /metrics, and a line for each race in the log.
+"""What an operator sees of a server: /healthz, /metrics, and a log line for each race.
 
-None of them holds a visitor's text, address, file name or session.
+None of them holds a visitor's text, address, file name or visit id.
 """
 
 from __future__ import annotations
@@ -27,49 +27,49 @@ log = logging.getLogger(EVENTS)
 
 
 class Telemetry:
-    """Counts of one server, in a registry of its own."""
+    """Counters of one server, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        own: dict[str, Any] = {"namespace": "specrace", "registry": self.registry}
-        self._races = Counter("races", "Races by outcome", ["outcome"], **own)
-        self._tokens = Counter("output_tokens", "Output tokens of the races shown, by lane", ["lane"], **own)
-        self._steps = Counter("steps", "Steps (target forwards) of the races shown, by lane", ["lane"], **own)
-        self._uploads = Counter("uploaded_files", "Files that visitors uploaded", **own)
-        self._queue = Gauge("queue_length", "Races that wait", **own)
-        self._running = Gauge("races_running", "1 while a race runs", **own)
+        options: dict[str, Any] = {"namespace": "specrace", "registry": self.registry}
+        self._races = Counter("races", "Races by outcome", ["outcome"], **options)
+        self._tokens = Counter("output_tokens", "Output tokens of the races shown, by lane", ["lane"], **options)
+        self._steps = Counter("steps", "Steps (target forwards) of the races shown, by lane", ["lane"], **options)
+        self._uploads = Counter("uploaded_files", "Files that visitors uploaded", **options)
+        self._queue = Gauge("queue_length", "Races that wait", **options)
+        self._running = Gauge("races_running", "1 while a race runs", **options)
         for outcome in OUTCOMES:
             self._races.labels(outcome)
 
     def watch_queue(self, length: Callable[[], int], running: Callable[[], bool]) -> None:
-        """Read the queue's length, and whether a race runs, from here."""
+        """Take the gauges' values from these functions: the queue's length, and whether a race is running."""
         self._queue.set_function(length)
         self._running.set_function(running)
 
     def began(self, race: int, started: Started, waited_s: float) -> None:
-        """The first event of a race has come."""
-        lanes = [each.lane for each in started.lanes]
+        """Log a race's beginning, `waited_s` seconds after the request."""
+        lanes = [info.lane for info in started.lanes]
         record("race began", race=race, lanes=lanes, prompt_tokens=started.prompt_tokens, waited_s=round(waited_s, 3))
 
     def ended(self, race: int, outcome: str, finished: Finished | None, seconds: float) -> None:
-        """A race is over, `seconds` after it was asked for. `finished` is None where nothing was raced."""
+        """Count and log a race's end, `seconds` after the request. `finished` is None if nothing was raced."""
         self._races.labels(outcome).inc()
         lanes = finished.lanes if finished is not None else ()
-        for each in lanes:
-            self._tokens.labels(each.lane).inc(each.tokens)
-            self._steps.labels(each.lane).inc(each.steps)
-        counts = {each.lane: {"tokens": each.tokens, "steps": each.steps} for each in lanes}
+        for result in lanes:
+            self._tokens.labels(result.lane).inc(result.tokens)
+            self._steps.labels(result.lane).inc(result.steps)
+        counts = {result.lane: {"tokens": result.tokens, "steps": result.steps} for result in lanes}
         record("race ended", race=race, outcome=outcome, seconds=round(seconds, 3), lanes=counts)
 
-    def uploaded(self, files: int) -> None:
-        """A visitor has uploaded so many."""
-        self._uploads.inc(files)
-        record("upload", files=files)
+    def uploaded(self, num_files: int) -> None:
+        """Count and log an upload."""
+        self._uploads.inc(num_files)
+        record("upload", files=num_files)
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Count an InputError as a race that was refused before it had a place in the queue."""
+        """Count an InputError from the `with` block as a race that was refused before it was queued."""
         try:
             yield
         except InputError:
@@ -79,13 +79,13 @@ class Telemetry:
 
 
 def record(event: str, **facts: Any) -> None:
-    """Log an event with its facts, which are numbers and names of ours."""
+    """Log an event with its facts: numbers and our own names, nothing from a visitor."""
     log.info(event, extra={"facts": facts})
 
 
 def operator_routes(telemetry: Telemetry, status: Callable[[], str], readers: Sequence[str]) -> list[Route]:
-    """GET /healthz, for everybody, and GET /metrics, for `readers`: addresses or networks."""
-    networks = [ipaddress.ip_network(each) for each in readers]
+    """The routes GET /healthz, for everybody, and GET /metrics, for `readers` (addresses or networks)."""
+    networks = [ipaddress.ip_network(reader) for reader in readers]
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": status()}, headers={"Cache-Control": "no-store"})
@@ -99,7 +99,7 @@ def operator_routes(telemetry: Telemetry, status: Callable[[], str], readers: Se
 
 
 def _may_read(request: Request, networks: Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
-    """Whether a reader asks directly. Through a proxy, anybody could come from this machine."""
+    """Whether a request comes from one of the networks, directly: behind a proxy, anybody seems to be this machine."""
     if "x-forwarded-for" in request.headers or "forwarded" in request.headers:
         return False
     try:

@@ -17,7 +17,7 @@ from specrace.retrieval.documents import Document, stream_documents
 from specrace.retrieval.index import PassageIndex, embedded_text
 from specrace.retrieval.limits import UPLOADS
 from specrace.retrieval.passages import Passage, split_passages
-from specrace.retrieval.readers.kinds import READ
+from specrace.retrieval.readers.kinds import KIND_NAMES
 from specrace.retrieval.suggestions import suggest_questions
 
 if TYPE_CHECKING:
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 
 MAX_FILES = 20
 MAX_BYTES = UPLOADS.total_bytes
-SESSIONS_KEPT = 16
-EXAMPLES = 4
-# The embedder's own batch size: a stop takes effect after one batch.
-BATCH = 32
+MAX_VISITS = 16
+NUM_EXAMPLES = 4
+# The embedder's own batch size. A stop takes effect between batches.
+BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
 class Upload:
-    """Uploaded files after reading. `skipped` has a sentence for each file left out, `examples` are questions about
-    the others. `content` is JSON:
+    """Uploaded files after reading.
+
+    `skipped` has a sentence for each file left out; `examples` are questions about the others. `content` is JSON:
     {"documents": [[name, title, text], ...], "passages": [[index of the document, start, end, place], ...]}.
     """
 
@@ -46,126 +47,128 @@ class Upload:
 
     def parse(self) -> tuple[list[Document], list[Passage]]:
         """The documents and their passages."""
-        found = json.loads(self.content)
-        documents = [Document(*each) for each in found["documents"]]
+        content = json.loads(self.content)
+        documents = [Document(*row) for row in content["documents"]]
         passages = []
-        for number, start, end, place in found["passages"]:
-            own = documents[number]
-            passages.append(Passage(own.name, own.title, start, end, own.text[start:end], place))
+        for index, start, end, place in content["passages"]:
+            document = documents[index]
+            passages.append(Passage(document.name, document.title, start, end, document.text[start:end], place))
         return documents, passages
 
 
 def read_uploads(_: str, files: bytes) -> bytes:
-    """Two lines of JSON for an `Upload`: its other fields, then the content. `files`: paths as JSON.
+    """Read `files`, a JSON list of paths, into two lines of JSON for an `Upload`: its short fields, then its content.
 
-    Raises InputError, without this machine's paths, where none can be used.
+    Raises InputError, without this machine's paths, if no file can be used.
     """
     skipped: list[str] = []
     folders = {f"{Path(file).parent.as_posix()}/" for file in json.loads(files)}
 
-    def public(sentence: str) -> str:
+    def without_folders(sentence: str) -> str:
         for folder in folders:
             sentence = sentence.replace(folder, "")
         return sentence
 
     paths = [Path(file) for file in json.loads(files)]
     try:
-        # Each sentence is made public before a message of many is cut.
         documents = list(
-            stream_documents(paths, skip=lambda sentence: skipped.append(public(sentence)), limits=UPLOADS)
+            stream_documents(paths, skip=lambda sentence: skipped.append(without_folders(sentence)), limits=UPLOADS)
         )
     except InputError as error:
-        raise InputError(public(str(error))) from None
+        raise InputError(without_folders(str(error))) from None
     if not documents:
-        raise InputError(" ".join(skipped) or f"No text was found in the files: give a {READ} file.")
+        raise InputError(" ".join(skipped) or f"No text was found in the files: give a {KIND_NAMES} file.")
     passages = [
-        (number, each.start, each.end, each.place)
-        for number, own in enumerate(documents)
-        for each in split_passages(own)
+        (index, passage.start, passage.end, passage.place)
+        for index, document in enumerate(documents)
+        for passage in split_passages(document)
     ]
-    examples = suggest_questions(documents, EXAMPLES)
+    examples = suggest_questions(documents, NUM_EXAMPLES)
     head = {"num_passages": len(passages), "skipped": skipped, "examples": examples}
-    content = {"documents": [(each.name, each.title, each.text) for each in documents], "passages": passages}
+    content = {
+        "documents": [(document.name, document.title, document.text) for document in documents],
+        "passages": passages,
+    }
     return f"{json.dumps(head)}\n{json.dumps(content)}".encode()
 
 
 class VisitWorkbenches:
-    """The workbenches on uploaded documents, one a session; the least recently used go when there are many.
+    """Each visit's workbench on its uploaded documents; beyond MAX_VISITS the least recently used is dropped.
 
-    `read` is `read_uploads`, wherever it runs.
+    `read` calls `read_uploads`, perhaps in another process.
     """
 
     def __init__(self, read: Callable[[bytes], bytes]) -> None:
         self._read = read
-        self._sessions: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
-        # The latest reading of each session, until it ends or the visitor leaves.
+        self._visits: OrderedDict[str, tuple[Upload, Workbench | None]] = OrderedDict()
+        # A token for each visit's latest reading, until it ends or the visitor leaves.
         self._reading: dict[str, object] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._visits)
 
-    def read(self, session: str, files: Sequence[str]) -> Upload | None:
-        """The session's files, read; None without any. Raises InputError where none can be used."""
-        known = self.known(session)
-        # Gradio keeps files in folders named after their content.
-        if known is not None and known.files == tuple(files):
-            return known
-        self.forget(session)
+    def read(self, visit: str, files: Sequence[str]) -> Upload | None:
+        """The visit's files, read; None without any. Raises InputError if no file can be used."""
+        upload = self.upload_of(visit)
+        # Gradio names a file's folder after its content, so equal paths are equal files.
+        if upload is not None and upload.files == tuple(files):
+            return upload
+        self.forget(visit)
         if not files:
             return None
         if len(files) > MAX_FILES:
             raise InputError(f"{len(files)} files were uploaded; upload at most {MAX_FILES}.")
-        reading = self._reading[session] = object()
+        reading = self._reading[visit] = object()
         try:
             head, _, content = self._read(json.dumps(list(files)).encode()).partition(b"\n")
         finally:
-            # A visitor who has left meanwhile is forgotten.
-            stays = self._reading.get(session) is reading
-            if stays:
-                del self._reading[session]
-        found = json.loads(head)
-        upload = Upload(tuple(files), found["num_passages"], tuple(found["skipped"]), tuple(found["examples"]), content)
-        if stays:
-            self._keep(session, upload, None)
+            # Nothing is stored for a visitor who has left meanwhile.
+            is_latest = self._reading.get(visit) is reading
+            if is_latest:
+                del self._reading[visit]
+        facts = json.loads(head)
+        upload = Upload(tuple(files), facts["num_passages"], tuple(facts["skipped"]), tuple(facts["examples"]), content)
+        if is_latest:
+            self._store(visit, upload, None)
         return upload
 
-    def open(self, session: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
-        """The session's workbench on its upload, or the shared one. Yields its progress before every batch.
+    def open(self, visit: str, shared: Workbench, upload: Upload | None) -> Generator[str, None, Workbench]:
+        """The visit's workbench on its upload, or the shared one. Yields its progress before every batch.
 
-        The embedder runs on the caller's thread, the one that races: in parallel it would take processors from a race,
-        and the helper's process would need a second copy of it in memory. Others may race between batches.
+        The embedder runs on the caller's thread, which also races: in parallel it would take processors from a race,
+        and the helper process would need a second copy of it in memory. Others may race between batches.
         """
         if upload is None:
             return shared
-        known, workbench = self._sessions.get(session, (None, None))
-        if workbench is None or known != upload:
+        indexed, workbench = self._visits.get(visit, (None, None))
+        if workbench is None or indexed != upload:
             workbench = yield from _index(shared, upload)
-        if self.known(session) == upload:
-            self._keep(session, upload, workbench)
+        if self.upload_of(visit) == upload:
+            self._store(visit, upload, workbench)
         return workbench
 
-    def known(self, session: str) -> Upload | None:
-        """What the session has uploaded, as far as it is read."""
-        return self._sessions.get(session, (None, None))[0]
+    def upload_of(self, visit: str) -> Upload | None:
+        """The visit's files, if they have been read."""
+        return self._visits.get(visit, (None, None))[0]
 
-    def forget(self, session: str) -> None:
-        """The visitor has left, or other files are read."""
-        self._reading.pop(session, None)
-        self._sessions.pop(session, None)
+    def forget(self, visit: str) -> None:
+        """Drop the visit's upload and workbench; a reading under way will not be stored."""
+        self._reading.pop(visit, None)
+        self._visits.pop(visit, None)
 
-    def _keep(self, session: str, upload: Upload, workbench: Workbench | None) -> None:
+    def _store(self, visit: str, upload: Upload, workbench: Workbench | None) -> None:
         with self._lock:
-            self._sessions[session] = (upload, workbench)
-            self._sessions.move_to_end(session)
-            while len(self._sessions) > SESSIONS_KEPT:
-                self._sessions.popitem(last=False)
+            self._visits[visit] = (upload, workbench)
+            self._visits.move_to_end(visit)
+            while len(self._visits) > MAX_VISITS:
+                self._visits.popitem(last=False)
 
 
 def _index(shared: Workbench, upload: Upload) -> Generator[str, None, Workbench]:
     documents, passages = upload.parse()
     texts, vectors = [embedded_text(passage) for passage in passages], []
-    for first in range(0, len(texts), BATCH):
-        yield f"Indexing your documents: {first:,} of {len(texts):,} passages …"
-        vectors.append(shared.embedder.embed(texts[first : first + BATCH]))
+    for start in range(0, len(texts), BATCH_SIZE):
+        yield f"Indexing your documents: {start:,} of {len(texts):,} passages …"
+        vectors.append(shared.embedder.embed(texts[start : start + BATCH_SIZE]))
     return shared.on(documents, PassageIndex(passages, np.concatenate(vectors)))

@@ -18,25 +18,27 @@ THIS_MACHINE = ("127.0.0.0/8", "::1")
 MINUTE_S = 60.0
 LOGINS_PER_MINUTE = 10
 HOUR_S = 3600.0
-VISITORS_KEPT = 10_000
-# An API client may take so long to come for its result, and so long to come back for it.
+MAX_VISITORS = 10_000
+# How long a page may take to claim its race, and an API client to come for its result.
 CLAIM_LIMIT_S = 10.0
+# How long an API client may stay away once it has come.
 RETURN_LIMIT_S = 1.0
-LOOK_S = 0.1
+POLL_PERIOD_S = 0.1
 NOT_UPLOADED = "A file must be uploaded before it is used."
 
 T = TypeVar("T")
 
 
 class TooManyError(InputError):
-    """A visitor has asked for so much that a part of it must wait."""
+    """A visitor is over a rate limit and must wait."""
 
 
 @dataclass(frozen=True)
 class VisitorLimits:
-    """The server's settings: races that wait, tokens a race, and what one visitor may do.
+    """The operator's bounds on visitors.
 
-    `races_at_once`: of one program's address, in line. Without `uploads` nobody uploads documents or opens recordings.
+    `queue`: waiting races of all visitors. `race_tokens`: new tokens of a race. `races_at_once`: races that programs
+    from one address may have in line. `uploads`: whether visitors may upload documents and open recordings.
     """
 
     queue: int = 20
@@ -55,11 +57,11 @@ class Rate:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def take(self, visitor: str, count: int = 1) -> bool:
-        """Count `count` more events, or none of them where they would be too many."""
+        """Count `count` more events and return True, or count none and return False if they exceed the limit."""
         now = self._clock()
         times = self._times.setdefault(visitor, deque())
         self._times.move_to_end(visitor)
-        while len(self._times) > VISITORS_KEPT:
+        while len(self._times) > MAX_VISITORS:
             self._times.popitem(last=False)
         while times and times[0] <= now - self._period_s:
             times.popleft()
@@ -70,9 +72,9 @@ class Rate:
 
 
 class Visitors:
-    """What each visitor has left of the `limits`, and who reads the answers of Gradio's queue.
+    """What each visitor has used of the `limits`, and who is reading answers from Gradio's queue.
 
-    These belong to a session or, of a plain API call, to the event.
+    A reader's key is the visit's id or, for a plain API call, the event's id.
     """
 
     def __init__(self, limits: VisitorLimits | None = None) -> None:
@@ -84,84 +86,89 @@ class Visitors:
         self._readers: Counter[str] = Counter()
         self._files: defaultdict[str, set[str]] = defaultdict(set)
 
-    def race(self, address: str | None, new_tokens: int) -> None:
-        """Count a race. Raises InputError when its answers are too long or the visitor has started too many."""
-        longest, races = self.limits.race_tokens, self.limits.races_per_minute
-        if new_tokens > longest:
-            raise InputError(f"The answer's length is {new_tokens}; this server allows at most {longest}.")
-        if not self._races.take(visitor_of(address)):
-            raise TooManyError(f"You have started {races} races within a minute; wait for a moment.")
+    def count_race(self, address: str | None, new_tokens: int) -> None:
+        """Count a race. Raises InputError if its answers may be too long or the visitor has started too many."""
+        max_tokens = self.limits.race_tokens
+        if new_tokens > max_tokens:
+            raise InputError(f"The answer's length is {new_tokens}; this server allows at most {max_tokens}.")
+        if not self._races.take(visitor_key(address)):
+            raise TooManyError(
+                f"You have started {self.limits.races_per_minute} races within a minute; wait for a moment."
+            )
 
-    def retrieval(self, address: str | None) -> None:
-        """Count a retrieval by a program. Raises TooManyError; there may be as many as races."""
-        if not self._retrievals.take(visitor_of(address)):
-            most = self.limits.races_per_minute
-            raise TooManyError(f"You have started {most} retrievals within a minute; wait for a moment.")
+    def count_retrieval(self, address: str | None) -> None:
+        """Count a retrieval by a program; the limit is that of races. Raises TooManyError."""
+        if not self._retrievals.take(visitor_key(address)):
+            raise TooManyError(
+                f"You have started {self.limits.races_per_minute} retrievals within a minute; wait for a moment."
+            )
 
-    def login(self, address: str | None) -> bool:
-        """Count an attempt to sign in; False where they are too many."""
-        return self._logins.take(visitor_of(address))
+    def count_login(self, address: str | None) -> bool:
+        """Count an attempt to sign in; False if there were too many."""
+        return self._logins.take(visitor_key(address))
 
-    def upload(self, address: str | None, files: int) -> None:
-        """Count uploaded files. Raises TooManyError when they are too many."""
-        if not self._uploads.take(visitor_of(address), files):
+    def count_upload(self, address: str | None, num_files: int) -> None:
+        """Count uploaded files. Raises TooManyError."""
+        if not self._uploads.take(visitor_key(address), num_files):
             raise TooManyError(
                 f"More than {self.limits.uploads_per_hour} files came from you within an hour; try later."
             )
 
-    def keep(self, address: str | None, paths: Iterable[str]) -> None:
-        """These files are the visitor's, beside the earlier ones that Gradio has not deleted yet."""
-        visitor = visitor_of(address)
-        self._files[visitor] = {each for each in self._files[visitor] if Path(each).exists()}.union(paths)
+    def remember_files(self, address: str | None, paths: Iterable[str]) -> None:
+        """Note that the visitor uploaded these files, and forget earlier ones that Gradio has deleted."""
+        visitor = visitor_key(address)
+        self._files[visitor] = {path for path in self._files[visitor] if Path(path).exists()}.union(paths)
 
-    def own_files(self, address: str | None, files: Any) -> list[str]:
-        """The paths of Gradio's `files`, or of paths that an upload was answered with.
+    def uploaded_paths(self, address: str | None, files: Any) -> list[str]:
+        """The paths of `files`: Gradio's file objects, or paths that an upload returned.
 
-        Raises InputError for one that this visitor has not uploaded.
+        Raises InputError for a file that this visitor has not uploaded.
         """
-        own = self._files.get(visitor_of(address), ())
-        paths = [str(file.get("path")) if isinstance(file, dict) else str(file) for file in _listed(files)]
-        if not all(path in own for path in paths):
+        uploaded = self._files.get(visitor_key(address), ())
+        paths = [str(file.get("path")) if isinstance(file, dict) else str(file) for file in _as_list(files)]
+        if not all(path in uploaded for path in paths):
             raise InputError(NOT_UPLOADED)
         return paths
 
     @contextmanager
-    def reading(self, session: str) -> Iterator[None]:
-        """While somebody reads the answers of a session."""
-        self._readers[session] += 1
+    def reading(self, reader: str) -> Iterator[None]:
+        """Count `reader` as reading its answers inside the `with` block."""
+        self._readers[reader] += 1
         try:
             yield
         finally:
-            self._readers[session] -= 1
-            # Drops the zeros.
-            self._readers += Counter()
+            self._readers[reader] -= 1
+            if not self._readers[reader]:
+                del self._readers[reader]
 
-    async def wanted(self, session: str, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns. Raises InputError, and cancels it, when nobody comes to read it or its reader leaves."""
+    async def run_while_wanted(self, reader: str, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`. Cancels it and raises InputError if its reader never comes, or leaves."""
         task = asyncio.ensure_future(work)
-        patience_s, last = CLAIM_LIMIT_S, time.monotonic()
+        patience_s, last_seen = CLAIM_LIMIT_S, time.monotonic()
         try:
-            while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
-                if self._readers[session]:
-                    patience_s, last = RETURN_LIMIT_S, time.monotonic()
-                elif time.monotonic() - last > patience_s:
+            while not (await asyncio.wait([task], timeout=POLL_PERIOD_S))[0]:
+                if self._readers[reader]:
+                    patience_s, last_seen = RETURN_LIMIT_S, time.monotonic()
+                elif time.monotonic() - last_seen > patience_s:
                     raise InputError("Nobody waits for this result.")
             return task.result()
         finally:
             task.cancel()
 
 
-def _listed(files: Any) -> list[Any]:
-    return files if isinstance(files, list) else [files] if files else []
+def _as_list(files: Any) -> list[Any]:
+    if isinstance(files, list):
+        return files
+    return [files] if files else []
 
 
 def address_of(request: Any) -> str | None:
-    """Where a request comes from."""
+    """The client's IP address."""
     return request.client.host if request.client else None
 
 
-def visitor_of(address: str | None) -> str:
-    """What identifies a visitor: the IP address, of IPv6 only the network, for one visitor has all of its addresses."""
+def visitor_key(address: str | None) -> str:
+    """A visitor's key: the IPv4 address, or the IPv6 /64 network, all of whose addresses one visitor may have."""
     try:
         parsed = ipaddress.ip_address(address or "")
     except ValueError:

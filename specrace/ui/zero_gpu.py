@@ -1,9 +1,9 @@
-"""Hugging Face's ZeroGPU: a GPU for the length of a call, in a process that is forked for it.
+"""Races on Hugging Face's ZeroGPU, which lends a GPU for the length of a call, in a process forked for that call.
 
-Everything before the model (retrieval, the prompt, counts) and after it (texts, the page) stays in the server's
-process, where `spaces` imitates CUDA and no GPU is; a `PreparedRace` crosses on the way in, and events on the way out.
-The source is `spaces` 0.51.3: zero/wrappers.py (the forked process), zero/client.py (the quota), zero/__init__.py (the
-start).
+Everything before the model (retrieval, the prompt, limits) and after it (texts, the page) stays in the server's
+process, which has no GPU and where `spaces` imitates CUDA. A `PreparedRace` goes into the call, and events come out.
+Written against `spaces` 0.51.3: zero/wrappers.py (the forked process), zero/client.py (the quota), zero/__init__.py
+(the start).
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ if TYPE_CHECKING:
     from specrace.workbench import PreparedRace, Runner
 
 VARIABLE = "SPACES_ZERO_GPU"
-# Seconds that are asked for: to move the weights, record and warm up; and of each step, an eager forward's launches.
+# Seconds to ask for: once, to move the weights, capture graphs and warm up; per step, the launches of an eager forward.
 START_S, STEP_S = 10.0, 0.03
-# Weights are read at half of a small card's bandwidth.
+# The rate at which weights are read: half of a small card's bandwidth.
 BYTES_PER_S = 3e11
 # A visitor without an account has two minutes a day, and may be charged one and a half times what is asked for.
 MAX_S = 60
-# The race ends by itself so long before its time is over, with the figures so far.
+# The race ends by itself this long before its time is up, and reports what it has.
 MARGIN_S = 3.0
 QUOTA = "ZeroGPU quota exceeded"
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An InputError on its way out of the call: of an exception only its type would arrive."""
+    """An InputError on its way out of the call; of a raised exception only the type would arrive."""
 
     sentence: str
 
 
-def is_here() -> bool:
-    """Whether this is a Space on ZeroGPU, as `spaces` sees it."""
+def is_enabled() -> bool:
+    """Whether this is a Space on ZeroGPU, by the rule that `spaces` uses."""
     return os.environ.get(VARIABLE, "").lower() in ("1", "t", "true")
 
 
-def enter() -> None:
-    """Imitate CUDA in this thread from now on. Call it before anything else asks for CUDA."""
-    import spaces  # noqa: F401  importing it is what does that
+def imitate_cuda() -> None:
+    """Imitate CUDA from now on. Call this before anything else asks for CUDA."""
+    import spaces  # noqa: F401  the import does it
 
 
-def announce(page: Any, port: int) -> None:
-    """Report that the app is up. Call it once the model is loaded, in the thread that has loaded it.
+def report_started(page: Any, port: int) -> None:
+    """Tell `spaces` that the app is up. Call this once the model is loaded, in the thread that loaded it.
 
-    `spaces` does that when Gradio's own `launch` is called, which this app does without. It also asks the page for its
-    port: a forked process closes its copies of the visitors' connections.
+    `spaces` does this itself in Gradio's `launch`, which this app does not call. It takes the port from the page, to
+    close the forked process's copies of the visitors' connections.
     """
     import spaces.zero
 
@@ -66,50 +66,55 @@ def announce(page: Any, port: int) -> None:
     spaces.zero.startup()
 
 
-def seconds(weight_bytes: int, prepared: PreparedRace) -> int:
-    """The time to ask for: every lane may take as many steps as there are new tokens.
+def call_seconds(weight_bytes: int, prepared: PreparedRace) -> int:
+    """The seconds to ask for: a lane takes at most one step for each new token.
 
-    >>> from types import SimpleNamespace as Some
-    >>> seconds(0, Some(spec=Some(lanes=("vanilla", "trie"), max_new_tokens=100)))
+    >>> from types import SimpleNamespace as Fake
+    >>> call_seconds(0, Fake(spec=Fake(lanes=("vanilla", "trie"), max_new_tokens=100)))
     16
     """
     steps = len(prepared.spec.lanes) * prepared.spec.max_new_tokens
     return min(MAX_S, math.ceil(START_S + steps * (STEP_S + weight_bytes / BYTES_PER_S)))
 
 
-def runner(target: Target) -> Runner:
-    """What runs prepared races on ZeroGPU's GPU. `target` lies on "cuda", not `ready` yet.
+def make_runner(target: Target) -> Runner:
+    """A function that runs prepared races on ZeroGPU's GPU. `target` is on "cuda", and not `ready` yet.
 
-    A race runs once, for repeats would take the visitor's quota.
+    A race runs once, because repeats would use up the visitor's quota.
     """
     import spaces
 
     from specrace.model.roofline import weight_bytes
 
-    # Made before any process is forked, so that all of them share it.
+    # Made before any process is forked, so that all share it.
     stopped = multiprocessing.get_context("fork").Event()
-    duration = partial(seconds, weight_bytes(target.model))
+    duration = partial(call_seconds, weight_bytes(target.model))
 
     def on_gpu(prepared: PreparedRace) -> Iterator[Event | Refusal]:
-        until = time.monotonic() + duration(prepared) - MARGIN_S
-        yield from race_in_call(target, prepared, lambda: stopped.is_set() or time.monotonic() > until)
+        deadline = time.monotonic() + duration(prepared) - MARGIN_S
+        yield from race_in_call(target, prepared, lambda: stopped.is_set() or time.monotonic() > deadline)
 
     call: Callable[[PreparedRace], Iterator[Event | Refusal]] = spaces.GPU(on_gpu, duration=duration)
 
     def run(prepared: PreparedRace, stop: Callable[[], bool], _again: Callable[[Repeated], bool]) -> Iterator[Event]:
         stopped.clear()
-        return _watched(call(prepared), lambda: stopped.set() if stop() else None)
+
+        def pass_on_stop() -> None:
+            if stop():
+                stopped.set()
+
+        return _events_of(call(prepared), pass_on_stop)
 
     return run
 
 
 def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool]) -> Iterator[Event | Refusal]:
-    """The race in the forked process, where a GPU is. What it records and warms up ends with that process."""
+    """Run a race in the forked process, which has the GPU. Graphs that it captures are lost with that process."""
     from specrace.model.loading import make_ready
     from specrace.model.machine import use_processors
     from specrace.workbench import run_prepared
 
-    # Threads do not survive a fork, and a library that waits for those of its pool would wait for ever.
+    # Threads do not survive a fork: a library that waited for its pool's threads would wait for ever.
     use_processors(1, spare=0)
     try:
         make_ready(target)
@@ -118,22 +123,22 @@ def race_in_call(target: Target, prepared: PreparedRace, stop: Callable[[], bool
         yield Refusal(str(error))
 
 
-def _watched(events: Iterator[Event | Refusal], look: Callable[[], None]) -> Iterator[Event]:
-    """The events of a call, `look` at each. Raises InputError for its refusal, or where there is no GPU."""
+def _events_of(items: Iterator[Event | Refusal], before_each: Callable[[], None]) -> Iterator[Event]:
+    """A call's events; calls `before_each` first. Raises InputError for a refusal, or if there is no GPU."""
     import gradio as gr
 
     try:
-        for event in events:
-            look()
-            if isinstance(event, Refusal):
-                raise InputError(event.sentence)
-            yield event
+        for item in items:
+            before_each()
+            if isinstance(item, Refusal):
+                raise InputError(item.sentence)
+            yield item
     except gr.Error as error:
-        raise InputError(tell(error.title, str(error.message))) from None
+        raise InputError(explain_error(error.title, str(error.message))) from None
 
 
-def tell(title: str, message: str) -> str:
-    """One sentence for what `spaces` raises, by its title and message."""
+def explain_error(title: str, message: str) -> str:
+    """One sentence for an error that `spaces` raised, from its title and message."""
     reason = message.strip().rstrip(".")
     if title == QUOTA:
         return f"Your ZeroGPU quota is spent ({reason}): watch the recorded races, which need no GPU."

@@ -59,7 +59,7 @@ def test_its_progress_is_shown_and_one_click_races_with_it(open_page: OpenPage, 
     fetcher.text = "other cannot be fetched: <b>no</b> hub"
     expect(line).to_contain_text("<b>no</b> hub")
     fetcher.ready, fetcher.text = True, "SmolLM2-135M is ready"
-    fetcher._offer(NAME)
+    fetcher._on_ready(NAME)
     fetcher._done.set()
     expect(button).to_have_text("Race with SmolLM2-135M")
     expect(button).to_be_in_viewport(ratio=1)

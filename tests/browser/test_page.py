@@ -99,7 +99,7 @@ def test_a_question_is_raced_to_the_end_and_replayed(app: Any, open_page: Any) -
 def test_a_race_is_repeated_until_its_speedups_hold(app: Any, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """The medians of all runs replace the figures of the first, in the panes and the saved race."""
     # However slow the machine is, there is time for another run.
-    monkeypatch.setattr("specrace.ui.page.REPEAT_S", float("inf"))
+    monkeypatch.setattr("specrace.ui.page_events.REPEAT_S", float("inf"))
     app.hold.repeats = True
     try:
         race(page)
@@ -255,7 +255,7 @@ def test_documents_that_are_dropped_anywhere_are_raced_on(app: Any, open_page: A
         drop(page, f"{number}.md", f"# Owls {number}\n\nThe owl hears a mouse.", place)
         expect(page.locator(".status")).to_contain_text(f"cpu, {number} passage")
     drop(page, "photo.png", "no text", ".stage")
-    expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is no txt, md, html")
+    expect(page.locator(".announcer")).to_contain_text("Left out: photo.png is not a txt, md, html")
     expect(page.locator(".status")).to_contain_text("cpu, 2 passages of your own documents")
     expect(page.locator(".toast-wrap")).to_be_hidden()
 

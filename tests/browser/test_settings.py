@@ -160,7 +160,7 @@ def test_lanes_fit_as_they_are_ticked_and_a_reload_keeps_them(app: Any, open_pag
         ({"options": {"trie": {"height": 9}}}, "no option 'height'"),
         ({"options": {"turbo": {}}}, "no lane 'turbo'"),
         ({"options": {"trie": 3}}, "options are not lanes"),
-        ({"options": {"trie": {"n": [1]}}}, "is no number"),
+        ({"options": {"trie": {"n": [1]}}}, "is not a number"),
         ({"model": "../../etc"}, "no model"),
         ({"model": "gpt2"}, "no model 'gpt2' here; choose from tiny, characters"),
         ({"dtype": "float8"}, "no dtype 'float8'"),

@@ -180,7 +180,7 @@ def serving(*arguments: str, bench: Bench | None = None) -> Iterator[Served]:
         patch.setattr(serve, "loader", lambda _: lambda _report: bench)
         patch.setattr(gallery.Gallery, "in_folder", GALLERY)
         sockets = open_sockets("127.0.0.1", None)
-        app, worker, leave = serve.build_app(options, Hosts(given=options.allowed_hosts))
+        app, worker, leave = serve.build_app(options, Hosts(allowed=options.allowed_hosts))
         assert worker is not None
         worker.start()
         server = Server(app, leave)

@@ -10,7 +10,7 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.ui import audience
-from specrace.ui.audience import COOKIE, MAX_POLLS, MAX_VOTERS, Audience, Poll, reach
+from specrace.ui.audience import COOKIE, MAX_POLLS, MAX_VOTERS, Audience, Poll, find_network_address
 from specrace.ui.guard import Hosts
 from tests.ui.served import Served, serving
 
@@ -33,8 +33,8 @@ def poll(served: Served) -> dict[str, Any]:
     return opened
 
 
-def steer(served: Served, poll: dict[str, Any], **given: Any) -> Any:
-    answer = served.ask("POST", f"/audience/{poll['code']}", {"key": poll["key"], "lanes": LANES, **given})
+def steer(served: Served, poll: dict[str, Any], **body: Any) -> Any:
+    answer = served.ask("POST", f"/audience/{poll['code']}", {"key": poll["key"], "lanes": LANES, **body})
     return answer.json()
 
 
@@ -48,8 +48,8 @@ def join(served: Served, poll: dict[str, Any]) -> str:
 
 
 def vote(served: Served, poll: dict[str, Any], cookie: str, choice: Any, number: Any = 1) -> Any:
-    given = {"round": number, "choice": choice}
-    return served.ask("POST", f"/audience/{poll['code']}/vote", given, Cookie=cookie).json()
+    body = {"round": number, "choice": choice}
+    return served.ask("POST", f"/audience/{poll['code']}/vote", body, Cookie=cookie).json()
 
 
 def test_a_link_and_its_code(poll: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ def test_no_vote_without_a_cookie_of_ours(served: Served, poll: dict[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    "given",
+    "body",
     [
         {"key": "wrong"},
         {"key": None},
@@ -107,8 +107,8 @@ def test_no_vote_without_a_cookie_of_ours(served: Served, poll: dict[str, Any]) 
         {"open": False, "winner": True},
     ],
 )
-def test_only_the_stage_steers(served: Served, poll: dict[str, Any], given: dict[str, Any]) -> None:
-    assert "error" in steer(served, poll, **given)
+def test_only_the_stage_steers(served: Served, poll: dict[str, Any], body: dict[str, Any]) -> None:
+    assert "error" in steer(served, poll, **body)
     assert served.ask("GET", f"/audience/{poll['code']}/state").json()["lanes"] == LANES
 
 
@@ -130,7 +130,7 @@ def test_a_poll_that_nobody_knows(served: Served) -> None:
 
 def test_polls_and_votes_have_limits() -> None:
     now = 0.0
-    polls = Audience(Hosts(given=["stage.test"]), clock=lambda: now)
+    polls = Audience(Hosts(allowed=["stage.test"]), clock=lambda: now)
     codes = []
     for _ in range(MAX_POLLS + 1):
         now += 3600 / audience.POLLS_PER_HOUR
@@ -144,7 +144,7 @@ def test_polls_and_votes_have_limits() -> None:
     with pytest.raises(InputError, match="within an hour"):
         polls.open("203.0.113.2", "https://stage.test")
     poll = Poll("key")
-    poll.set(LANES, True, None)
+    poll.update(LANES, True, None)
     for voter in range(MAX_VOTERS):
         poll.vote(str(voter), 1, voter % 2)
     with pytest.raises(InputError, match="full"):
@@ -160,12 +160,12 @@ def test_where_phones_reach_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACE_HOST", raising=False)
     # The tests may run in a container themselves.
     monkeypatch.setattr("specrace.ui.audience.CONTAINER_FILES", ())
-    assert reach(["127.0.0.1", "localhost", "::1"], 7860) == ""
-    assert reach(["192.0.2.7", "192.0.2.7"], 7860) == "http://192.0.2.7:7860"
-    assert reach(["2001:db8::1"], 80) == "http://[2001:db8::1]:80"
-    monkeypatch.setattr("specrace.ui.audience._own_address", lambda: "198.51.100.3")
-    assert reach(["0.0.0.0"], 7860) == "http://198.51.100.3:7860"
+    assert find_network_address(["127.0.0.1", "localhost", "::1"], 7860) == ""
+    assert find_network_address(["192.0.2.7", "192.0.2.7"], 7860) == "http://192.0.2.7:7860"
+    assert find_network_address(["2001:db8::1"], 80) == "http://[2001:db8::1]:80"
+    monkeypatch.setattr("specrace.ui.audience._local_address", lambda: "198.51.100.3")
+    assert find_network_address(["0.0.0.0"], 7860) == "http://198.51.100.3:7860"
     monkeypatch.setattr("specrace.ui.audience.CONTAINER_FILES", (__file__,))
-    assert reach(["0.0.0.0"], 7860) == ""
+    assert find_network_address(["0.0.0.0"], 7860) == ""
     monkeypatch.setenv("SPACE_HOST", "a-b.hf.space,other")
-    assert reach(["0.0.0.0"], 7860) == "https://a-b.hf.space"
+    assert find_network_address(["0.0.0.0"], 7860) == "https://a-b.hf.space"

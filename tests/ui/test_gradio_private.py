@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from specrace.ui.audience import Audience
 from specrace.ui.gallery import Gallery
-from specrace.ui.gradio_private import QUEUE_PERIOD_S, SESSIONS, EarlyHead, be_frugal
+from specrace.ui.gradio_private import MAX_SESSIONS, QUEUE_PERIOD_S, EarlyHead, limit_overhead
 from specrace.ui.guard import Hosts
 from specrace.ui.page import build_replay, mount_options
 from specrace.ui.scripts import STATIC, VOTER
@@ -91,19 +91,19 @@ def test_the_queue_looks_at_its_period_and_no_oftener_than_it_is_told() -> None:
     page.queue()
     assert 0 < page._queue.sleep_when_free < QUEUE_PERIOD_S
     assert "asyncio.sleep(self.sleep_when_free)" in inspect.getsource(type(page._queue))
-    be_frugal(page)
+    limit_overhead(page)
     assert page._queue.sleep_when_free == QUEUE_PERIOD_S
 
 
 def test_a_server_remembers_few_sessions() -> None:
     with gr.Blocks() as page:
         gr.Textbox()
-    be_frugal(page)
+    limit_overhead(page)
     holder = StateHolder()
     holder.set_blocks(page)
-    for number in range(SESSIONS + 5):
+    for number in range(MAX_SESSIONS + 5):
         assert holder[str(number)].config_values
-    assert len(holder.session_data) == len(holder.time_last_used) == SESSIONS
+    assert len(holder.session_data) == len(holder.time_last_used) == MAX_SESSIONS
 
 
 def test_the_clock_that_gets_no_frames_is_in_gradio_s_scripts() -> None:

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from specrace.core.errors import InputError
 from specrace.ui import helper_process
-from specrace.ui.helper_process import MAX_WAITING, HelperProcess
+from specrace.ui.helper_process import MAX_TASKS, HelperProcess
 from specrace.ui.stream import recording_route
 from specrace.views.recording_check import PAGE
 from tests.ui.waiting import LONG_S, wait_until
@@ -36,7 +36,7 @@ def test_the_process_has_no_thread_for_each_processor(helper: HelperProcess, mon
     """Their stacks and buffers would count as its memory; the server's own threads stay as they were."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
-    helper._connected()
+    helper._connect()
     assert helper._process is not None
     # It is connected before its program runs: until then the system shows no environment.
     environment = Path(f"/proc/{helper._process.pid}/environ")
@@ -120,7 +120,7 @@ def test_what_takes_too_much_memory_is_a_sentence(helper: HelperProcess, monkeyp
         raise MemoryError
 
     monkeypatch.setitem(helper_process.TASKS, "recording", exhaust)
-    kind, words = helper_process._answer("recording", "race.jsonl", b"")
+    kind, words = helper_process._answer("recording", "race.jsonl", b"", lambda _: None)
     assert (kind, words) == (b"refused", b"This takes too much memory to read; give a smaller file.")
 
 
@@ -129,7 +129,7 @@ def test_progress_comes_before_the_answer(helper: HelperProcess, tmp_path: Path)
     asked = {"path": str(tmp_path / "log.jsonl"), "lanes": ["trie"], "columns": ""}
     asked |= {"tokenizer": "", "name": "", "decodes_ids": False}
     told: list[bytes] = []
-    answer = helper.run("log", "log.jsonl", json.dumps(asked).encode(), tell=told.append)
+    answer = helper.run("log", "log.jsonl", json.dumps(asked).encode(), on_progress=told.append)
     assert [json.loads(each) for each in told] == [{"progress": {"requests": 1, "share": 1.0}}]
     assert json.loads(answer)["scores"]["outputs"] == 1
 
@@ -164,15 +164,15 @@ def test_what_waits_is_bounded_and_hears_a_stop(monkeypatch: pytest.MonkeyPatch)
         except InputError as error:
             answers.append(str(error))
 
-    threads = [threading.Thread(target=ask) for _ in range(MAX_WAITING + 2)]
+    threads = [threading.Thread(target=ask) for _ in range(MAX_TASKS + 2)]
     for thread in threads:
         thread.start()
     assert entered.wait(LONG_S)
     wait_until(lambda: len(answers) >= 2)
     assert set(answers) == {"The server is reading other visitors' files; try again in a minute."}
     stopped.set()
-    wait_until(lambda: len(answers) >= MAX_WAITING + 1)
-    assert answers[2:] == ["Stopped."] * (MAX_WAITING - 1)
+    wait_until(lambda: len(answers) >= MAX_TASKS + 1)
+    assert answers[2:] == ["Stopped."] * (MAX_TASKS - 1)
     moment = time.monotonic()
     assert helper.worked_since(moment)
     leave.set()

@@ -122,6 +122,6 @@ def test_a_bad_or_endless_log_is_one_sentence(tmp_path: Path, monkeypatch: pytes
         patch.setattr(halving, "time", SimpleNamespace(monotonic=lambda: 61.0))
         found = advise(tmp_path / "t.jsonl")
     assert (found["requests"], found["left_out"]) == (1, "the page takes 1 of them")
-    monkeypatch.setattr(log_advice, "ADVICE_SECONDS", -1.0)
+    monkeypatch.setattr(log_advice, "TIME_LIMIT_S", -1.0)
     with pytest.raises(InputError, match="begins with a request too long"):
         advise(tmp_path / "t.jsonl")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from specrace.core.errors import InputError
+from specrace.core.settings import MAX_PAGE_LANES
 from specrace.lab.score import scorable_lanes
 from specrace.ui.log_routes import DEFAULT_LANES, parse_log_request
 from specrace.ui.log_scores import MAX_BYTES
 from specrace.ui.model_choices import ModelChoices
-from specrace.ui.race_request import MAX_LANES
 from specrace.ui.worker import SCORED
 from tests.lab.parts import COPYING, FRESH
 from tests.ui.served import Answer, Served, serving
@@ -43,7 +43,7 @@ def test_the_choices_and_the_limits_are_offered(served: Served) -> None:
     assert set(found["chosen"]) <= set(found["lanes"])
     assert {*found["lanes"], *found["engines"], "vanilla"} == set(scorable_lanes())
     assert "vllm-ngram" in found["engines"] and "trie" in found["lanes"]
-    assert found["limits"] == {"bytes": MAX_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_LANES}
+    assert found["limits"] == {"bytes": MAX_BYTES, "requests": 2000, "seconds": 120.0, "lanes": MAX_PAGE_LANES}
 
 
 def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
@@ -52,7 +52,7 @@ def test_a_log_is_scored_and_deleted_and_a_race_is_told(served: Served) -> None:
     name = "..%2F..%2F%3Cb%3Elog.jsonl"
     (*_, last) = parts(served.ask("POST", f"{PATH}?name={name}&lanes=trie", LOG))
     assert last["scores"]["outputs"] == 1 and [each["lane"] for each in last["scores"]["lanes"]] == ["trie"]
-    assert served.files() == [] and SCORED in served.worker._other_work(began)
+    assert served.files() == [] and SCORED in served.worker._describe_other_work(began)
     (bad,) = parts(served.ask("POST", f"{PATH}?name={name}", b"hello"))
     assert bad["error"].startswith("_..__b_log.jsonl holds no request") and served.files() == []
 
@@ -80,11 +80,11 @@ def test_a_log_is_advised_on_and_deleted(served: Served) -> None:
 )
 def test_what_cannot_be_asked_for_is_one_sentence(query: dict[str, str], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        parse_log_request(query, ModelChoices(known={"tiny": "tiny"}))
+        parse_log_request(query, ModelChoices(offered={"tiny": "tiny"}))
 
 
 def test_without_a_tokenizer_ids_stay_ids() -> None:
-    models = ModelChoices(known={"tiny": "here", "other": "there"})
+    models = ModelChoices(offered={"tiny": "here", "other": "there"})
     asked = {"lanes": list(DEFAULT_LANES), "columns": "", "name": "tiny", "tokenizer": "here", "decodes_ids": False}
     assert parse_log_request({}, models) == asked
     named = {"name": "other", "tokenizer": "there", "decodes_ids": True}

@@ -121,16 +121,16 @@ def test_requests_and_seconds_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(log_scores, "MAX_REQUESTS", 3)
     found = score(path)
     assert (found["outputs"], found["left_out"]) == (3, "the page scores 3 requests")
-    monkeypatch.setattr(log_scores, "SECONDS", -1.0)
+    monkeypatch.setattr(log_scores, "TIME_LIMIT_S", -1.0)
     with pytest.raises(InputError, match="too long for the page"):
         score(path)
 
 
 def test_what_is_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones, and the best and the worst, though requests are dropped on the way."""
-    monkeypatch.setattr(log_scores, "FIRST_KEPT", 2)
-    monkeypatch.setattr(log_scores, "ENDS_KEPT", 1)
-    monkeypatch.setattr(log_scores, "KEPT_AT_ONCE", 4)
+    monkeypatch.setattr(log_scores, "NUM_FIRST_KEPT", 2)
+    monkeypatch.setattr(log_scores, "NUM_EXTREMES_KEPT", 1)
+    monkeypatch.setattr(log_scores, "MAX_HELD", 4)
     rows = [FRESH] * 5 + [COPYING] + [FRESH] * 6
     found = score(write(tmp_path / "t.jsonl", *rows), ["prompt-lookup"])
     kept = [each["number"] for each in found["requests"]]
@@ -138,7 +138,7 @@ def test_what_is_kept_for_viewing_is_bounded(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_long_request_is_shown_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_scores, "SHOWN_BYTES", 6000)
+    monkeypatch.setattr(log_scores, "MAX_SHOWN_BYTES", 6000)
     row = {"prompt_ids": list(range(5000)), "output_ids": list(range(3000, 7000))}
     (request,) = score(write(tmp_path / "t.jsonl", row))["requests"]
     assert request["tokens"] == 4000 and 10 < len(request["texts"]) < 1000

@@ -10,24 +10,26 @@ import pytest
 
 from specrace.engine.spec import RaceSpec
 from specrace.ui import page, race_request, settings_panel
+from specrace.ui.job import Job
+from specrace.ui.page_events import PageEvents
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import Visitors
-from specrace.ui.worker import Job, Worker
+from specrace.ui.worker import Worker
 
 
 def test_a_stop_while_documents_are_read_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The race is not there to be stopped yet; another visitor's stop does nothing to it."""
     worker = Worker(MagicMock())
-    asked = race_request.RaceRequest("q", RaceSpec(("vanilla",)), None)
-    monkeypatch.setattr(race_request, "parse_request", lambda *_: asked)
+    wanted = race_request.RaceRequest("q", RaceSpec(("vanilla",)), None)
+    monkeypatch.setattr(race_request, "parse_request", lambda *_: wanted)
     monkeypatch.setattr(settings_panel, "read_options", lambda _: {})
     anything, request = MagicMock(), SimpleNamespace(session_hash="mine", client=None)
 
     def started(stopping: str) -> Job:
-        benches = SimpleNamespace(read=lambda *_: worker.stop(stopping))
-        start = page._starter(worker, benches, anything, anything)  # type: ignore[arg-type]
-        told = json.loads(start("q", None, "", "", request, []))  # type: ignore[arg-type]
-        job = worker.find(told["key"])
+        workbenches = SimpleNamespace(read=lambda *_: worker.stop(stopping))
+        events = PageEvents(worker, workbenches, anything, anything, [])  # type: ignore[arg-type]
+        answer = json.loads(events.start("q", None, "", "", request, []))  # type: ignore[arg-type]
+        job = worker.find(answer["key"])
         assert job is not None
         return job
 

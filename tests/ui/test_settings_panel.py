@@ -16,7 +16,16 @@ from specrace.drafters.base import Bounds
 from specrace.ui import race_request, settings_panel
 from specrace.ui.model_choices import ModelChoices
 from specrace.ui.page import build_page
-from specrace.ui.settings_panel import COMMON, DEFAULTS, PRESETS, Panel, build_panel, fill, lane_style, read_options
+from specrace.ui.settings_panel import (
+    COMMON,
+    DEFAULTS,
+    PRESETS,
+    Panel,
+    build_panel,
+    lane_style,
+    preset_values,
+    read_options,
+)
 from specrace.ui.visitors import VisitorLimits, Visitors
 from specrace.ui.worker import Worker
 from specrace.workbench import Workbench
@@ -48,7 +57,7 @@ def test_fields_that_are_left_alone_ask_for_nothing() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_a_preset_can_be_raced_as_it_is(preset: Any) -> None:
-    values = fill(preset)
+    values = preset_values(preset)
     common = dict(zip(COMMON, values, strict=False))
     assert {name: common[name] for name in preset.common} == preset.common
     assert all(common[name] == DEFAULTS[name] for name in COMMON if name not in preset.common)
@@ -96,9 +105,9 @@ def test_options_of_lanes_that_do_not_race_are_left_out() -> None:
         ("trie", "not lanes with options"),
         ({"trie": [1]}, "not lanes with options"),
         ({"turbo": {}}, "no lane 'turbo'"),
-        ({"trie": {"n": None}}, "no number"),
-        ({"trie": {"n": "9" * 41}}, "no number"),
-        ({"trie": {"n": 10**300}}, "no number"),
+        ({"trie": {"n": None}}, "not a number"),
+        ({"trie": {"n": "9" * 41}}, "not a number"),
+        ({"trie": {"n": 10**300}}, "not a number"),
         ({"trie": {"n": float("nan")}}, "trie.n"),
         ({"trie": {"n": 2.5}}, "trie.n"),
         ({"trie": {"n": "<b>"}}, "trie.n"),
@@ -155,16 +164,14 @@ def choices() -> ModelChoices:
 def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
     loaded: list[Any] = []
     models, own = choices(), cast(Workbench, Bench(loaded))
-    assert (
-        models.workbench(own, own, "", "") is own and models.workbench(own, own, "", "float32") is own and loaded == []
-    )
-    first = models.workbench(own, own, "small", "")
-    assert models.workbench(own, own, "small", "") is first and loaded == [(Path("/m/small"), None)]
-    assert models.workbench(own, own, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
+    assert models.choose(own, own, "", "") is own and models.choose(own, own, "", "float32") is own and loaded == []
+    first = models.choose(own, own, "small", "")
+    assert models.choose(own, own, "small", "") is first and loaded == [(Path("/m/small"), None)]
+    assert models.choose(own, own, "", "bfloat16").target.describe()["dtype"] == "bfloat16"
     assert loaded[1:] == [("/m/big", "bfloat16")]
     for model, dtype in (("other", ""), ("/etc", ""), ("", "float64")):
         with pytest.raises(InputError, match="here; choose from"):
-            models.workbench(own, own, model, dtype)
+            models.choose(own, own, model, dtype)
     with pytest.raises(InputError, match="choose from none"):
         ModelChoices().check("tiny", "")
 
@@ -172,26 +179,26 @@ def test_only_offered_models_are_loaded_and_each_choice_once() -> None:
 def test_the_servers_own_model_is_not_loaded_again_by_its_name() -> None:
     loaded: list[Any] = []
     models, own = choices(), cast(Workbench, Bench(loaded))
-    assert models.workbench(own, own, "big", "") is own and models.workbench(own, own, "big", "float32") is own
-    assert loaded == [] and models.ready(own, "big", "") == models.ready(own)
-    assert models.workbench(own, own, "big", "bfloat16") is models.workbench(own, own, "", "bfloat16")
+    assert models.choose(own, own, "big", "") is own and models.choose(own, own, "big", "float32") is own
+    assert loaded == [] and models.describe_ready(own, "big", "") == models.describe_ready(own)
+    assert models.choose(own, own, "big", "bfloat16") is models.choose(own, own, "", "bfloat16")
     assert loaded == [("/m/big", "bfloat16")]
 
 
 def test_a_chosen_model_is_kept_without_the_documents_of_whoever_chose_it() -> None:
     loaded: list[Any] = []
     models, shared, own = choices(), cast(Workbench, Bench(loaded)), cast(Workbench, VisitorsBench(loaded))
-    assert isinstance(models.workbench(shared, own, "small", ""), VisitorsBench)
-    for_all = models.workbench(shared, shared, "small", "")
-    assert not isinstance(for_all, VisitorsBench) and models.workbench(shared, shared, "small", "") is for_all
-    assert len(loaded) == 1 and models.workbench(shared, own, "", "") is own
+    assert isinstance(models.choose(shared, own, "small", ""), VisitorsBench)
+    for_all = models.choose(shared, shared, "small", "")
+    assert not isinstance(for_all, VisitorsBench) and models.choose(shared, shared, "small", "") is for_all
+    assert len(loaded) == 1 and models.choose(shared, own, "", "") is own
 
 
 def test_the_servers_dtype_is_that_of_a_chosen_model() -> None:
     loaded: list[Any] = []
     models, own = choices(), cast(Workbench, Bench(loaded, dtype="bfloat16", runs_in="bfloat16"))
-    assert models.ready(own, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
-    assert models.workbench(own, own, "small", "") is models.workbench(own, own, "small", "bfloat16")
+    assert models.describe_ready(own, "small").startswith("Ready: small, bfloat16, cpu, 2 passages")
+    assert models.choose(own, own, "small", "") is models.choose(own, own, "small", "bfloat16")
     assert loaded == [(Path("/m/small"), "bfloat16")]
 
 

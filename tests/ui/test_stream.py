@@ -29,10 +29,12 @@ from specrace.core.events import (
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, Verdict
 from specrace.ui import stream as streaming
-from specrace.ui.stream import HELD_S, PERIOD_S, messages, outcome, waiting_for, watch_route
+from specrace.ui.helper_process import OUR_FAULT
+from specrace.ui.job import RACE_LIMIT_S, Job, RunRace
+from specrace.ui.stream import HOLD_S, PERIOD_S, describe_wait, messages, race_report, watch_route
 from specrace.ui.telemetry import Telemetry
 from specrace.ui.visitors import VisitorLimits
-from specrace.ui.worker import FETCHED, OTHER_WORK, OUR_FAULT, RACE_LIMIT_S, SCORED, Job, RunRace, Worker
+from specrace.ui.worker import FETCHED, OTHER_WORK, SCORED, Worker
 from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 from tests.ui.waiting import LONG_S, wait_until
@@ -126,7 +128,7 @@ def test_messages_come_at_a_steady_pace_however_fast_the_steps(monkeypatch: pyte
     monkeypatch.setattr(streaming, "asyncio", SimpleNamespace(sleep=sleep))
     seen = asyncio.run(collect(worker, job, limit=20, react=read))
     head, first, *rest = [later - before for before, later in itertools.pairwise([50.0, *times])]
-    assert (head, first) == (0.0, pytest.approx(HELD_S, abs=PERIOD_S)), "a race that is soon over is sent whole"
+    assert (head, first) == (0.0, pytest.approx(HOLD_S, abs=PERIOD_S)), "a race that is soon over is sent whole"
     assert rest == pytest.approx([*[PERIOD_S] * 8, 1.0, *[PERIOD_S] * 9]) and 10 < 1 / PERIOD_S < 22
     sizes = [len(message["parts"]) for message in seen[2:]]
     assert sizes == [7] * len(sizes) and len(seen[1]["parts"]) > 7
@@ -229,7 +231,7 @@ def test_races_of_one_page_take_one_place() -> None:
     clicks = [worker.submit("b", short) for _ in range(2 * VisitorLimits.queue)]
     assert all(job.done and not job.events for job in clicks[:-1])
     other = worker.submit("c", short)
-    assert worker.ahead(other) == 2
+    assert worker.num_ahead(other) == 2
     first.stop()
     assert other.wait(LONG_S) and clicks[-1].events
 
@@ -238,10 +240,10 @@ def test_a_race_that_is_stopped_or_not_watched_leaves_the_line_at_once(monkeypat
     worker = ready()
     first, second, third, last = (worker.submit(name, endless) for name in "abcd")
     worker.stop("b")
-    assert second.done and worker.ahead(last) == 2
+    assert second.done and worker.num_ahead(last) == 2
     monkeypatch.setattr("specrace.ui.worker.CLAIM_LIMIT_S", -1.0)
     worker.offer(third)
-    assert worker.ahead(last) == 1 and third.done and worker.claim(third.key) is None
+    assert worker.num_ahead(last) == 1 and third.done and worker.claim(third.key) is None
     last.stop()
     first.stop()
     assert first.wait(LONG_S)
@@ -288,12 +290,12 @@ def test_a_race_that_is_only_repeated_gives_way() -> None:
 
 
 def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specrace.ui.worker.TURN_S", 0.0)
+    monkeypatch.setattr("specrace.ui.job.TURN_S", 0.0)
     worker, released = ready(), threading.Event()
     slow = worker.submit("a", preparing(released))
     for name in "bcd":
         assert worker.submit(name, short).wait(LONG_S)
-    assert not slow.done and waiting_for(worker, slow) == "Indexing your documents …"
+    assert not slow.done and describe_wait(worker, slow) == "Indexing your documents …"
     released.set()
     assert slow.wait(LONG_S) and len(slow.events) == 3
 
@@ -301,7 +303,7 @@ def test_others_race_while_one_gets_ready(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that only this test moves."""
     now, stops = [50.0], list[bool]()
-    monkeypatch.setattr("specrace.ui.worker.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("specrace.ui.job.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def run(_bench: Workbench, stop: Stop) -> Iterator[Event | str]:
         now[0] += RACE_LIMIT_S / 2
@@ -323,7 +325,7 @@ def test_the_time_in_line_is_not_taken_off_a_race_s_own(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("turn", [0.0, LONG_S])
 def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, turn: float) -> None:
     """In its turn, and between two of them."""
-    monkeypatch.setattr("specrace.ui.worker.TURN_S", turn)
+    monkeypatch.setattr("specrace.ui.job.TURN_S", turn)
     worker = ready()
     slow = worker.submit("a", preparing(threading.Event()))
     wait_until(lambda: slow.message)
@@ -336,10 +338,10 @@ def test_a_race_that_gets_ready_can_be_stopped(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_race_that_is_never_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specrace.ui.worker.RACE_LIMIT_S", 0.0)
+    monkeypatch.setattr("specrace.ui.job.RACE_LIMIT_S", 0.0)
     worker = ready()
     with pytest.raises(InputError, match="not ready within 0 seconds"):
-        asyncio.run(outcome(worker.submit("a", preparing(threading.Event()))))
+        asyncio.run(race_report(worker.submit("a", preparing(threading.Event()))))
 
 
 def test_a_race_that_cannot_be_replayed_says_so() -> None:
@@ -367,7 +369,7 @@ def test_a_race_tells_of_other_work_of_the_server(disturbed: bool, note: str) ->
     helper: Any = SimpleNamespace(worked_since=lambda moment: since.append(moment) or disturbed)
     worker.helper = worker.scorer = worker.fetcher = helper
     before = time.monotonic()
-    found = asyncio.run(outcome(worker.submit("a", measured)))["pace"]
+    found = asyncio.run(race_report(worker.submit("a", measured)))["pace"]
     assert found["note"] == note and not found["disturbed"]
     assert len(since) == 3 and before <= min(since) <= time.monotonic(), "asked of the race's own time"
 
@@ -437,7 +439,7 @@ def test_a_model_that_cannot_be_loaded_is_told_to_everybody() -> None:
     worker = Worker(load)
     worker.start()
     with pytest.raises(InputError, match="no such model"):
-        asyncio.run(outcome(worker.submit("a", short)))
+        asyncio.run(race_report(worker.submit("a", short)))
     assert worker.settled and worker.failure == worker.status == "There is no such model."
 
 
@@ -455,4 +457,4 @@ def test_input_errors_are_shown_and_our_faults_are_logged(caplog: pytest.LogCapt
         seen = asyncio.run(collect(worker, worker.submit("a", run)))
         assert (seen[-1]["phase"], seen[-1]["message"]) == ("failed", words)
     assert "secret" in caplog.text
-    assert asyncio.run(outcome(worker.submit("a", short)))["lanes"][0]["text"] == "a"
+    assert asyncio.run(race_report(worker.submit("a", short)))["lanes"][0]["text"] == "a"

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from specrace.cli import app as front_door
-from specrace.ui.http_server import EVENTS, JsonLines
+from specrace.ui.http_server import EVENTS, JsonFormatter
 from specrace.ui.telemetry import OUTCOMES
 from specrace.ui.worker import Worker
 from tests.ui.served import Served, serving
@@ -118,7 +118,7 @@ def test_the_log_has_a_line_of_json_for_each_event_and_nothing_of_a_visitor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     handler, logger = logging.StreamHandler(), logging.getLogger(EVENTS)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -148,7 +148,7 @@ def test_a_failure_is_a_line_without_its_message() -> None:
         raise KeyError(SECRET)
     except KeyError:
         record = logging.LogRecord("a", logging.ERROR, __file__, 1, "an event failed", (), sys.exc_info())
-    line = json.loads(JsonLines().format(record))
+    line = json.loads(JsonFormatter().format(record))
     assert line["event"] == "an event failed" and line["level"] == "error"
     assert "test_telemetry.py" in line["trace"] and SECRET not in str(line)
 

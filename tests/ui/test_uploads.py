@@ -13,7 +13,7 @@ from specrace.retrieval.embedder import load_embedder
 from specrace.retrieval.index import PassageIndex
 from specrace.retrieval.passages import split_passages
 from specrace.retrieval.retriever import Retriever
-from specrace.ui.uploads import MAX_FILES, SESSIONS_KEPT, Upload, VisitWorkbenches, read_uploads
+from specrace.ui.uploads import MAX_FILES, MAX_VISITS, Upload, VisitWorkbenches, read_uploads
 from specrace.workbench import Workbench
 from tests.retrieval.readers import samples
 
@@ -49,7 +49,7 @@ def test_parsed_kinds_keep_their_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("page.png", "<b>x</b>", "page.png is no txt, md, html"),
+        ("page.png", "<b>x</b>", "page.png is not a txt, md, html"),
         ("a.txt", b"\xff\xfe\x00", "not UTF-8"),
         ("a.txt", b"a\x00b", "not UTF-8"),
         ("a.txt", "  \n ", "a.txt holds no text"),
@@ -148,12 +148,12 @@ def test_an_upload_is_embedded_in_batches_of_which_each_may_be_the_last(tmp_path
 def test_sessions_are_forgotten(tmp_path: Path, shared: Workbench) -> None:
     benches = benches_here()
     file = put(tmp_path, "owls.md", "Owls hear well.")
-    for number in range(SESSIONS_KEPT + 3):
+    for number in range(MAX_VISITS + 3):
         opened(benches, f"session {number}", shared, [file])
-    assert len(benches) == SESSIONS_KEPT
-    benches.forget(f"session {SESSIONS_KEPT}")
+    assert len(benches) == MAX_VISITS
+    benches.forget(f"session {MAX_VISITS}")
     benches.forget("somebody else")
-    assert len(benches) == SESSIONS_KEPT - 1
+    assert len(benches) == MAX_VISITS - 1
 
 
 def test_many_bad_files_are_named_without_the_servers_paths(tmp_path: Path) -> None:

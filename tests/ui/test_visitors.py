@@ -13,8 +13,8 @@ import pytest
 
 from specrace.core.errors import InputError
 from specrace.ui import visitors as visitors_module
-from specrace.ui.http_server import Discreet
-from specrace.ui.visitors import Rate, VisitorLimits, Visitors, visitor_of
+from specrace.ui.http_server import PrivateFormatter
+from specrace.ui.visitors import Rate, VisitorLimits, Visitors, visitor_key
 from tests.ui.served import LANES, Served, serving
 from tests.ui.waiting import LONG_S
 
@@ -41,15 +41,15 @@ def test_a_rate_counts_the_last_period_of_each_visitor() -> None:
 
 
 def test_a_rate_forgets_visitors_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visitors_module, "VISITORS_KEPT", 2)
+    monkeypatch.setattr(visitors_module, "MAX_VISITORS", 2)
     rate = Rate(1, 60.0, clock=lambda: 0.0)
     assert all(rate.take(name) for name in "abc") and not rate.take("c") and rate.take("a")
 
 
 def test_a_visitor_has_one_address_or_a_network_of_them() -> None:
-    assert visitor_of("2001:db8::1") == visitor_of("2001:db8::2") != visitor_of("2001:db8:0:1::1")
-    assert visitor_of("192.0.2.1") != visitor_of("192.0.2.2")
-    assert visitor_of(None) == "" and visitor_of("testclient") == "testclient"
+    assert visitor_key("2001:db8::1") == visitor_key("2001:db8::2") != visitor_key("2001:db8:0:1::1")
+    assert visitor_key("192.0.2.1") != visitor_key("192.0.2.2")
+    assert visitor_key(None) == "" and visitor_key("testclient") == "testclient"
 
 
 def test_races_are_counted_over_a_visitor_s_sessions(served: Served) -> None:
@@ -113,7 +113,7 @@ def test_a_result_that_nobody_reads_is_not_raced_for(served: Served, monkeypatch
 def test_a_reader_who_leaves_ends_the_race(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors_module, "RETURN_LIMIT_S", 0.0)
     # So that the reader is seen, however soon it leaves.
-    monkeypatch.setattr(visitors_module, "LOOK_S", 0.0)
+    monkeypatch.setattr(visitors_module, "POLL_PERIOD_S", 0.0)
     event = served.ask("POST", CALL, ASKED).json()["event_id"]
     with served.connect_raw() as plug:
         plug.sendall(f"GET {CALL}/{event} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -126,16 +126,16 @@ def test_a_result_comes_to_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None
     visitors = Visitors(VisitorLimits())
 
     async def read() -> str:
-        result = asyncio.ensure_future(visitors.wanted("a", asyncio.sleep(0.02, "done")))
+        result = asyncio.ensure_future(visitors.run_while_wanted("a", asyncio.sleep(0.02, "done")))
         with visitors.reading("a"):
             return await result
 
     monkeypatch.setattr(visitors_module, "CLAIM_LIMIT_S", LONG_S)
     assert asyncio.run(read()) == "done"
     monkeypatch.setattr(visitors_module, "CLAIM_LIMIT_S", 0.0)
-    monkeypatch.setattr(visitors_module, "LOOK_S", 0.0)
+    monkeypatch.setattr(visitors_module, "POLL_PERIOD_S", 0.0)
     with pytest.raises(InputError, match="Nobody waits"):
-        asyncio.run(visitors.wanted("b", asyncio.sleep(LONG_S)))
+        asyncio.run(visitors.run_while_wanted("b", asyncio.sleep(LONG_S)))
 
 
 def test_visitors_who_wait_for_the_model_hold_no_place_in_the_queue() -> None:
@@ -171,7 +171,7 @@ def test_a_failure_is_logged_without_its_message(
         raise OverflowError(SECRET)
 
     handler = logging.StreamHandler()
-    handler.setFormatter(Discreet())
+    handler.setFormatter(PrivateFormatter())
     logging.getLogger().addHandler(handler)
     try:
         with serving() as app:
@@ -201,6 +201,6 @@ def test_a_logged_failure_names_its_types_and_its_place() -> None:
         except ValueError as error:
             raise KeyError(SECRET) from error
     except KeyError as error:
-        told = Discreet().formatException((type(error), error, error.__traceback__))
+        told = PrivateFormatter().formatException((type(error), error, error.__traceback__))
     assert SECRET not in told
     assert told.index("ValueError") < told.index("KeyError") and "test_visitors.py" in told

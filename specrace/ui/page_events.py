@@ -1,0 +1,135 @@
+"""What the page's events do on the server: they start and stop races, and describe what the next race runs on."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from specrace.core.errors import InputError
+from specrace.core.events import Repeated
+from specrace.engine.repeats import Until
+from specrace.ui import race_request, settings_panel, uploads
+from specrace.ui.model_choices import ModelChoices
+from specrace.ui.tasks import race_task
+from specrace.ui.visitors import Visitors, address_of
+from specrace.ui.worker import Worker
+
+NUM_EXAMPLES = 4
+# A race is repeated off stage while it is shown, until its speedups are stable or a limit is reached.
+REPEAT_S, REPEAT_RUNS = 20.0, 12
+
+
+class PageEvents:
+    """The handlers of a live page's events. A visit is Gradio's session hash."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        workbenches: uploads.VisitWorkbenches,
+        models: ModelChoices,
+        visitors: Visitors,
+        examples: Sequence[str],
+    ) -> None:
+        self.worker = worker
+        self.models = models
+        self.examples = examples
+        self._workbenches = workbenches
+        self._visitors = visitors
+
+    def start(
+        self, question: Any, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request,
+        lanes: Any, *values: Any,
+    ) -> str:  # fmt: skip
+        """Put the requested race in line; JSON that tells the page where it can watch."""
+        settings = dict(zip(race_request.OFFERED, values, strict=False))
+        options = settings_panel.read_options(values[len(settings) :])
+        with self.worker.telemetry.refusals():
+            race = race_request.parse_request(question, lanes, settings, options, model, dtype)
+            self.models.check(race.model, race.dtype)
+            self._visitors.count_race(address_of(request), race.spec.max_new_tokens)
+        visit = _visit(request)
+        until_stable = Until(REPEAT_S, REPEAT_RUNS)
+
+        def repeat(repeated: Repeated) -> bool:
+            return self.worker.idle and until_stable(repeated)
+
+        # Reading documents may take a minute, in which the visitor may stop the race.
+        with self.worker.starting(visit) as starting:
+            try:
+                upload = self._workbenches.read(visit, self._visitors.uploaded_paths(address_of(request), files))
+            except InputError as error:
+                # Shown on the stage in place of the race, which must not run on the server's documents instead.
+                job = self.worker.refuse(visit, error)
+            else:
+                task = race_task(race, self._workbenches, self.models, visit, upload, repeat)
+                job = self.worker.submit(visit, task)
+            if starting.stopped:
+                job.stop()
+        self.worker.offer(job)
+        return json.dumps({"race": job.number, "kind": "watch", "key": job.key, "server": self.worker.name})
+
+    def stop(self, request: gr.Request) -> None:
+        """Stop the visit's races."""
+        self.worker.stop(_visit(request))
+
+    def leave(self, request: gr.Request) -> None:
+        """Stop the visit's races, and forget its documents."""
+        self.worker.stop(_visit(request))
+        self._workbenches.forget(_visit(request))
+
+    def describe_choice(
+        self, files: list[dict[str, Any]] | None, model: Any, dtype: Any, request: gr.Request
+    ) -> list[Any]:
+        """The status and the examples after the visitor has changed the files or the model."""
+        problem = ""
+        try:
+            upload = self._workbenches.read(_visit(request), self._visitors.uploaded_paths(address_of(request), files))
+            problem = " ".join(upload.skipped) if upload else ""
+        except InputError as error:
+            upload, problem = None, str(error)
+        if problem:
+            gr.Warning(html.escape(f"Left out: {problem}", quote=False))
+        examples = shown_examples(upload.examples if upload else self.examples)
+        buttons = [gr.Button(text, visible=bool(text)) for text in examples]
+        return [self._status(upload, str(model or ""), str(dtype or "")), *buttons]
+
+    async def first_status(self, request: gr.Request) -> tuple[str, Any]:
+        """The status before a model is chosen, and the clock, which stops once the server's model is loaded."""
+        # Asked first, so that the clock stops only after the last status was shown.
+        clock = gr.Timer(active=False) if self.worker.settled else gr.skip()
+        return self._status(self._workbenches.upload_of(_visit(request))), clock
+
+    def _status(self, upload: uploads.Upload | None, model: str = "", dtype: str = "") -> str:
+        """The status line's JSON: what is being loaded, or what the next race runs on."""
+        workbench, text = self.worker.workbench, self.worker.status
+        if workbench is None:
+            if self.worker.failure:
+                return json.dumps({"state": "failed", "text": text})
+            return json.dumps({"state": "loading", "text": f"{text} …"})
+        if upload or model or dtype:
+            text = self.models.describe_ready(workbench, model, dtype, upload.num_passages if upload else None)
+        return json.dumps({"state": "ready", "text": text})
+
+
+def read_link(request: gr.Request) -> list[Any]:
+    """What the page's address sets, in the order of `race_request.LINK`, and then a note if it cannot be used."""
+    skip = gr.skip()
+    try:
+        values = race_request.read_link(dict(request.query_params))
+    except InputError as error:
+        note = {"race": 0, "kind": "note", "phase": "failed", "message": str(error)}
+        return [*(skip for _ in race_request.LINK), json.dumps(note)]
+    return [*(values.get(name, skip) for name in race_request.LINK.values()), skip]
+
+
+def shown_examples(examples: Sequence[str]) -> list[str]:
+    """NUM_EXAMPLES examples, one for each button; "" for a button that is not needed."""
+    return [*examples, *[""] * NUM_EXAMPLES][:NUM_EXAMPLES]
+
+
+def _visit(request: gr.Request) -> str:
+    return request.session_hash or ""
