@@ -38,7 +38,7 @@ FLAGS = [
 # Without a window the first of them loads a page in half the processor's time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 # For machines that have much else to do; nothing waits that long otherwise.
-PATIENCE_S = 90
+PATIENCE_S = 300
 LOOK_S = 0.02
 # Behind an address: answers of this length, where a race only has to be run.
 SHORT = "?tokens=40"
