@@ -1,1 +1,1 @@
-"""What is shown of a race: frames for the page and the terminal, reels, text, colours, and the check of recordings."""
+"""What is shown of a race: frames, reels, headlines, texts and colours; and the check of recordings."""

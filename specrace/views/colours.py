@@ -1,23 +1,23 @@
-"""Lane colours (Okabe-Ito, on borders and bars only): the same on the page and in a terminal."""
+"""Lane colours, for the page and the terminal (Okabe-Ito, used on borders and bars only)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-# A method's place in the registry is its colour; they come round again after the last.
+# A method's index in the registry decides its colour; after the last the first comes again.
 HUES = ("#767676", "#56b4e9", "#cc79a7", "#e69f00", "#009e73", "#0072b2", "#d55e00", "#a3a13a")
 
 
-def hue_number(place: int) -> int:
-    """The number in HUES of the method at `place` in the registry."""
-    return place % len(HUES)
+def hue_number(index: int) -> int:
+    """The index in HUES of the colour of the method at `index` in the registry."""
+    return index % len(HUES)
 
 
 def lane_hues(methods: Iterable[str]) -> Mapping[str, str]:
-    """Lane -> colour, for the names of a registry; a lane that is not in it has the last one."""
-    known = {name: HUES[hue_number(place)] for place, name in enumerate(methods)}
-    return defaultdict(lambda: HUES[-1], known)
+    """Lane -> colour, for a registry's names in order; any other lane gets the last colour."""
+    hues = {name: HUES[hue_number(index)] for index, name in enumerate(methods)}
+    return defaultdict(lambda: HUES[-1], hues)
 
 
 def hue_style(host: str) -> str:

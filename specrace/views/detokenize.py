@@ -1,4 +1,4 @@
-"""From token ids to text, one token at a time, without breaking characters that span tokens."""
+"""Turns token ids into text, token by token, without breaking characters that span tokens."""
 
 from __future__ import annotations
 
@@ -14,55 +14,56 @@ _BROKEN = "\ufffd"
 
 
 class Detokenizer:
-    """Text of a growing output, token by token; joined, the shares are the decoded whole.
+    """The text of a growing output, token by token; the tokens' texts, joined, are the decoded output.
 
-    A token that ends inside a character has the share ""; the token that completes it has the character.
+    A token that ends inside a character has the text ""; the token that completes the character has it.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._tokens: list[int] = []
-        # Text of the tokens up to `_read` has been returned; what follows is decoded from `_start` on.
+        # The text of the tokens before `_returned` was returned. What follows is decoded from `_start` on.
         self._start = 0
-        self._read = 0
+        self._returned = 0
 
     def feed(self, tokens: Sequence[int]) -> list[str]:
-        """The share of each of `tokens`."""
+        """The text of each of `tokens`."""
         return [self._feed_one(token) for token in tokens]
 
     def _feed_one(self, token: int) -> str:
         self._tokens.append(token)
-        share = self._rest()
-        if not share or share.endswith(_BROKEN):
+        text = self._rest()
+        if not text or text.endswith(_BROKEN):
             return ""
-        self._start, self._read = self._read, len(self._tokens)
-        return share
+        self._start = self._returned
+        self._returned = len(self._tokens)
+        return text
 
     def flush(self) -> str:
-        """What is held back at the end: an unfinished character."""
-        share = self._rest()
-        self._start = self._read = len(self._tokens)
-        return share
+        """The text that was held back at the end, because its character is incomplete."""
+        text = self._rest()
+        self._start = self._returned = len(self._tokens)
+        return text
 
     def _rest(self) -> str:
-        # Decoded with the share before it: what a token prints depends on its neighbour.
-        before = self._decode(self._tokens[self._start : self._read])
+        # Decoded with the tokens before it, because a token's text depends on its neighbour.
+        before = self._decode(self._tokens[self._start : self._returned])
         return self._decode(self._tokens[self._start :])[len(before) :]
 
 
 class Narrator:
-    """Fills the texts into a race's events; one Detokenizer a lane."""
+    """Adds the texts to a race's events, with one Detokenizer for each lane."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._lanes = defaultdict[str, Detokenizer](
             lambda: Detokenizer(lambda tokens: tokenizer.decode(tokens, skip_special_tokens=True))
         )
         self._texts = defaultdict[str, str](str)
-        # A token by itself; a control token has no text.
+        # The text of a token alone; "" for a control token.
         self._piece = cache(lambda token: tokenizer.decode([token], skip_special_tokens=True))
 
     def __call__(self, event: Event) -> Event:
-        """The event with its texts."""
+        """The event, with its texts."""
         if isinstance(event, Step):
             return self._step(event)
         if isinstance(event, Finished):

@@ -1,58 +1,55 @@
-"""What a page or a terminal shows of a race: events in, small JSON frames out.
+"""Turns a race's events into small JSON frames, which a page or a terminal shows.
 
-A lane's text is a list of runs, `[kind, text, tokens]` or `[kind, text, tokens, spans]`: kind "own" is the target's own
-tokens, "accepted" accepted draft tokens, with the places in the passages, `[passage, start, end]` in characters, that
-they were drafted from. `sources` counts the lane's tokens by origin: the target's own, drafted from no known place,
-from the output, from the rest of the prompt, and from each passage.
+A lane's text is a list of pieces, `[kind, text, tokens]` or `[kind, text, tokens, spans]`. The kind "own" stands for
+the target's own tokens, "accepted" for accepted draft tokens. `spans` are the places in the passages from which these
+were drafted, each `[passage, start, end]` in characters. `sources` counts the lane's tokens by origin: the target's
+own, drafted from no known place, from the output, from the rest of the prompt, and from each passage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
-from specrace.core.events import Event, Finished, LaneInfo, LaneResult, LaneSpread, Repeated, Started, Step
+from specrace.core.events import Event, Finished, LaneInfo, LaneResult, Repeated, Started, Step
 from specrace.core.metrics import (
     LOOP_PERIOD,
     LOOP_TURNS,
     LaneMetrics,
-    describe_difference,
     first_difference,
     loop_tokens,
-    format_speedup,
 )
 from specrace.core.rejection import NOTE
 from specrace.core.settings import REJECTION
+from specrace.views.headlines import CUT, Badge, final_badge, find_spread, headline, with_medians
 
 OWN, ACCEPTED = "own", "accepted"
-CUT = "The recording is cut off here; the figures are those of the steps that it has."
-# What a keyframe repeats of a race's description.
+# The parts of a race's description that a keyframe repeats.
 ABOUT = ["question", "date", "model", "parameters", "dtype", "device", "engine", "threads", "retrieve_ms", "settings"]
-# What a pane has room for.
+# The numbers of draft tokens that a pane has room for.
 ACCEPTED_SHOWN = 16
 REJECTED_SHOWN = 8
-# Enough to see any loop that the metrics know.
+# Enough tokens to recognise any loop that the metrics know.
 LOOP_TAIL = LOOP_PERIOD * LOOP_TURNS
 
 Frame = dict[str, Any]
-Frames = list[Any]
+Piece = list[Any]
 Span = list[int]
-Badge = tuple[str, str]
 Origins = Sequence[Span | None]
 
 
 @dataclass
 class _LaneView:
-    """One lane so far. `sent` runs were in a lane's frame already."""
+    """One lane so far; the first `sent` pieces of its text were in a frame already."""
 
     info: LaneInfo
     metrics: LaneMetrics
     tokens: list[int] = field(default_factory=list)
-    runs: list[Frames] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     sent: int = 0
     agreed: int = 0
     sources: list[int] = field(default_factory=list)
@@ -61,7 +58,7 @@ class _LaneView:
     result: LaneResult | None = None
 
     def add(self, step: Step, spans: list[Span], sources: Sequence[int]) -> None:
-        """Take in one step; `spans` as of `find_spans`, `sources` as of `count_sources`."""
+        """Take in one step; `spans` come from `find_spans`, `sources` from `count_sources`."""
         self.metrics.add(step)
         self.tokens += step.emitted
         self._append(ACCEPTED, step.texts[: step.accepted], step.accepted, spans)
@@ -71,25 +68,25 @@ class _LaneView:
         self.end = step.end
 
     def _append(self, kind: str, texts: Sequence[str], count: int, spans: list[Span]) -> None:
-        """Add a run of `count` tokens; own tokens join an own run that no frame has carried yet."""
+        """Add a piece of `count` tokens; own tokens join a piece of own tokens that was not sent yet."""
         if not count:
             return
-        last = self.runs[-1] if len(self.runs) > self.sent else None
+        last = self.pieces[-1] if len(self.pieces) > self.sent else None
         if kind == OWN and last is not None and last[0] == OWN:
             last[1] += "".join(texts)
             last[2] += count
         else:
-            self.runs.append([kind, "".join(texts), count, *([spans] if spans else [])])
+            self.pieces.append([kind, "".join(texts), count, *([spans] if spans else [])])
 
-    def fresh(self) -> list[Frames]:
-        """The runs that were not sent, which count as sent from now on."""
-        runs = self.runs[self.sent :]
-        self.sent = len(self.runs)
-        return runs
+    def take_unsent(self) -> list[Piece]:
+        """The pieces that were not sent yet; from now on they count as sent."""
+        pieces = self.pieces[self.sent :]
+        self.sent = len(self.pieces)
+        return pieces
 
 
 class RaceView:
-    """Turns a race's events into frames.
+    """The state of a race, built from its events; its frames can be taken at any time.
 
     >>> view = RaceView()
     >>> for event in events:  # doctest: +SKIP
@@ -126,22 +123,24 @@ class RaceView:
     def keyframe(self) -> Frame:
         """The whole race so far."""
         frame: Frame = {"race": self.race, "phase": self.phase, "clock": round(self.clock_ms, 1)}
-        frame["lanes"] = [self.lane_frame(number) | {"runs": lane.runs} for number, lane in enumerate(self._all())]
+        frame["lanes"] = [
+            self.lane_frame(number) | {"runs": lane.pieces} for number, lane in enumerate(self._lane_views())
+        ]
         frame["head"] = describe_race(self.started) if self.started else None
         if self.started and self.finished:
             frame["headline"] = headline(self.started, self.finished, self.repeated)
-            frame["results"] = [self._row(lane) for lane in self._all()]
+            frame["results"] = [self._row(lane) for lane in self._lane_views()]
             frame["pace"] = describe_pace(self.finished)
             frame["repeated"] = describe_repeated(self.repeated)
         return frame
 
-    def _all(self) -> list[_LaneView]:
+    def _lane_views(self) -> list[_LaneView]:
         return list(self._lanes.values())
 
     def lane_frame(self, number: int) -> Frame:
-        """A lane's state, and its text since the last frame of it."""
-        lane = self._all()[number]
-        return {"lane": number, "runs": lane.fresh(), **self._state(lane)}
+        """A lane's state, and its text since its last frame."""
+        lane = self._lane_views()[number]
+        return {"lane": number, "runs": lane.take_unsent(), **self._state(lane)}
 
     def _state(self, lane: _LaneView) -> Frame:
         return {
@@ -154,15 +153,15 @@ class RaceView:
         }
 
     def _meters(self, lane: _LaneView) -> Frame:
-        """The lane's figures so far, on its own clock."""
-        own = lane.metrics
-        speedup = own.speedup(self._all()[0].metrics)
-        return {**_figures(own, speedup), "accepted": own.accepted, "drafted": own.drafted}
+        """The lane's metrics so far, on its own clock."""
+        metrics = lane.metrics
+        speedup = metrics.speedup(self._lane_views()[0].metrics)
+        return {**_meters(metrics, speedup), "accepted": metrics.accepted, "drafted": metrics.drafted}
 
     def _badge(self, lane: _LaneView) -> Badge:
         if lane.result is not None and self.finished is not None:
             return final_badge(lane.result, self.finished.stopped)
-        vanilla = self._all()[0]
+        vanilla = self._lane_views()[0]
         if lane is vanilla:
             return "reference", "reference"
         if lane.info.verifier == REJECTION:
@@ -171,18 +170,20 @@ class RaceView:
             return "none", ""
         position = first_difference(lane.tokens, vanilla.tokens, ended=False, agreed=lane.agreed)
         lane.agreed = min(len(lane.tokens), len(vanilla.tokens)) if position is None else position
-        return ("same", "identical so far") if position is None else ("differs", f"differs at token {position}")
+        if position is None:
+            return "same", "identical so far"
+        return "differs", f"differs at token {position}"
 
     def _row(self, lane: _LaneView) -> Frame:
-        """A line of the results table."""
+        """A row of the results table."""
         metrics = lane.metrics
         assert lane.result is not None, "the race is finished"
         result = with_medians(lane.result, self.repeated)
         return {
             "lane": lane.info.lane,
             "title": lane.info.title,
-            **_figures(result, result.speedup),
-            # Unrounded: the page rounds it as the headline does.
+            **_meters(result, result.speedup),
+            # Unrounded, because the page rounds it as the headline does.
             "speedup": result.speedup,
             "accepted": metrics.accepted,
             "drafted": metrics.drafted,
@@ -193,14 +194,20 @@ class RaceView:
         }
 
 
-def _figures(found: LaneMetrics | LaneResult, speedup: float) -> Frame:
-    # Six decimals, so that rounded once more it is the headline's figure.
-    rounded = {"speedup": round(speedup, 6), "tokens_per_s": round(found.tokens_per_s, 1), "tau": round(found.tau, 3)}
-    return {**rounded, "tokens": found.tokens, "steps": found.steps, "ms": round(found.decode_ms, 1)}
+def _meters(metrics: LaneMetrics | LaneResult, speedup: float) -> Frame:
+    return {
+        # Six decimals, so that rounding once more gives the headline's figure.
+        "speedup": round(speedup, 6),
+        "tokens_per_s": round(metrics.tokens_per_s, 1),
+        "tau": round(metrics.tau, 3),
+        "tokens": metrics.tokens,
+        "steps": metrics.steps,
+        "ms": round(metrics.decode_ms, 1),
+    }
 
 
 def describe_draft(step: Step) -> Frame:
-    """A step's draft as a pane shows it: its size, the accepted pieces, and the first rejected branch after them."""
+    """A step's draft as a pane shows it: its size, the accepted texts, and the first rejected branch after them."""
     pieces = step.pieces or ("",) * len(step.tree)
     return {
         "step": step.index,
@@ -212,12 +219,12 @@ def describe_draft(step: Step) -> Frame:
 
 
 def read_origins(about: Mapping[str, Any]) -> Origins:
-    """Each prompt token's place in the passages, [passage, start, end], or None."""
+    """For each prompt token its place in the passages, [passage, start, end], or None."""
     return tuple(row and list(row) for row in about.get("origins") or ())
 
 
 def find_spans(step: Step, origins: Origins) -> list[Span]:
-    """Where in the passages the accepted tokens were drafted from; neighbours are one span, output has none."""
+    """The places in the passages from which the accepted tokens were drafted; adjacent places are joined."""
     spans: list[Span] = []
     for _, origin in _drafted_from(step, origins):
         if origin is None:
@@ -237,91 +244,30 @@ def count_sources(step: Step, origins: Origins) -> list[int]:
     """
     counts = [len(step.emitted) - step.accepted, 0, 0, 0]
     for position, origin in _drafted_from(step, origins):
-        place = 1 if position < 0 else 2 if position >= len(origins) else 3 if origin is None else 4 + origin[0]
-        counts += [0] * (place + 1 - len(counts))
-        counts[place] += 1
+        if position < 0:
+            source = 1
+        elif position >= len(origins):
+            source = 2
+        else:
+            source = 3 if origin is None else 4 + origin[0]
+        counts += [0] * (source + 1 - len(counts))
+        counts[source] += 1
     return counts
 
 
 def _drafted_from(step: Step, origins: Origins) -> list[tuple[int, Span | None]]:
-    """For each accepted token its position in prompt and output, -1 for nowhere, and its place in the passages."""
-    known = step.tree.positions
-    positions = [-1 if known is None else known[node] for node in step.accepted_nodes]
-    return [(each, origins[each] if 0 <= each < len(origins) else None) for each in positions]
+    """For each accepted token the position in prompt and output that it was copied from, and its place in the passages.
 
-
-def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
-    """A finished lane's badge: its state and its words, with the target's `dtype` where that explains a difference."""
-    if result.lane == "vanilla":
-        return "reference", "reference"
-    if result.note:
-        return "law", result.note
-    if result.identical is None:
-        return "none", "not compared"
-    if result.identical:
-        return ("same", "identical so far") if stopped else ("identical", "identical to vanilla")
-    difference = result.first_difference
-    if difference is None:
-        return "differs", "differs from vanilla"
-    return "differs", describe_difference(difference, dtype)
-
-
-def find_spread(lane: str, repeated: Repeated | None) -> LaneSpread | None:
-    """A lane's figures over several runs; None if the race was run once."""
-    return None if repeated is None else next(spread for spread in repeated.lanes if spread.lane == lane)
-
-
-def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
-    """The result with the median speedup and tokens per second of several runs, if there were."""
-    spread = find_spread(result.lane, repeated)
-    return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
-
-
-def range_words(lane: str, repeated: Repeated | None, over: str = "") -> str:
-    """The words " (2.2 to 2.6)", `over` before the bracket; "" if the race was run once."""
-    spread = find_spread(lane, repeated)
-    return f" ({format_speedup(spread.low)[:-1]} to {format_speedup(spread.high)[:-1]}{over})" if spread else ""
-
-
-def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
-    """The race in a sentence or two: the fastest lane, and whether the texts are equal."""
-    if finished.stopped:
-        return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
-    titles = {info.lane: info.title for info in started.lanes}
-    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
-    if len(finished.lanes) == 1:
-        return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
-    by = f", with {fastest.tau:.1f} tokens per step" if fastest.tau > 1 else ""
-    over = "" if repeated is None else f" over {repeated.runs} runs"
-    times = format_speedup(fastest.speedup)
-    won = f"{titles[fastest.lane]} is fastest: {times} vanilla{range_words(fastest.lane, repeated, over)}{by}."
-    if fastest.lane == "vanilla" or times == format_speedup(1):
-        won = "No lane was faster than vanilla."
-    if repeated is not None and repeated.disturbed:
-        won = repeated.note
-    elif repeated is None and finished.pace is not None and finished.pace.disturbed:
-        won = f"{finished.pace.note} Race again."
-    words = f"{won} {_comparison(finished, titles)}"
-    looping = any(lane.loop_tokens for lane in finished.lanes)
-    return f"{words} The text repeats itself, which flatters copying." if looping else words
-
-
-def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
-    """Which lanes printed vanilla's text, which did not, and which drew their own."""
-    differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
-    own = [titles[lane.lane] for lane in finished.lanes if lane.note]
-    sentences = []
-    if differing:
-        sentences.append(f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla.")
-    elif len(own) < len(finished.lanes) - 1:
-        sentences.append(f"Every {'other ' if own else ''}lane printed the same text.")
-    if own:
-        sentences.insert(0, f"{' and '.join(own)} sampled from vanilla's distribution.")
-    return " ".join(sentences)
+    The position is -1 and the place None where they are not known.
+    """
+    if step.tree.positions is None:
+        return [(-1, None)] * len(step.accepted_nodes)
+    positions = [step.tree.positions[node] for node in step.accepted_nodes]
+    return [(position, origins[position] if 0 <= position < len(origins) else None) for position in positions]
 
 
 def describe_race(started: Started) -> Frame:
-    """The whole race in a keyframe: the lanes, the model, the passages."""
+    """A race's description for a keyframe: the lanes, the model, the passages."""
     about = started.about
     return {
         **{name: about.get(name) for name in ABOUT},
@@ -343,7 +289,7 @@ def describe_race(started: Started) -> Frame:
 
 
 def describe_pace(finished: Finished) -> Frame | None:
-    """How steady the machine was, or where the recording ends; None where it does not know."""
+    """How steady the machine was, or that the recording is cut off; None if the recording does not say."""
     if finished.cut:
         return {"disturbed": False, "note": CUT}
     pace = finished.pace
@@ -351,17 +297,17 @@ def describe_pace(finished: Finished) -> Frame | None:
 
 
 def describe_repeated(repeated: Repeated | None) -> Frame | None:
-    """The figures over several runs, the lanes' as [median, minimum, maximum]; None if the race was run once."""
+    """The speedups over several runs, each lane's as [median, minimum, maximum]; None if the race was run once."""
     if repeated is None:
         return None
-    lanes = [[round(value, 6) for value in (each.speedup, each.low, each.high)] for each in repeated.lanes]
+    lanes = [[round(value, 6) for value in (spread.speedup, spread.low, spread.high)] for spread in repeated.lanes]
     return {"runs": repeated.runs, "disturbed": repeated.disturbed, "note": repeated.note, "lanes": lanes}
 
 
-def describe_curve(found: Any, prompt_tokens: int) -> Frame | None:
-    """The machine's recorded cost curve for this prompt; None where that is no curve."""
+def describe_curve(recorded: Any, prompt_tokens: int) -> Frame | None:
+    """The machine's recorded cost curve for this prompt; None if it is not a curve."""
     try:
-        curve = CostCurve.from_json(found).near(prompt_tokens)
+        curve = CostCurve.from_json(recorded).near(prompt_tokens)
     except (InputError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     context = curve.contexts[0].context if curve.contexts else None
@@ -377,14 +323,18 @@ def describe_passage(passage: Mapping[str, Any]) -> Frame:
         "place": str(passage.get("place") or ""),
         "score": round(float(passage["score"]), 3),
         "text": passage["text"],
-        "evidence": [[each["start"], each["end"], each["evidence"]] for each in sentences if each.get("evidence")],
+        "evidence": [
+            [sentence["start"], sentence["end"], sentence["evidence"]]
+            for sentence in sentences
+            if sentence.get("evidence")
+        ],
     }
 
 
 def report(started: Started, finished: Finished, repeated: Repeated | None = None) -> Frame:
-    """A finished race as one JSON object: its description, and every lane's figures.
+    """A finished race as one JSON object: its description, and every lane's metrics.
 
-    If it was `repeated`, speedup and tokens per second are medians; the other figures are the first run's.
+    If it was `repeated`, speedup and tokens per second are medians; the other metrics are the first run's.
     """
     about = {name: value for name, value in started.about.items() if name != "origins"}
     infos = {info.lane: info for info in started.lanes}
@@ -394,8 +344,8 @@ def report(started: Started, finished: Finished, repeated: Repeated | None = Non
         options = dict(info.options) | {"num_draft": info.num_draft}
         spread = find_spread(lane.lane, repeated)
         bounds = {"speedup_low": spread and spread.low, "speedup_high": spread and spread.high}
-        figures = asdict(with_medians(lane, repeated)) | bounds
-        lanes.append(figures | {"options": options, "draft_prefill_ms": info.prefill_ms})
+        metrics = asdict(with_medians(lane, repeated)) | bounds
+        lanes.append(metrics | {"options": options, "draft_prefill_ms": info.prefill_ms})
     return {
         **about,
         "prompt_tokens": started.prompt_tokens,

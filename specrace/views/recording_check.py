@@ -1,7 +1,7 @@
-"""The one way in for recordings: is it a race that can be shown, and do its figures follow from its own steps?
+"""Checks every recording that is opened: can it be shown, and do its results follow from its own steps?
 
-Whoever made the file may have written anything into it. What passes has the events' types, and its results and badges
-are those that its steps give; the times themselves have to be believed.
+A recording may come from anybody and contain anything. One that passes has events of the right types, and its results
+and badges are those that its steps give; the times themselves cannot be checked.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from specrace.core.settings import MATCH, MAX_PAGE_LANES, VERIFIERS
 from specrace.engine.pace import TOO_FAST, disturb
 from specrace.engine.recording import convert, parse
 
-# The largest tree is lookahead's: 1919 draft tokens with the greatest n, window and guesses.
+# The largest tree is lookahead's, 1919 draft tokens with the largest n, window and guesses.
 MAX_NODES = 2048
 MAX_TOKEN = 2**31 - 1
 MAX_NAME = 200
 MAX_NOTE = 1000
 MAX_PASSAGES = 64
 MAX_RUNS = 10_000
-# A plot's axis cannot be divided below the first, nor does a race last longer than a day.
+# Below the first a plot's axis cannot be divided; the second is a day.
 MIN_MS, MAX_MS = 1e-9, 86_400_000.0
 TOLERANCE = 1e-6
 _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
@@ -39,7 +39,7 @@ _CONTROL = re.compile(r"<\|[^|<>]{1,40}\|>|</?s>")
 
 @dataclass(frozen=True)
 class RecordingLimits:
-    """The largest recording that is opened."""
+    """Bounds of a recording that is opened: its `size` in bytes, and its numbers of lanes and steps."""
 
     size: int
     lanes: int
@@ -69,7 +69,7 @@ class _Passage:
 
 @dataclass(frozen=True)
 class _About:
-    """What is shown of a race's description; whatever else it has is carried along."""
+    """The parts of a race's description that are shown, and so checked; other parts may be anything."""
 
     question: str | None = None
     date: str | None = None
@@ -87,7 +87,7 @@ class _About:
 
 @dataclass
 class _Lane:
-    """What a lane's steps add up to."""
+    """The totals of a lane's steps."""
 
     info: LaneInfo
     metrics: LaneMetrics
@@ -103,9 +103,9 @@ class _Lane:
 
 
 def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
-    """The checked events of a file. Raises InputError, one sentence, for all else."""
+    """The events of a recording's file, checked. Raises InputError for anything that is not a valid recording."""
     try:
-        # Without waiting: to open a pipe that nobody writes to takes for ever.
+        # O_NONBLOCK, because opening a pipe to which nobody writes would wait forever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{path} cannot be read (not a regular file); give a file that race --save wrote.")
@@ -116,9 +116,9 @@ def read_recording(path: Path, limits: RecordingLimits = PAGE) -> list[Event]:
 
 
 def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE) -> list[Event]:
-    """The checked events in the bytes of a recording called `name`. Raises InputError, one sentence, for all else.
+    """The events in the bytes of a recording called `name`, checked. Raises InputError for anything else.
 
-    One that is cut off gets a Finished (`cut`) with what its steps add up to.
+    A recording that is cut off gets a Finished event (`cut`) with the totals of its steps.
     """
     if len(data) > limits.size:
         raise InputError(f"{name} is larger than {limits.size // 1_000_000} MB; open a shorter race.")
@@ -135,39 +135,39 @@ def open_recording(data: bytes, name: str, limits: RecordingLimits = PAGE) -> li
 
 
 def hide_control_tokens(events: Sequence[Event]) -> list[Event]:
-    """The events without the names of control tokens (<|im_end|>, </s>) that older versions recorded.
+    """The events with the texts of control tokens (<|im_end|>, </s>), which older versions recorded, made empty.
 
-    A control token is one with such a name that is never printed; a text or a longer token that contains one stays.
+    A control token is a token with such a text that is never printed; longer texts that contain one stay.
     """
     steps = [event for event in events if isinstance(event, Step)]
-    named = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
+    control = {token for step in steps for token, piece in _pieces(step) if _CONTROL.fullmatch(piece)}
     printed = (pair for step in steps for pair in zip(step.emitted, step.texts, strict=False))
-    named -= {token for token, text in printed if _CONTROL.search(text)}
-    if not named:
+    control -= {token for token, text in printed if _CONTROL.search(text)}
+    if not control:
         return list(events)
 
     def hide(tokens: Sequence[int], pieces: Sequence[str]) -> tuple[str, ...]:
-        return tuple("" if token in named else piece for token, piece in zip(tokens, pieces, strict=False))
+        return tuple("" if token in control else piece for token, piece in zip(tokens, pieces, strict=False))
 
     def hide_row(row: NoteRow) -> NoteRow:
         return replace(row, pieces=hide(row.tokens, row.pieces), after_text=_CONTROL.sub("", row.after_text))
 
-    def shown(step: Step) -> Step:
+    def clean(step: Step) -> Step:
         note = step.note and replace(step.note, rows=tuple(map(hide_row, step.note.rows)))
         return replace(step, pieces=hide(step.tree.tokens, step.pieces), note=note)
 
-    return [shown(event) if isinstance(event, Step) else event for event in events]
+    return [clean(event) if isinstance(event, Step) else event for event in events]
 
 
 def _pieces(step: Step) -> Iterator[tuple[int, str]]:
-    """The tokens of a step's tree and note with their texts."""
+    """(token, its text) of a step's tree and note."""
     yield from zip(step.tree.tokens, step.pieces, strict=False)
     for row in step.note.rows if step.note else ():
         yield from zip(row.tokens, row.pieces, strict=False)
 
 
 def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event]:
-    """The events, to which Finished is added where the last is missing. Raises ValueError unless they are a race."""
+    """The events, with a Finished event added if it is missing. Raises ValueError unless they are a valid race."""
     started, *steps = events
     repeated = steps.pop() if isinstance(steps[-1], Repeated) else None
     finished = steps.pop() if isinstance(steps[-1], Finished) else None
@@ -194,30 +194,30 @@ def check(events: Sequence[Event], limits: RecordingLimits = PAGE) -> list[Event
     check_pace(finished.pace)
     require([lane.lane for lane in finished.lanes] == list(lanes), "its results are not those of its lanes")
     results: list[LaneResult] = []
-    for result, (own, place) in zip(finished.lanes, expected, strict=True):
-        check_result(result, own, None if finished.cut else place)
-        # Older versions found fewer loops.
-        results.append(replace(result, loop_tokens=own.loop_tokens))
-    finished = replace(finished, lanes=tuple(results), pace=bounded(finished.pace, metrics))
+    for result, (computed, position) in zip(finished.lanes, expected, strict=True):
+        check_result(result, computed, None if finished.cut else position)
+        # Older versions recognised fewer loops.
+        results.append(replace(result, loop_tokens=computed.loop_tokens))
+    finished = replace(finished, lanes=tuple(results), pace=check_speeds(finished.pace, metrics))
     if isinstance(repeated, Repeated):
         require(not stopped, "it was stopped, and yet repeated")
         check_repeated(repeated, metrics, finished.pace)
     return [started, *steps, finished, *([repeated] if repeated else [])]
 
 
-def require(condition: bool, words: str) -> None:
-    """Raises ValueError with `words` unless the condition holds."""
+def require(condition: bool, fault: str) -> None:
+    """Raises ValueError with `fault` unless the condition holds."""
     if not condition:
-        raise ValueError(words)
+        raise ValueError(fault)
 
 
 def is_duration(*values: float) -> bool:
-    """Whether all are milliseconds that a race can take and a plot can show. NaN is none."""
+    """Whether all values are milliseconds that a race can take and a plot can show; NaN is not."""
     return all(value == 0 or MIN_MS <= value <= MAX_MS for value in values)
 
 
 def check_start(started: Started, limits: RecordingLimits) -> None:
-    """The lanes, the prompt, and the description of the race."""
+    """Check the lanes, the prompt, and the description of the race. Raises ValueError."""
     names = [info.lane for info in started.lanes]
     require(1 <= len(names) <= limits.lanes, f"it has {len(names)} lanes, and 1 to {limits.lanes} can be shown")
     require(names[0] == "vanilla" and len(set(names)) == len(names), "its lanes are not vanilla and others, each once")
@@ -233,76 +233,87 @@ def check_start(started: Started, limits: RecordingLimits) -> None:
 
 
 def check_about(about: _About) -> None:
-    """The passages, and every prompt token's place in them."""
+    """Check the passages, and every place in them that is pointed to. Raises ValueError."""
     passages = about.passages or ()
     require(is_duration(about.retrieve_ms or 0.0), "its retrieval took an impossible time")
     require(len(passages) <= MAX_PASSAGES, f"it has more than {MAX_PASSAGES} passages")
-    places = [(number, each.start, each.end) for number, p in enumerate(passages) for each in p.sentences or ()]
+    places = [
+        (number, sentence.start, sentence.end)
+        for number, passage in enumerate(passages)
+        for sentence in passage.sentences or ()
+    ]
     for number, start, end in (*places, *filter(None, about.origins or ())):
         inside = 0 <= number < len(passages) and 0 <= start <= end <= len(passages[number].text)
         require(inside, "it points to a place outside its passages")
 
 
 def check_step(step: Step, index: int, before: float) -> None:
-    """One step: in its place and time, with a verdict that fits its tree, emitting what that verdict says."""
-    where, tree, path = f"step {index} of {step.lane[:40]}", step.tree, step.verdict.path
+    """Check a step: its index and time, its verdict against its tree, its output against that. Raises ValueError."""
+    where = f"step {index} of {step.lane[:40]}"
+    tree = step.tree
+    path = step.verdict.path
     require(step.index == index, f"{where} is out of place")
     require(is_duration(step.at_ms) and before <= step.at_ms, f"{where} is out of time")
     require(is_duration(*asdict(step.timing).values()), f"{where} has an impossible duration")
     require(len(tree) <= MAX_NODES, f"{where} has more than {MAX_NODES} nodes")
-    seen = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
-    require(all(0 <= token <= MAX_TOKEN for token in seen), f"{where} has an impossible token")
+    tokens = (*tree.tokens, *step.emitted, *step.verdict.scores.targets)
+    require(all(0 <= token <= MAX_TOKEN for token in tokens), f"{where} has an impossible token")
     fits = len(step.verdict.scores.targets) == len(tree) and len(path) > 0 and 0 <= path[-1] < len(tree)
     require(fits and tree.path_to(path[-1]) == path, f"{where} has a verdict that does not fit its tree")
     output = tuple(step.verdict.output(tree))[: len(step.emitted)]
     require(len(step.emitted) > 0 and step.emitted == output, f"{where} emits what it did not accept")
-    looked_at = min(len(path), tree.num_draft)
-    require(step.checks is None or len(step.checks) == looked_at, f"{where} has not one check a draft token")
+    num_checks = min(len(path), tree.num_draft)
+    require(step.checks is None or len(step.checks) == num_checks, f"{where} has not one check a draft token")
     require(len(step.texts) in (0, len(step.emitted)), f"{where} has not one text a token")
     require(len(step.pieces) in (0, len(tree)), f"{where} has not one text a node")
     if step.note is not None:
-        small = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
-        require(small and len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree")
+        small_enough = len(step.note.facts) <= MAX_FACTS and len(step.note.rows) <= MAX_ROWS
+        require(
+            small_enough and len(step.note.counts) in (0, len(tree)), f"{where} has a note that does not fit its tree"
+        )
 
 
 def check_pace(pace: Pace | None) -> None:
-    """What is said of the machine's pace is numbers from 0 on."""
+    """Check that the numbers in a pace are not negative. Raises ValueError."""
     numbers = [value for value in asdict(pace).values() if not isinstance(value, str)] if pace else []
     require(all(number >= 0 for number in numbers), "its pace is no number")
 
 
-def bounded(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | None:
-    """The pace, disturbed if a lane is faster than its tokens per step allow; of races without one, too."""
+def check_speeds(pace: Pace | None, lanes: Mapping[str, LaneMetrics]) -> Pace | None:
+    """The pace, or a disturbed one if a lane is faster than its tokens per step allow."""
     if (pace is not None and pace.disturbed) or not too_fast(lanes):
         return pace
     return disturb(pace or Pace(0, 0.0, 1.0, 1.0, 0.0, 0.0, 0, False, ""), TOO_FAST)
 
 
 def check_repeated(repeated: Repeated, lanes: Mapping[str, LaneMetrics], pace: Pace | None) -> None:
-    """Ranges that can be: around the medians, and around the first run if that was undisturbed, and not too fast."""
-    require([each.lane for each in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
+    """Check several runs' ranges: they must include the median and an undisturbed first run. Raises ValueError."""
+    require([spread.lane for spread in repeated.lanes] == list(lanes), "its repeated runs are not of its lanes")
     require(1 <= repeated.runs <= MAX_RUNS, f"it was not run 1 to {MAX_RUNS} times")
     require(len(repeated.note) <= MAX_NOTE, "its repeated runs have too long a note")
     first_counts = pace is not None and not pace.disturbed and not repeated.disturbed
     for spread in repeated.lanes:
-        where, own = f"{spread.lane[:40]}'s repeated runs", lanes[spread.lane]
-        speedup = own.speedup(lanes["vanilla"])
+        where = f"{spread.lane[:40]}'s repeated runs"
+        metrics = lanes[spread.lane]
+        speedup = metrics.speedup(lanes["vanilla"])
         require(0 <= spread.low <= spread.speedup <= spread.high < math.inf, f"{where} have an impossible range")
         require(0 <= spread.tokens_per_s < math.inf, f"{where} have an impossible rate")
         inside = spread.low - TOLERANCE <= speedup <= spread.high + TOLERANCE
         require(inside or not first_counts, f"{where} leave out the first")
-        possible = own.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * own.tau + TOLERANCE
+        possible = metrics.tokens < lanes["vanilla"].tokens or spread.high <= MAX_PER_TAU * metrics.tau + TOLERANCE
         require(possible or repeated.disturbed, f"{where} are faster than its tokens per step allow")
     require(repeated.lanes[0].low == repeated.lanes[0].high == 1, "vanilla is not as fast as itself")
 
 
 def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
-    """The result that a lane's steps give, and the first place where it differs from vanilla.
+    """(the result that a lane's steps give, the first position at which it differs from vanilla).
 
-    It is compared as far as both got, unless both ended; not at all where it draws its own text.
+    Unless both have ended, they are compared as far as both got; a lane that samples its own text is not compared.
     """
-    compared, ended = lane.info.verifier == MATCH, bool(lane.end and vanilla.end)
-    identical, place = compare(lane.tokens, vanilla.tokens, ended=ended) if compared else (None, None)
+    compared = lane.info.verifier == MATCH
+    identical, position = None, None
+    if compared:
+        identical, position = compare(lane.tokens, vanilla.tokens, ended=bool(lane.end and vanilla.end))
     result = LaneResult(
         lane=lane.info.lane,
         **lane.metrics.summary(),
@@ -314,17 +325,22 @@ def add_up(lane: _Lane, vanilla: _Lane) -> tuple[LaneResult, int | None]:
         text="".join(lane.texts).strip(),
         note="" if compared else NOTE,
     )
-    return result, place
+    return result, position
 
 
-def check_result(result: LaneResult, own: LaneResult, place: int | None) -> None:
-    """A line of the results table says what the steps do."""
-    said = result.first_difference.position if result.first_difference else None
-    require(result.identical == own.identical and said == place, f"{own.lane[:40]}'s badge is not what its tokens say")
-    for name, found in asdict(replace(own, first_difference=result.first_difference)).items():
-        given = getattr(result, name)
-        if isinstance(found, float):
-            same = math.isclose(given, found, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-            require(same, f"{own.lane[:40]}'s {name} is given as {given:g}, and its steps make it {found:g}")
+def check_result(result: LaneResult, computed: LaneResult, position: int | None) -> None:
+    """Check a recorded result against the one `computed` from the steps. Raises ValueError if they differ.
+
+    `position`: that of the first difference from vanilla.
+    """
+    lane = computed.lane[:40]
+    recorded_position = result.first_difference.position if result.first_difference else None
+    same_badge = result.identical == computed.identical and recorded_position == position
+    require(same_badge, f"{lane}'s badge is not what its tokens say")
+    for name, expected in asdict(replace(computed, first_difference=result.first_difference)).items():
+        recorded = getattr(result, name)
+        if isinstance(expected, float):
+            close = math.isclose(recorded, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            require(close, f"{lane}'s {name} is given as {recorded:g}, and its steps make it {expected:g}")
         elif name not in ("first_difference", "loop_tokens"):
-            require(given == found, f"{own.lane[:40]}'s {name} is not what its steps make it")
+            require(recorded == expected, f"{lane}'s {name} is not what its steps make it")

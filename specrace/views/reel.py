@@ -1,20 +1,20 @@
-"""A race as a page shows it: the reel, and its parts while the race still runs.
+"""A race in the form in which the page plays it: the reel, and its parts while the race runs.
 
 A reel is one JSON object:
 
     race        the race's number on its page
     phase       "finished" or "stopped"
     head        the whole race as `frames.describe_race` describes it
-    steps       in race time, each {"event", "frame"}: the Step as JSON, and the lane's frame after it without what the
-                event has (text, draft, counts, end), and without what is as in the lane's frame before; `spans`: the
-                places in the passages that the accepted tokens were drafted from
+    steps       in race time, each {"event", "frame"}: the Step as JSON, and the lane's frame after it, without what
+                the event has (text, draft, counts, end) and what is unchanged since the lane's last frame; `spans`:
+                the places in the passages from which the accepted tokens were drafted
     headline    the race in a sentence or two
-    results     the lines of the results table
-    pace        whether the machine was disturbed, and what that means for the figures; null where that is not known
-    repeated    the figures over several runs (`frames.describe_repeated`); null where there was one
+    results     the rows of the results table
+    pace        whether the machine was disturbed, and what that means for the figures; null if that is not known
+    repeated    the speedups over several runs (`frames.describe_repeated`); null if there was only one
     started, finished, again    the events Started, Finished and, if the race was repeated, Repeated as JSON
 
-The events in it are those of the recording, so the page can save the file by itself.
+Its events are those of the recording, so the page can save a recording without the server.
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ class ReelParts:
 
     def __init__(self, race: int = 0) -> None:
         self._view = RaceView(race)
-        self._places: dict[str, int] = {}
-        self._shown: dict[str, Frame] = {}
+        self._numbers: dict[str, int] = {}
+        self._last_frames: dict[str, Frame] = {}
 
     def add(self, event: Event) -> Frame:
-        """What the event adds: of a Step an element of `steps`, of the others fields of the reel."""
+        """Take in an event; a Step gives an element of the reel's `steps`, any other event fields of the reel."""
         self._view.add(event)
         if isinstance(event, Started):
-            self._places = {info.lane: number for number, info in enumerate(event.lanes)}
+            self._numbers = {info.lane: number for number, info in enumerate(event.lanes)}
             return {"head": describe_race(event), "started": to_json(event)}
         if isinstance(event, Step):
-            frame = self._view.lane_frame(self._places[event.lane])
-            changes = _changes(frame, self._shown.get(event.lane, {}))
-            self._shown[event.lane] = frame
+            frame = self._view.lane_frame(self._numbers[event.lane])
+            changes = _changes(frame, self._last_frames.get(event.lane, {}))
+            self._last_frames[event.lane] = frame
             return {"event": to_json(event), "frame": changes}
-        last, name = self._view.keyframe(), "finished" if isinstance(event, Finished) else "again"
-        return {**{field: last[field] for field in END}, name: to_json(event)}
+        keyframe = self._view.keyframe()
+        name = "finished" if isinstance(event, Finished) else "again"
+        return {**{field: keyframe[field] for field in END}, name: to_json(event)}
 
 
 def make_reel(events: Sequence[Event], race: int = 0) -> Frame:
     """The reel of a whole race: Started, Steps in race time, Finished, perhaps Repeated."""
     assert isinstance(events[0], Started) and isinstance(events[-1], Finished | Repeated), "a race begins and ends"
-    parts, steps = ReelParts(race), list[Frame]()
+    parts = ReelParts(race)
+    steps = list[Frame]()
     reel: Frame = {"race": race, "steps": steps}
     for event in events:
         part = parts.add(event)
@@ -69,20 +71,21 @@ def make_reel(events: Sequence[Event], race: int = 0) -> Frame:
 
 
 def reel_json(events: Sequence[Event], race: int = 0) -> str:
-    """The reel as compact JSON. Raises InputError for numbers that JSON does not know (NaN, infinity)."""
+    """The reel as compact JSON. Raises InputError for NaN and infinity, which JSON does not have."""
     return part_json({"kind": "reel", **make_reel(events, race)})
 
 
 def part_json(part: Frame) -> str:
-    """A reel or a part of one as compact JSON in ASCII. Raises InputError for numbers that JSON does not know."""
+    """A reel, or a part of one, as compact JSON in ASCII. Raises InputError for NaN and infinity."""
     try:
-        # In ASCII, for a text may hold half a character, which UTF-8 refuses.
+        # In ASCII, because a text may contain half a character, which UTF-8 cannot encode.
         return json.dumps(part, allow_nan=False, separators=(",", ":"))
     except ValueError as error:
         raise InputError("The race has a figure that is not a finite number, so it cannot be replayed.") from error
 
 
 def _changes(frame: Frame, before: Frame) -> Frame:
+    """The parts of a lane's frame that its step's event lacks, as far as they differ from the frame `before`."""
     changes = {name: frame[name] for name in ("badge", "sources", "loops") if frame[name] != before.get(name)}
     spans = [run[3] for run in frame["runs"] if len(run) > 3]
     meters = {name: frame["meters"][name] for name in METERS}

@@ -17,7 +17,8 @@ from specrace.engine.lane import Lane
 from specrace.engine.race import generate, race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
-from specrace.views.frames import RaceView, final_badge
+from specrace.views.frames import RaceView
+from specrace.views.headlines import final_badge
 from tests.parts import CopyingModel, TableTarget, softmax
 
 PROMPT = (2, 3, 4, 2, 3, 5, 2, 3)

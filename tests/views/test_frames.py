@@ -28,12 +28,11 @@ from specrace.views.frames import (
     count_sources,
     describe_curve,
     describe_draft,
-    final_badge,
     find_spans,
-    headline,
     read_origins,
     report,
 )
+from specrace.views.headlines import final_badge, headline
 
 LANES = ("vanilla", "trigram", "trie")
 PASSAGES = [{"title": "t", "document": "d", "text": "0123456789", "score": 0.5} for _ in range(2)]

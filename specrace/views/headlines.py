@@ -1,0 +1,91 @@
+"""A race's badges and headlines: which lane is fastest, by how much, and whether the texts are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from specrace.core.events import Finished, LaneResult, LaneSpread, Repeated, Started
+from specrace.core.metrics import describe_difference, format_speedup
+
+CUT = "The recording is cut off here; the figures are those of the steps that it has."
+
+Badge = tuple[str, str]
+
+
+def final_badge(result: LaneResult, stopped: bool, dtype: str = "") -> Badge:
+    """A finished lane's badge: (state, text). The target's `dtype` may explain a difference."""
+    if result.lane == "vanilla":
+        return "reference", "reference"
+    if result.note:
+        return "law", result.note
+    if result.identical is None:
+        return "none", "not compared"
+    if result.identical:
+        return ("same", "identical so far") if stopped else ("identical", "identical to vanilla")
+    difference = result.first_difference
+    if difference is None:
+        return "differs", "differs from vanilla"
+    return "differs", describe_difference(difference, dtype)
+
+
+def find_spread(lane: str, repeated: Repeated | None) -> LaneSpread | None:
+    """A lane's metrics over several runs; None if the race was run once."""
+    if repeated is None:
+        return None
+    return next(spread for spread in repeated.lanes if spread.lane == lane)
+
+
+def with_medians(result: LaneResult, repeated: Repeated | None) -> LaneResult:
+    """The result, with the median speedup and tokens per second if the race was repeated."""
+    spread = find_spread(result.lane, repeated)
+    return replace(result, speedup=spread.speedup, tokens_per_s=spread.tokens_per_s) if spread else result
+
+
+def format_range(lane: str, repeated: Repeated | None, suffix: str = "") -> str:
+    """The range of a lane's speedup, " (2.2 to 2.6)", with `suffix` in the brackets; "" if the race was run once."""
+    spread = find_spread(lane, repeated)
+    if spread is None:
+        return ""
+    return f" ({format_speedup(spread.low)[:-1]} to {format_speedup(spread.high)[:-1]}{suffix})"
+
+
+def headline(started: Started, finished: Finished, repeated: Repeated | None = None) -> str:
+    """The race in a sentence or two: the fastest lane, and whether the texts are equal."""
+    if finished.stopped:
+        return CUT if finished.cut else "Stopped before the end; the figures are those of the tokens so far."
+    titles = {info.lane: info.title for info in started.lanes}
+    fastest = max((with_medians(lane, repeated) for lane in finished.lanes), key=lambda lane: lane.speedup)
+    if len(finished.lanes) == 1:
+        return f"{titles[fastest.lane]} wrote {fastest.tokens} tokens at {fastest.tokens_per_s:.0f} a second."
+    sentences = f"{_result(finished, repeated, fastest, titles)} {_comparison(finished, titles)}"
+    looping = any(lane.loop_tokens for lane in finished.lanes)
+    return f"{sentences} The text repeats itself, which flatters copying." if looping else sentences
+
+
+def _result(finished: Finished, repeated: Repeated | None, fastest: LaneResult, titles: Mapping[str, str]) -> str:
+    """How much faster the fastest lane is than vanilla, or why the figures do not count."""
+    if repeated is not None and repeated.disturbed:
+        return repeated.note
+    if repeated is None and finished.pace is not None and finished.pace.disturbed:
+        return f"{finished.pace.note} Race again."
+    speedup = format_speedup(fastest.speedup)
+    if fastest.lane == "vanilla" or speedup == format_speedup(1):
+        return "No lane was faster than vanilla."
+    runs = "" if repeated is None else f" over {repeated.runs} runs"
+    tau = f", with {fastest.tau:.1f} tokens per step" if fastest.tau > 1 else ""
+    return f"{titles[fastest.lane]} is fastest: {speedup} vanilla{format_range(fastest.lane, repeated, runs)}{tau}."
+
+
+def _comparison(finished: Finished, titles: Mapping[str, str]) -> str:
+    """Which lanes printed vanilla's text, which did not, and which sampled their own."""
+    differing = [titles[lane.lane] for lane in finished.lanes if lane.identical is False]
+    sampled = [titles[lane.lane] for lane in finished.lanes if lane.note]
+    sentences = []
+    if sampled:
+        sentences.append(f"{' and '.join(sampled)} sampled from vanilla's distribution.")
+    if differing:
+        sentences.append(f"{' and '.join(differing)} differ{'s' if len(differing) == 1 else ''} from vanilla.")
+    elif len(sampled) < len(finished.lanes) - 1:
+        sentences.append(f"Every {'other ' if sampled else ''}lane printed the same text.")
+    return " ".join(sentences)
