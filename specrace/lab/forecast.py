@@ -48,7 +48,7 @@ def forecast_sweep(sweep: Sweep, curve: CostCurve, batches: Sequence[int] = (1,)
             forecast.drafted[number] = sizes @ np.arange(lane.num_draft + 1)
             for near, group in by_curve.items():
                 row_ms = (near.row_ms or np.inf) * near.at(batch)
-                verified = sizes[group] if lane.filled is None else _padded(sizes[group])
+                verified = sizes[group] if lane.padded_draft is None else _padded(sizes[group])
                 forecast.cost[number, group] = verified @ step_costs(near, lane, batch) + drafter_ms[group] / row_ms
     return forecasts
 

@@ -82,7 +82,7 @@ class ScoredLane:
 
     @property
     def max_rows(self) -> int | None:
-        """The number of rows up to which a tree may be padded if more rows cost less; None for twins, which are not padded."""
+        """The number of rows up to which a tree is padded if more rows cost less; None for twins."""
         return None if find_method(self.name).twin_of else 1 + self.unscored_rows + self.num_draft
 
     @property
@@ -265,7 +265,7 @@ def score_output(
 def count_steps(
     lane: ScoredLane, transcript: Transcript, curve: CostCurve, clock: Callable[[], float] = thread_ms
 ) -> tuple[Counter[tuple[int, int]], float, float]:
-    """(`Tally.steps`, draft_ms, build_ms) of one transcript in one lane: `score_output` where only counts are needed."""
+    """(`Tally.steps`, draft_ms, build_ms) of one transcript in one lane; faster than `score_output`."""
     began = clock()
     drafter = _build(lane, transcript, curve)
     build_ms = since_ms(began, clock)
@@ -288,8 +288,8 @@ def _build(lane: ScoredLane, transcript: Transcript, curve: CostCurve, past: Pas
 class Scoreboard:
     """Totals of several lanes over a stream of transcripts, by group.
 
-    The group "all" has every output, and so have the categories together. Looping outputs, which flatter drafters, count
-    in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
+    The group "all" has every output, and so have the categories together. Looping outputs, which flatter drafters,
+    count in these groups and also form the group "looping"; `tau_without_looping` leaves them out. With `keep_outputs`
     drafters may draft from the outputs of earlier transcripts that had another prompt.
     """
 
@@ -349,7 +349,7 @@ class Scoreboard:
         return group
 
     def groups(self, curve: CostCurve | None = None) -> list[dict[str, Any]]:
-        """A row for each lane and group: "all", the categories in order of appearance, and "looping" if any output does."""
+        """A row for each lane and group: "all", the categories in order of appearance, and "looping" if any."""
         return [
             {
                 "lane": lane.name,

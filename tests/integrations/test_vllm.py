@@ -51,9 +51,9 @@ class Counting(Fusion):
 
     started = 0
 
-    def _started(self, tokens: np.ndarray) -> vllm.Request:
+    def _new_request(self, tokens: np.ndarray) -> vllm.Request:
         self.started += 1
-        return super()._started(tokens)
+        return super()._new_request(tokens)
 
 
 def forecast(given: Transcript, num_draft: int, **options: Any) -> list[int]:
@@ -147,7 +147,7 @@ def test_near_the_models_limit_vllm_does_not_ask(transcripts: list[Transcript]) 
 
 
 def test_few_tokens_are_kept_of_requests_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fusion, "KEPT", 250)
+    monkeypatch.setattr(Fusion, "MAX_WAITING_TOKENS", 250)
     drafter = Fusion(vllm_config(4, 300))
     for number in range(20):
         tokens = np.random.default_rng(number).integers(0, 50, (1, 300), np.int32)

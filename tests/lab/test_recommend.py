@@ -66,7 +66,7 @@ def test_an_engine_that_fills_drafts_up_pays_for_whole_ones(name: str) -> None:
     (found,) = forecast_sweep(sweep, curve)
     assert found.cost.tolist() == [[9.0], [1 + 5 * 2.0]] and found.drafted[1].tolist() == [8]
     assert sweep.tally(1, {0}).row(curve, lane)["expected_speedup"] == pytest.approx(9 / 11)
-    assert ScoredLane.of("vllm-ngram", {}, 4).filled is None is ScoredLane.of("fusion", {}).filled
+    assert ScoredLane.of("vllm-ngram", {}, 4).padded_draft is None is ScoredLane.of("fusion", {}).padded_draft
 
 
 def test_lookaheads_window_costs_though_it_cannot_be_scored() -> None:
