@@ -20,7 +20,8 @@ from specrace.core.events import Event, Finished, Repeated, Started, ending
 from specrace.core.metrics import format_speedup
 from specrace.drafters import METHODS
 from specrace.views.colours import lane_hues
-from specrace.views.frames import ACCEPTED, CUT, Frame, RaceView, final_badge, range_words, report, with_medians
+from specrace.views.frames import ACCEPTED, Frame, RaceView, report
+from specrace.views.headlines import CUT, final_badge, format_range, with_medians
 
 STYLES = {ACCEPTED: "bold underline #56b4e9"}
 REJECTED = "dim strike #ff9a5c"
@@ -194,7 +195,7 @@ class Terminal:
             _, words = final_badge(lane, event.stopped, dtype)
             table.add_row(
                 lane.lane,
-                format_speedup(lane.speedup) + range_words(lane.lane, repeated),
+                format_speedup(lane.speedup) + format_range(lane.lane, repeated),
                 f"{lane.tokens_per_s:.0f}",
                 f"{lane.tau:.2f}",
                 f"{lane.drafted_per_step:.1f}",
