@@ -46,34 +46,19 @@ def copied() -> list[str]:
     return found
 
 
-def test_it_installs_and_starts_as_the_readme_does_with_the_hash_of_every_file() -> None:
+def test_it_starts_as_the_readme_does_with_the_hash_of_every_file() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(python3 -m venv .* app\.py)$", readme, re.MULTILINE)
-    venv, _, start = line.split(" && ")
-    (install,) = (words for name, words in LINES if name == "RUN" and words.startswith(venv))
-    torch, rest = (part.strip() for part in install.split("&&")[1:])
-    assert torch == ".venv/bin/pip install --no-deps ${TORCH}"
-    assert rest == ".venv/bin/pip install --no-deps --require-hashes -r requirements/container.txt"
-    assert COMMAND[:2] == start.split()
+    assert COMMAND[:2] == line.split(" && ")[-1].split()
     options = app.parse(COMMAND[2:])
     assert (options.host, options.port, options.device) == ("0.0.0.0", 7860, "auto")
-    assert ("EXPOSE", "7860") in LINES
+    installs = [words for name, words in LINES if name == "RUN" and "requirements/container.txt" in words]
+    assert installs and all("--require-hashes -r requirements/container.txt" in words for words in installs)
 
 
-def test_it_runs_as_nobody_special_from_before_the_install() -> None:
-    names = [name for name, _ in LINES]
-    user = names.index("USER")
-    assert LINES[user] == ("USER", "1000") and names.count("USER") == 1
-    assert user < next(place for place, (_, words) in enumerate(LINES) if "pip install" in words)
-
-
-def test_a_build_argument_chooses_the_wheels() -> None:
-    stages = {words.split()[-1]: words for name, words in LINES if name == "FROM"}
-    assert ("ARG", "DEVICE=cpu") in LINES and set(stages) == {"cpu", "cuda", "${DEVICE}"}
-    on_cpu, on_cuda = (words for name, words in LINES if name == "ENV" and words.startswith("TORCH="))
+def test_its_torch_is_the_pinned_one() -> None:
     pinned = re.search(r"^torch==\S+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    assert pinned and on_cpu == f'TORCH="--index-url https://download.pytorch.org/whl/cpu {pinned[0]}+cpu"'
-    assert on_cuda == 'TORCH="--require-hashes -r requirements/container-cuda.txt"'
+    assert pinned and any(f"{pinned[0]}+cpu" in words for name, words in LINES if name == "ENV")
 
 
 @pytest.mark.parametrize(("status", "code"), [("ready", 0), ("loading", 0), ("failed", 1)])
