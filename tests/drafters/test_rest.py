@@ -14,7 +14,8 @@ from specrace.core.events import Finished
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
 from specrace.drafters.rest import RestDrafter
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
 from specrace.ngrams.suffix_index import END, SORTED_TOKENS, SuffixIndex, count_continuations, earlier_matches
@@ -115,7 +116,7 @@ def test_without_a_corpus_the_text_itself_is_one() -> None:
 
 
 @given(DOCUMENTS, TOKENS, st.integers(1, 4), st.integers(0, 12), st.integers(1, 11), st.integers(0, 30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_draft_is_the_brute_force_one(
     documents: list[list[int]], context: list[int], shortest: int, more: int, length: int, budget: int
 ) -> None:
@@ -130,7 +131,7 @@ def test_the_draft_is_the_brute_force_one(
 
 
 @given(DOCUMENTS, st.lists(st.integers(0, 2), min_size=1, max_size=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[int]], query: list[int]) -> None:
     index = SuffixIndex(documents)
     places = index.positions_after(query, 10_000).tolist()

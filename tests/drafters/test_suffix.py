@@ -146,7 +146,7 @@ def brute_force(
     percent=st.sampled_from([1, 10, 30, 60]),
     said=st.integers(0, 25),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_draft_is_the_brute_force_one(
     wide: bool, prompt: list[int], past: list[list[int]], budget: int, depth: int, factor: int, percent: int, said: int
 ) -> None:
