@@ -105,10 +105,12 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("name", "kind", "threads", "lanes"), [case for case in CASES if case[1] != "bfloat16"])
-def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, threads: int, lanes: int) -> None:
-    with torch_threads(threads):
-        assert_scored_alike(compiled(name, kind, lanes), eager(name, kind), name, atol=5e-3)
+@pytest.mark.parametrize(
+    ("name", "kind", "lanes"), [(name, kind, lanes) for name, kind, _, lanes in CASES if kind != "bfloat16"]
+)
+def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, lanes: int) -> None:
+    """By one thread: torch's own threads would wait for each other, and more of ours change no bit (below)."""
+    assert_scored_alike(compiled(name, kind, lanes), eager(name, kind), name, atol=5e-3)
 
 
 @pytest.mark.parametrize(("name", "kind", "threads", "lanes"), CASES)
