@@ -12,7 +12,8 @@ from typing import Any
 from specrace.drafters import METHODS
 
 # The function `race` hides the module of the same name. None of these imports loads a model library.
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.sources import Sources
 

@@ -27,7 +27,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 from specrace.core.cost_curve import ASSUMED_EAGER_CPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.model.draft_model import DraftModel
 from specrace.model.loading import check_trees, refuse_unsupported

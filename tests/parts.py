@@ -19,7 +19,7 @@ from specrace.core.verify import Scores, Verdict, verify
 from specrace.drafters import Drafter, DrafterInputs
 from specrace.drafters.base import DraftModel
 from specrace.engine.lane import Lane
-from specrace.engine.race import RaceTarget
+from specrace.engine.setup import RaceTarget
 
 VOCAB = 32
 EOS = 1

@@ -8,7 +8,7 @@ import pytest
 
 from specrace.cli import app
 from specrace.core.events import Finished, LaneResult, Repeated, Started, Step
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.past import MAX_INDEXES, PastOutputs
 from specrace.ngrams.sources import Sources

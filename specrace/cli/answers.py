@@ -19,7 +19,7 @@ from specrace.core.errors import InputError
 from specrace.core.files import check_destination
 from specrace.core.metrics import loop_tokens
 from specrace.core.settings import SETTINGS
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec, largest_draft
 from specrace.lab.transcripts import write_transcripts
 from specrace.retrieval.grounding import GROUNDED, groundedness

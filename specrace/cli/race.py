@@ -15,7 +15,7 @@ from specrace.core.errors import InputError
 from specrace.core.events import Repeated
 from specrace.core.files import check_destination
 from specrace.core.settings import SETTINGS, Setting
-from specrace.engine.repeats import Until
+from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.engine.spec import DEFAULT_LANES
 
 AUTO_S = 20.0
@@ -58,7 +58,7 @@ def read_repeat(given: Any) -> Callable[[Repeated], bool]:
     """Whether to run again, for a number of runs or "auto". Raises InputError."""
     runs = REPEAT.check(given)
     if runs is None:
-        return Until(AUTO_S, REPEAT.high)
+        return RepeatUntilNarrow(AUTO_S, REPEAT.high)
     more = iter(range(runs - 1))
     return lambda _: next(more, None) is not None
 

@@ -1,1 +1,1 @@
-"""The race: lanes, race time, the pace of the machine, recordings. Two protocols join drafters and models."""
+"""The race: lanes, race time, the machine's pace, recordings. Drafters and models meet here, through protocols."""

@@ -1,4 +1,4 @@
-"""A lane: a drafter and a session, the decoding loop, and the lane's clock."""
+"""A lane: a drafter, a model session, the decoding loop, and the lane's clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specrace.engine.pace import PaceKeeper
 
 
 class TargetSession(Protocol):
-    """The model's side of a lane."""
+    """What a lane needs of a model session."""
 
     def score(self, tree: TokenTree) -> Scores:
         """The target's token at every node, by one forward."""
@@ -28,17 +28,17 @@ class TargetSession(Protocol):
         """The target's warped distribution at every node, float64 [N, V], by one forward."""
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commit the KV of the accepted nodes."""
+        """Keep the KV of the accepted nodes, and drop the rest."""
 
 
 @dataclass(eq=False)
 class Lane:
-    """One method's run. Its clock counts its own work only: draft, target, keep.
+    """One method, decoding one prompt. Its clock `at_ms` counts only its own work: draft, target, keep.
 
-    Time spent waiting for a processor is not on it; with a `pace`, times are corrected to the pace before the first
-    step. With `coins` drafts are verified by rejection sampling, and the drafter must be a `SamplingDrafter`. With a
-    `curve` a tree is padded where more rows are cheaper (a float32 forward over 2 or 3 rows on a CPU is slower than
-    one over 4), up to the lane's own `num_draft`.
+    The clock does not count time spent waiting for a processor; with a `pace`, times are corrected to the pace before
+    the first step. With `coins` drafts are verified by rejection sampling, and the drafter must be a `SamplingDrafter`.
+    With a `curve` a tree is padded if more rows are cheaper (a float32 forward over 2 or 3 rows on a CPU is slower than
+    one over 4), up to the lane's own `num_draft`. `end`: "" while the lane runs, then "eos" or "length".
     """
 
     name: str
@@ -68,11 +68,11 @@ class Lane:
         return self.context[self.num_prompt :]
 
     def step(self) -> Step:
-        """Propose, score, verify, keep, observe. Must not be called once `end` is set."""
+        """Take one step: propose, score, verify, keep, observe. Must not be called once `end` is set."""
         started = thread_ms()
         tree = draft(self.drafter, self.context, self.num_draft, self.remaining)
         drafted = thread_ms()
-        # For display only, so off the clock; before `observe` changes the drafter.
+        # For display only, so off the clock. It must come before `observe`, which changes the drafter.
         note = None if self._with_notes is None else self._with_notes.note(tree).bounded()
         noted = thread_ms()
         scores = self._score(tree)
@@ -83,19 +83,32 @@ class Lane:
         kept = thread_ms()
         self.drafter.observe(tree, verdict)
         done = thread_ms()
-        parts = (drafted - started + done - kept, scored - noted, kept - scored)
-        # As in `since_ms`.
-        timing = Timing(*(max(0.0, part) for part in parts))
+        # Never negative, as in `since_ms`.
+        timing = Timing(
+            draft_ms=max(0.0, drafted - started + done - kept),
+            target_ms=max(0.0, scored - noted),
+            keep_ms=max(0.0, kept - scored),
+        )
         if self.pace is not None:
             timing = self.pace.correct(self.name, len(tree), timing)
         self.at_ms += timing.total_ms
-        at = (self.name, self.num_steps, self.at_ms)
-        step = Step(*at, tree, verdict, emitted, timing, self.end, checks=checks, note=note)
+        step = Step(
+            self.name,
+            self.num_steps,
+            self.at_ms,
+            tree,
+            verdict,
+            emitted,
+            timing,
+            self.end,
+            checks=checks,
+            note=note,
+        )
         self.num_steps += 1
         return step
 
     def _score(self, tree: TokenTree) -> Scores | np.ndarray:
-        """The target's scores at every node; those of padding rows are dropped."""
+        """The target's scores at every node, without those of padding rows."""
         size = len(tree)
         padded = tree if self.curve is None else tree.padded(pad_rows(self.curve, size, self.num_draft + 1))
         if self.coins is not None:
@@ -104,7 +117,7 @@ class Lane:
         return Scores(scores.targets[:size], None if scores.top is None else scores.top[:size])
 
     def _verify(self, tree: TokenTree, scores: Scores | np.ndarray) -> tuple[Verdict, tuple[Check, ...] | None]:
-        """The verdict, and under rejection sampling the check of each draft token on the path."""
+        """The verdict; under rejection sampling also the check of each draft token on the path."""
         if isinstance(scores, Scores):
             return verify(tree, scores), None
         assert self.coins is not None
@@ -114,11 +127,11 @@ class Lane:
 
     @property
     def remaining(self) -> int:
-        """Tokens that may still be emitted."""
+        """The number of tokens that may still be emitted."""
         return self.max_new_tokens - (len(self.context) - self.num_prompt)
 
     def _emit(self, tokens: list[int]) -> tuple[int, ...]:
-        """Append the step's tokens, cut at the end-of-text token and at the length limit. Nothing else cuts."""
+        """Append the step's tokens, cut at an end-of-text token and at the length limit, and return them."""
         remaining = self.remaining
         if len(tokens) >= remaining:
             tokens, self.end = tokens[:remaining], "length"

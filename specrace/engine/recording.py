@@ -1,4 +1,4 @@
-"""A race on disk: JSON Lines, one event a line, in race time, strictly typed."""
+"""Recordings: a race as JSON Lines, one event in each line, in race time, strictly typed."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.core.files import as_input_error, check_destination, write_atomically
 
 FORMAT = 1
-# The largest integer that every JSON reader keeps exactly; no race comes near.
+# The largest integer that every JSON reader keeps exactly; no race reaches it.
 MAX_NUMBER = 2**53
-# The longest answer, 4096 tokens, of long ones.
+# In characters; the longest answer, of 4096 long tokens, fits.
 MAX_TEXT = 500_000
 MAX_DEPTH = 32
 _KINDS: dict[str, type[Event]] = {"started": Started, "step": Step, "finished": Finished, "repeated": Repeated}
-_T = TypeVar("_T")
+T = TypeVar("T")
 
 
 def save(events: Iterable[Event], path: Path) -> None:
-    """Write `events` to `path` atomically, of several Repeated the last. Raises InputError if it cannot be written."""
-    found = list(events)
-    kept = [event for event in found if event is found[-1] or not isinstance(event, Repeated)]
+    """Write `events` to `path` atomically; only the last Repeated is kept. Raises InputError if that fails."""
+    events = list(events)
+    kept = [event for event in events if event is events[-1] or not isinstance(event, Repeated)]
     lines = [json.dumps(to_json(event), ensure_ascii=False) + "\n" for event in kept]
     check_destination(path)
     with as_input_error(path):
-        # File names and arguments that are not UTF-8 hold lone surrogates.
+        # File names and arguments that are not UTF-8 contain lone surrogates.
         write_atomically(path, "".join(lines).encode("utf-8", "replace"))
         path.chmod(0o644)
 
@@ -41,7 +41,7 @@ def parse(text: str, name: str) -> list[Event]:
     Repeated may follow. Raises InputError with the number of the first line that is not an event.
     """
     events = list(_parse(text, name))
-    if not events or not isinstance(events[0], Started) or not any(isinstance(each, Step) for each in events):
+    if not events or not isinstance(events[0], Started) or not any(isinstance(event, Step) for event in events):
         raise InputError(f"{name} is not a whole race: it must begin with 'started' and have steps.")
     return events
 
@@ -65,12 +65,12 @@ def to_json(event: Event) -> dict[str, Any]:
     """The event as a JSON object for `from_json`. Fields that are None are left out."""
     kind = type(event).__name__.lower()
     head: dict[str, Any] = {"type": kind, "format": FORMAT} if kind == "started" else {"type": kind}
-    found = msgspec.to_builtins(event, enc_hook=_plain)
-    return head | {name: value for name, value in found.items() if value is not None}
+    fields = msgspec.to_builtins(event, enc_hook=_plain)
+    return head | {name: value for name, value in fields.items() if value is not None}
 
 
 def _plain(value: Any) -> str | int | float:
-    """A subclass of str, int or float, for instance `torch.__version__`, as the plain type."""
+    """A value of a subclass of str, int or float, such as `torch.__version__`, as the plain type."""
     return next(kind(value) for kind in (str, int, float) if isinstance(value, kind))
 
 
@@ -85,8 +85,8 @@ def from_json(row: Any) -> Event:
     return convert(_migrate(row) if kind == "started" else row, _KINDS[kind])
 
 
-def convert(value: Any, kind: type[_T]) -> _T:
-    """JSON as a dataclass, without coercion between types. Raises ValueError."""
+def convert(value: Any, kind: type[T]) -> T:
+    """JSON as a dataclass, without conversions between types. Raises ValueError."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -94,21 +94,21 @@ def convert(value: Any, kind: type[_T]) -> _T:
 
 
 def check_bounds(value: Any) -> None:
-    """Raises ValueError for JSON with too large numbers, too long strings, or more than MAX_DEPTH nested levels."""
+    """Raises ValueError for JSON with numbers that are too large, strings too long, or more than MAX_DEPTH levels."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
-        for each in level:
-            kind = type(each)
+        for item in level:
+            kind = type(item)
             if kind is dict:
-                inner += [*each, *each.values()]
+                inner += [*item, *item.values()]
             elif kind is list:
-                inner += each
+                inner += item
             elif kind is str:
-                if len(each) > MAX_TEXT:
-                    raise ValueError(f"a text has {len(each)} characters, more than {MAX_TEXT}")
-            # NaN compares false.
-            elif (kind is int or kind is float) and not -MAX_NUMBER <= each <= MAX_NUMBER:
+                if len(item) > MAX_TEXT:
+                    raise ValueError(f"a text has {len(item)} characters, more than {MAX_TEXT}")
+            # Also true for NaN.
+            elif (kind is int or kind is float) and not -MAX_NUMBER <= item <= MAX_NUMBER:
                 raise ValueError(f"a number is not between -{MAX_NUMBER} and {MAX_NUMBER}")
         level = inner
     if level:
@@ -116,8 +116,9 @@ def check_bounds(value: Any) -> None:
 
 
 def _migrate(row: dict[str, Any]) -> dict[str, Any]:
-    """The first line of an older version with the current field names."""
-    lanes, about = row.get("lanes"), row.get("about")
+    """A first line that an older version wrote, with the current field names."""
+    lanes = row.get("lanes")
+    about = row.get("about")
     if isinstance(lanes, list):
         row = row | {"lanes": [_rename(lane, "rule", "verifier") for lane in lanes]}
     if isinstance(about, dict) and "settings" in about:
@@ -125,5 +126,8 @@ def _migrate(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _rename(found: Any, old: str, new: str) -> Any:
-    return {new if name == old else name: value for name, value in found.items()} if isinstance(found, dict) else found
+def _rename(row: Any, old: str, new: str) -> Any:
+    """The row with a field renamed; anything but an object is left as it is."""
+    if not isinstance(row, dict):
+        return row
+    return {new if name == old else name: value for name, value in row.items()}

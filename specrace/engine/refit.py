@@ -1,7 +1,7 @@
-"""A cost curve at this moment: what wide forwards cost on a machine that others use, too, or that was not measured yet.
+"""Refits a cost curve to the machine as it is now, before a race.
 
-A curve was measured at some other time, or is an assumption. What shares the processor's arithmetic slows forwards over
-many rows, which multiply, more than forwards over one, which wait for memory; drafts sized by the old curve then lose.
+A curve was measured at another time, or is an assumption. Other programs slow forwards over many rows, which are bound
+by arithmetic, more than forwards over one row, which wait for memory. Drafts sized by the old curve would then lose.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from specrace.core.tree import TokenTree
 from specrace.engine.pace import timed
 from specrace.engine.spec import RaceSpec, largest_draft
 
-# Smaller models' forwards are too short to be told from noise, and cost little.
+# Forwards of smaller models are too short to be distinguished from noise, and cost little.
 MIN_PARAMETERS = 50_000_000
 ROWS = (4, 8)
-# Before a curve was measured, what kind of forward the target has is not known either.
+# Without a measured curve nothing is known of the target's forwards, so wider ones are measured, too.
 ROWS_WITHOUT_CURVE = (4, 8, 16)
 ROUNDS, MIN_ROUNDS, LIMIT_S = 5, 2, 0.7
-# Below it noise could be the reason.
+# A smaller change could be noise.
 MIN_SCALE = 1.1
 
 
 class MeasuredTarget(Protocol):
-    """What of a target is needed here."""
+    """What is needed of a target here."""
 
     @property
     def device_type(self) -> str:
         """ "cpu" or "cuda"."""
 
     def describe(self) -> dict[str, Any]:
-        """Model, its number of parameters, dtype, device, versions."""
+        """Model, number of parameters, dtype, device, versions."""
 
     def session(self, prefix: Any, room: int, *, rows: Sequence[int] = (1,)) -> Any:
         """A session on a clone of the prefix, for forwards over `rows`."""
@@ -46,47 +46,47 @@ class MeasuredTarget(Protocol):
 def refit(
     target: MeasuredTarget, prefix: Any, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None
 ) -> CostCurve | None:
-    """`curve`, made dearer where forwards after this prompt are now, never cheaper; without one the assumed curve, made
-    as dear as they are.
+    """The `curve`, raised where forwards after this prompt cost more now, but never lowered.
 
-    It is left as it is on a GPU, for small models, and where the spec says how many tokens are drafted.
+    Without a curve it is the assumed one, fitted to what forwards cost now. The curve is returned as it is on a GPU,
+    for small models, and if the spec has a `num_draft`.
     """
-    known = curve or assumed_curve(target.device_type)
-    tried = ROWS if curve else ROWS_WITHOUT_CURVE
-    rows = [each for each in tried if each <= largest_draft(spec, target.device_type, curve) + 1]
-    if spec.num_draft is not None or not rows or not _counts(target):
+    max_rows = largest_draft(spec, target.device_type, curve) + 1
+    rows = [count for count in (ROWS if curve else ROWS_WITHOUT_CURVE) if count <= max_rows]
+    if spec.num_draft is not None or not rows or not _worth_measuring(target):
         return curve
     measured = [max(1.0, ratio) for ratio in measure(target, prefix, prompt, rows)]
-    scales = [ratio / known.at(each) for each, ratio in zip(rows, measured, strict=True)]
+    base = curve or assumed_curve(target.device_type)
+    scales = [ratio / base.at(count) for count, ratio in zip(rows, measured, strict=True)]
     if curve is None:
-        return scaled(known, rows, scales)
-    scales = [max(1.0, each) for each in scales]
-    return curve if max(scales) < MIN_SCALE else scaled(known, rows, scales)
+        return scaled(base, rows, scales)
+    scales = [max(1.0, scale) for scale in scales]
+    return curve if max(scales) < MIN_SCALE else scaled(base, rows, scales)
 
 
-def _counts(target: MeasuredTarget) -> bool:
+def _worth_measuring(target: MeasuredTarget) -> bool:
     return target.device_type == "cpu" and target.describe().get("parameters", 0) >= MIN_PARAMETERS
 
 
 def measure(target: MeasuredTarget, prefix: Any, prompt: Sequence[int], rows: Sequence[int]) -> list[float]:
-    """For each of `rows` the median time of a forward over so many, divided by that of one row beside it."""
+    """For each number of `rows` the time of a forward over one with a single row, the median over several rounds."""
     session = target.session(prefix, max(rows) + 1, rows=(1, *rows))
-    trees = [TokenTree.chain(prompt[-1], [prompt[-1]] * (each - 1)) for each in (1, *rows)]
-    found: list[list[float]] = []
+    trees = [TokenTree.chain(prompt[-1], [prompt[-1]] * (count - 1)) for count in (1, *rows)]
+    rounds: list[list[float]] = []
     until = time.monotonic() + LIMIT_S
-    while len(found) < MIN_ROUNDS or (len(found) < ROUNDS and time.monotonic() < until):
-        one, *others = [timed(lambda tree=tree: session.score(tree))[1] for tree in trees]  # type: ignore[misc]
-        found.append([other / one for other in others])
+    while len(rounds) < MIN_ROUNDS or (len(rounds) < ROUNDS and time.monotonic() < until):
+        single_ms, *times_ms = [timed(lambda tree=tree: session.score(tree))[1] for tree in trees]  # type: ignore[misc]
+        rounds.append([ms / single_ms for ms in times_ms])
     session.keep((0,))
-    return [median(ratios) for ratios in zip(*found, strict=True)]
+    return [median(ratios) for ratios in zip(*rounds, strict=True)]
 
 
 def scaled(curve: CostCurve, rows: Sequence[int], scales: Sequence[float]) -> CostCurve:
-    """`curve` times `scales` at `rows`: between them, and down to one row, linear; beyond them as at the last."""
+    """The curve, multiplied by `scales` at `rows`, linearly between these and one row, and beyond them by the last."""
     factors = np.interp(curve.rows, (1, *rows), (1.0, *scales))
 
     def times_factors(ratio: Sequence[float]) -> tuple[float, ...]:
         return tuple(float(value * factor) for value, factor in zip(ratio, factors, strict=True))
 
-    contexts = tuple(replace(each, ratio=times_factors(each.ratio)) for each in curve.contexts)
+    contexts = tuple(replace(cost, ratio=times_factors(cost.ratio)) for cost in curve.contexts)
     return replace(curve, ratio=times_factors(curve.ratio), contexts=contexts)

@@ -1,4 +1,4 @@
-"""Several runs of one race: the medians and ranges of its speedups, and when they have been repeated enough."""
+"""Several runs of one race: the medians and ranges of its speedups, and whether more runs are needed."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from statistics import median
 from specrace.core.events import LaneSpread, Repeated
 from specrace.core.metrics import LaneMetrics, too_fast
 
-# A range is narrow up to this share of the median. It needs MIN_RUNS runs: on an even machine
-# two ranges of five runs each are apart once in 126 times, of three runs once in ten.
+# A range is narrow up to this share of the median, and only over MIN_RUNS runs: two lanes of equal speed have ranges
+# that do not overlap once in 126 times with five runs each, but once in ten times with three.
 NARROW_SHARE, MIN_RUNS = 0.1, 5
 
 
 @dataclass(frozen=True)
 class Run:
-    """A complete run: each lane's totals by name, whether the machine was disturbed, and whether a text changed."""
+    """A complete run: each lane's totals by name, whether the machine was disturbed, and whether a lane's text differs
+    from that of the first run.
+    """
 
     lanes: Mapping[str, LaneMetrics]
     disturbed: bool
-    other_text: bool = False
+    text_differs: bool = False
 
 
 def summarise(runs: Sequence[Run]) -> Repeated:
-    """The figures of one or more runs, the first run's order of lanes kept.
+    """The results of one or more runs, with the lanes in the first run's order.
 
-    A run is undisturbed if no lane in it is faster than its tokens per step in the first run allow, either: those are
-    shown beside its speedup. The figures count if more than half of the runs are undisturbed.
+    A run counts as disturbed, too, if a lane in it is faster than its tokens per step in the first run allow, because
+    those are shown beside its speedup. The results count if more than half of the runs are undisturbed.
     """
     counted = [run for run in runs if not run.disturbed and not too_fast(run.lanes, runs[0].lanes)]
     disturbed = 2 * len(counted) <= len(runs)
@@ -45,31 +47,35 @@ def _spread(name: str, runs: Sequence[Run]) -> LaneSpread:
 
 def _note(runs: Sequence[Run], counted: int, disturbed: bool) -> str:
     left_out = len(runs) - counted
-    rest = "more were disturbed and do not count" if left_out > 1 else "more was disturbed and does not count"
-    note = f"Speedups are medians of {counted} runs{f'; {left_out} {rest}' if left_out else ''}."
+    note = f"Speedups are medians of {counted} runs."
+    if left_out:
+        rest = "more were disturbed and do not count" if left_out > 1 else "more was disturbed and does not count"
+        note = f"Speedups are medians of {counted} runs; {left_out} {rest}."
     if disturbed:
         number = f"{left_out} of {len(runs)} run{'s' if len(runs) > 1 else ''}"
         note = f"The machine was busy in {number}; measure again when it is quiet."
-    others = sum(run.other_text for run in runs)
-    return f"{note} In {others} of the runs a lane's text differed from the first run's." if others else note
+    differing = sum(run.text_differs for run in runs)
+    return f"{note} In {differing} of the runs a lane's text differed from the first run's." if differing else note
 
 
 def is_narrow(repeated: Repeated, share: float = NARROW_SHARE) -> bool:
-    """Whether the figures count, and each lane's range is at most `share` of its median, over enough runs."""
+    """Whether there are enough runs, they count, and each lane's range is at most `share` of its median."""
     enough = repeated.runs >= MIN_RUNS and not repeated.disturbed
     return enough and all(lane.high - lane.low <= share * lane.speedup for lane in repeated.lanes)
 
 
-class Until:
-    """Asks for more runs until the ranges are narrow, another would exceed `budget_s`, or there are `most` in all."""
+class RepeatUntilNarrow:
+    """Asks for more runs until the ranges are narrow, `budget_s` would be exceeded, or there are `max_runs` in all."""
 
-    def __init__(self, budget_s: float = math.inf, most: float = math.inf) -> None:
-        self._budget_s, self._most = budget_s, most
+    def __init__(self, budget_s: float = math.inf, max_runs: float = math.inf) -> None:
+        self._budget_s = budget_s
+        self._max_runs = max_runs
         self._times: list[float] = []
 
     def __call__(self, latest: Repeated) -> bool:
         """Whether to run again after `latest`; called once after each run. The first call starts the clock."""
-        self._times.append(now := time.monotonic())
-        took_s = now - self._times[-2] if len(self._times) > 1 else 0.0
-        in_time = now + took_s <= self._times[0] + self._budget_s
-        return in_time and len(self._times) < self._most and not is_narrow(latest)
+        now = time.monotonic()
+        self._times.append(now)
+        run_s = now - self._times[-2] if len(self._times) > 1 else 0.0
+        in_time = now + run_s <= self._times[0] + self._budget_s
+        return in_time and len(self._times) < self._max_runs and not is_narrow(latest)

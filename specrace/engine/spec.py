@@ -1,4 +1,4 @@
-"""The specification of a race, and the plan of each lane on a device."""
+"""The specification of a race, and the plan of each lane for a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specrace.drafters import find_method
 from specrace.drafters.base import Method
 
 DEFAULT_LANES = ("vanilla", "lookahead", "trie", "fusion")
-# The settings of `specrace.core.settings` in a spec.
+# The settings in `specrace.core.settings` that a spec has.
 SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k", "seed", "verifier")
 
 
@@ -22,8 +22,8 @@ SPEC_SETTINGS = ("max_new_tokens", "num_draft", "temperature", "top_p", "top_k",
 class RaceSpec:
     """The lanes and settings of a race. Vanilla, the baseline, is always the first lane.
 
-    With `num_draft` None each lane's comes from a cost curve or is its method's default (`plan_lane`). Under the
-    verifier "rejection" lanes that can sample their drafts are verified by rejection sampling, the others by
+    If `num_draft` is None, each lane gets its own from a cost curve or from its method's default (`plan_lane`). Under
+    the verifier "rejection" lanes that can sample their drafts are verified by rejection sampling, the others by
     sample-and-match. Raises InputError for unknown lanes and options, and for values out of bounds.
     """
 
@@ -53,13 +53,13 @@ class RaceSpec:
         return SamplingParams(self.temperature, self.top_p, self.top_k, self.seed)
 
     def as_json(self) -> dict[str, Any]:
-        """The settings by name."""
+        """The settings, by name."""
         return {name: getattr(self, name) for name in SPEC_SETTINGS}
 
 
 @dataclass(frozen=True)
 class LanePlan:
-    """A lane on a device type: `num_draft` is the most draft tokens of one step."""
+    """A lane's method and settings on a device; `num_draft`: the largest number of draft tokens in a step."""
 
     method: Method
     options: Mapping[str, float | bool]
@@ -68,12 +68,13 @@ class LanePlan:
 
 
 def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = None) -> LanePlan:
-    """The plan of a lane on "cpu" or "cuda": the spec's values, else the method's defaults there.
+    """The plan of a lane on the device "cpu" or "cuda": the spec's values, else the method's defaults there.
 
-    Without a `num_draft` in the spec, the cost `curve` sets it where the method has a profile. On a CPU one is assumed
-    before it was measured: fusion cuts its trees by that, too, and the lanes beside it are to cost no more.
+    If the spec has no `num_draft`, the cost `curve` sets it for methods that have a profile. On a CPU the assumed curve
+    is used if none was measured.
     """
     if curve is None and device == "cpu":
+        # Fusion cuts its trees by the assumed curve, and the other lanes' steps should not cost more than fusion's.
         curve = ASSUMED_CPU
     method = find_method(name)
     sampled = {"sampled": True} if spec.verifier == REJECTION and method.samples else {}
@@ -83,14 +84,16 @@ def plan_lane(spec: RaceSpec, name: str, device: str, curve: CostCurve | None = 
     if name != "vanilla" and spec.num_draft is not None:
         num_draft = spec.num_draft
     elif curve is not None and method.profile is not None and num_draft:
-        # At least one: a lane in a race should draft, even where vanilla would be as fast.
-        most = curve.rows[-1] - 1
-        num_draft = best_budget(curve, method.profile.gains(most), min_draft=min(1, most), price=method.profile.price)
+        # At least one token: a lane in a race should draft, even if vanilla would be as fast.
+        max_draft = curve.rows[-1] - 1
+        num_draft = best_budget(
+            curve, method.profile.gains(max_draft), min_draft=min(1, max_draft), price=method.profile.price
+        )
     return LanePlan(method, options, REJECTION if rejects else MATCH, num_draft)
 
 
 def plan_lanes(spec: RaceSpec, device: str, curve: CostCurve | None = None) -> dict[str, LanePlan]:
-    """The plans by lane name, in the spec's order."""
+    """Lane -> its plan, in the spec's order."""
     return {name: plan_lane(spec, name, device, curve) for name in spec.lanes}
 
 

@@ -32,15 +32,9 @@ from specrace.core.settings import MATCH
 from specrace.drafters import find_method
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
-from specrace.engine.race import (
-    RaceTarget,
-    explain_difference,
-    in_race_time,
-    make_drafter_inputs,
-    make_lane,
-    warm_up,
-    warm_up_draft_model,
-)
+from specrace.engine.badge import explain_difference
+from specrace.engine.race import in_race_time
+from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane, warm_up, warm_up_draft_model
 from specrace.engine.refit import refit
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.past import PastOutputs

@@ -17,7 +17,7 @@ from specrace.core.cost_curve import ContextCost, CostCurve, row_counts
 from specrace.core.errors import InputError
 from specrace.core.files import user_cache_folder
 from specrace.core.tree import TokenTree
-from specrace.engine.race import RaceTarget
+from specrace.engine.setup import RaceTarget
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 CONTEXTS = (32, 256, 1024)

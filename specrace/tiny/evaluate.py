@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specrace.core.errors import InputError
 from specrace.core.metrics import loop_tokens
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.model.target import Target
 from specrace.retrieval.embedder import load_embedder
 from specrace.retrieval.index import PassageIndex, embedded_text

@@ -11,7 +11,7 @@ import gradio as gr
 
 from specrace.core.errors import InputError
 from specrace.core.events import Repeated
-from specrace.engine.repeats import Until
+from specrace.engine.repeats import RepeatUntilNarrow
 from specrace.ui import race_request, settings_panel, uploads
 from specrace.ui.model_choices import ModelChoices
 from specrace.ui.tasks import race_task
@@ -52,7 +52,7 @@ class PageEvents:
             self.models.check(race.model, race.dtype)
             self._visitors.count_race(address_of(request), race.spec.max_new_tokens)
         visit = _visit(request)
-        until_stable = Until(REPEAT_S, REPEAT_RUNS)
+        until_stable = RepeatUntilNarrow(REPEAT_S, REPEAT_RUNS)
 
         def repeat(repeated: Repeated) -> bool:
             return self.worker.idle and until_stable(repeated)

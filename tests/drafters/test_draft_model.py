@@ -16,7 +16,8 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import DrafterInputs
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.race import make_lane, race
+from specrace.engine.race import race
+from specrace.engine.setup import make_lane
 from specrace.engine.spec import RaceSpec
 from specrace.lab.score import ScoredLane, scorable_lanes
 from specrace.views.frames import report

@@ -19,7 +19,9 @@ from specrace.drafters.fusion import FusionDrafter
 from specrace.drafters.fusion_calibration import Calibration
 from specrace.drafters.fusion_payoff import CoolDown, StepCosts
 from specrace.drafters.fusion_sources import NUM_TOP
-from specrace.engine.race import generate, make_lane, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
+from specrace.engine.setup import make_lane
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.ngrams.automaton import NO_STATE, ROOT
 from specrace.ngrams.counts import NGramCounts

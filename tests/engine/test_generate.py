@@ -12,7 +12,10 @@ from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters.vanilla import VanillaDrafter
 from specrace.engine.lane import Lane
-from specrace.engine.race import RaceTarget, generate, lane_result, race
+from specrace.engine.badge import lane_result
+from specrace.engine.generate import generate
+from specrace.engine.race import race
+from specrace.engine.setup import RaceTarget
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.counts import NGramCounts
 from specrace.ngrams.sources import Sources

@@ -26,7 +26,7 @@ from tests.engine.test_race import PROMPT
 from tests.parts import FunctionSession, FunctionTarget, Scripted, markov
 
 # The package's own `race` is the function.
-racing = import_module("specrace.engine.race")
+setup = import_module("specrace.engine.setup")
 LANES = ("vanilla", "trie", "prompt-lookup", "bigram", "lookahead", "fusion")
 
 
@@ -53,11 +53,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """In place of the clocks that the engine reads."""
     made = Machine()
     clocks = SimpleNamespace(perf_counter=lambda: made.now, monotonic=lambda: made.now)
-    for module in (clock, pace, racing):
+    for module in (clock, pace, setup):
         monkeypatch.setattr(module, "time", clocks)
     for module in (clock, pace):
         monkeypatch.setattr(module, "waited_ms", lambda: made.waited)
-    monkeypatch.setattr(racing, "WARM_UP_S", 2.0)
+    monkeypatch.setattr(setup, "WARM_UP_S", 2.0)
     return made
 
 
@@ -252,7 +252,7 @@ def test_a_model_too_slow_to_warm_every_size_still_warms_the_largest(machine: Ma
     machine.slow = lambda _: 100.0
     target = WorkingTarget(machine)
     spec = RaceSpec(LANES)
-    racing.warm_up(target, target.prefill(PROMPT), PROMPT, spec, None)
+    setup.warm_up(target, target.prefill(PROMPT), PROMPT, spec, None)
     largest = {plan_lane(spec, name, "cpu").num_draft + 1 for name in LANES}
     assert largest <= {rows for rows, _ in target.seen} < set(range(1, 34))
 

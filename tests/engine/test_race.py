@@ -17,8 +17,9 @@ from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.core.verify import Scores, verify
 from specrace.drafters import METHODS
+from specrace.engine.generate import generate
 from specrace.engine.lane import Lane
-from specrace.engine.race import generate, in_race_time, race
+from specrace.engine.race import in_race_time, race
 from specrace.engine.spec import RaceSpec, plan_lane
 from tests.parts import (
     FunctionSession,
@@ -244,7 +245,7 @@ def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch:
     prompt, differing = random_prompt(random.Random(0)), 0
     for place in range(8):
         monkeypatch.setattr(
-            sys.modules["specrace.engine.race"], "compare", lambda *_, place=place, **__: (False, place)
+            sys.modules["specrace.engine.badge"], "compare", lambda *_, place=place, **__: (False, place)
         )
         events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
         said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference

@@ -14,7 +14,8 @@ from specrace.core.rejection import NOTE, Coins, warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, DrafterInputs
 from specrace.engine.lane import Lane
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.views.frames import RaceView

@@ -12,7 +12,7 @@ from specrace.core.events import Event, Finished, Repeated, Started, Step
 from specrace.core.metrics import LaneMetrics, format_speedup, too_fast
 from specrace.engine import repeats
 from specrace.engine.race import race
-from specrace.engine.repeats import MIN_RUNS, Run, Until, is_narrow, summarise
+from specrace.engine.repeats import MIN_RUNS, RepeatUntilNarrow, Run, is_narrow, summarise
 from specrace.engine.spec import RaceSpec
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
@@ -24,9 +24,9 @@ def lane(ms: float, steps: int = 20, tokens: int = 60) -> LaneMetrics:
     return LaneMetrics(tokens, steps, target_ms=ms)
 
 
-def a_run(speedup: float, *, disturbed: bool = False, other_text: bool = False) -> Run:
+def a_run(speedup: float, *, disturbed: bool = False, text_differs: bool = False) -> Run:
     """Vanilla takes 600 ms for 60 tokens; the trie prints 3 tokens a step."""
-    return Run({"vanilla": lane(600, 60), "trie": lane(600 / speedup)}, disturbed, other_text)
+    return Run({"vanilla": lane(600, 60), "trie": lane(600 / speedup)}, disturbed, text_differs)
 
 
 # The figures.
@@ -63,7 +63,7 @@ def test_a_run_faster_than_the_first_runs_tokens_per_step_does_not_count() -> No
 
 
 def test_another_text_is_said() -> None:
-    assert summarise([a_run(2.0), a_run(2.1, other_text=True)]).note == (
+    assert summarise([a_run(2.0), a_run(2.1, text_differs=True)]).note == (
         "Speedups are medians of 2 runs. In 1 of the runs a lane's text differed from the first run's."
     )
 
@@ -98,11 +98,11 @@ def test_until_ends_when_narrow_or_the_runs_or_the_seconds_are_used_up(monkeypat
     now = [0.0]
     monkeypatch.setattr(repeats, "time", SimpleNamespace(monotonic=lambda: now[0]))
     wide, narrow = summarise([a_run(2.0), a_run(3.0)]), summarise([a_run(2.0)] * MIN_RUNS)
-    again = Until(budget_s=20, most=3)
+    again = RepeatUntilNarrow(budget_s=20, max_runs=3)
     assert [again(wide) for _ in range(3)] == [True, True, False]
-    again = Until(budget_s=20)
+    again = RepeatUntilNarrow(budget_s=20)
     assert again(wide) and not again(narrow)
-    again, answers = Until(budget_s=20), []
+    again, answers = RepeatUntilNarrow(budget_s=20), []
     for now[0] in (5.0, 10.0, 15.0, 19.9, 23.0):
         answers.append(again(wide))
     assert answers == [True, True, True, True, False], "a run of 3.1 s would end 1.1 s too late"

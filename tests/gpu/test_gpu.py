@@ -12,7 +12,8 @@ from specrace.core.cost_curve import row_counts
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.model.graphs import CudaCapturer
 from specrace.model.replays import capture_graphs

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from specrace.core.errors import InputError
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
 from specrace.integrations import vllm
 from specrace.integrations.vllm import Fusion

@@ -12,7 +12,8 @@ import pytest
 from specrace.core.errors import InputError
 from specrace.core.events import Difference
 from specrace.core.metrics import LaneMetrics
-from specrace.engine.race import explain_difference, make_drafter_inputs
+from specrace.engine.badge import explain_difference
+from specrace.engine.setup import make_drafter_inputs
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun, PeerRun, PromptResult
 from specrace.lab.summary import summarise

@@ -20,7 +20,7 @@ from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve
 from specrace.drafters.fusion_payoff import step_costs
 from specrace.engine.lane import Lane
-from specrace.engine.race import make_drafter_inputs, make_lane
+from specrace.engine.setup import make_drafter_inputs, make_lane
 from specrace.engine.spec import RaceSpec
 from specrace.lab.presets import NAMES, find_curve
 from specrace.ngrams.past import PastOutputs

@@ -27,7 +27,7 @@ from specrace.cli.main import main as specrace
 from specrace.cli.questions import read_prompts
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.sampling_params import SamplingParams
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
 from specrace.lab.exports import ENGINES, Choice
 from specrace.lab.llama_cpp import PREFIX, GgufWeights, LlamaCppPeer

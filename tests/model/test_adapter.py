@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specrace.cli.main import main
 from specrace.core.bundled import SHIPPED_ADAPTER
 from specrace.core.errors import InputError
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.model.adapter import CONFIG, WEIGHTS, find_adapter, merge, read_adapter
 from specrace.model.loading import load_target
 from specrace.model.target import Target

@@ -15,7 +15,8 @@ from specrace.core.errors import InputError
 from specrace.core.events import Finished, Step
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import native_methods
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.hf import custom_generate
 from specrace.model import device_map, loading

@@ -17,7 +17,7 @@ from specrace.core.events import Finished
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS
 from specrace.drafters.draft_model import DraftModelDrafter
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.engine.spec import RaceSpec
 from specrace.model.draft_model import GROWTH, DraftModel
 from specrace.model.loading import load_draft_model, load_target

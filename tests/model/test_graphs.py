@@ -20,7 +20,8 @@ from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs, native_methods
 from specrace.drafters.draft_model import DraftModelDrafter
 from specrace.engine.pace import PaceKeeper
-from specrace.engine.race import make_drafter_inputs, make_lane, race
+from specrace.engine.race import race
+from specrace.engine.setup import make_drafter_inputs, make_lane
 from specrace.engine.spec import RaceSpec, plan_lane
 from specrace.lab.bench import Bench, BenchPrompt, LaneRun
 from specrace.model.draft_model import DraftModel

@@ -15,7 +15,8 @@ from specrace.core.cost_curve import assumed_curve
 from specrace.core.errors import InputError
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, DrafterInputs, native_methods
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt
 from specrace.lab.score import forced_steps

@@ -18,7 +18,8 @@ from specrace.core.events import Finished, Started
 from specrace.core.sampling_params import SamplingParams
 from specrace.core.tree import TokenTree
 from specrace.drafters import METHODS, native_methods
-from specrace.engine.race import generate, race
+from specrace.engine.generate import generate
+from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec
 from specrace.model import machine

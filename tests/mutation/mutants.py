@@ -74,7 +74,7 @@ GROUPS = {
         ),
     ),
     "race": Group(
-        ("engine/race.py",),
+        ("engine/race.py", "engine/setup.py", "engine/badge.py", "engine/generate.py"),
         ("tests/engine/test_generate.py", "tests/engine/test_race.py", "tests/engine/test_rejection.py", *_QUICK_RACES),
     ),
 }

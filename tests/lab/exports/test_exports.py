@@ -15,7 +15,7 @@ import yaml
 from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
 from specrace.core.errors import InputError
 from specrace.drafters import METHODS
-from specrace.engine.race import generate
+from specrace.engine.generate import generate
 from specrace.integrations.vllm import Fusion
 from specrace.lab.exports import ENGINES, Choice
 from specrace.lab.exports.profile import speculation_profile

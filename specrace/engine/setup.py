@@ -1,0 +1,224 @@
+"""What happens before a race: the prompt is read, everything is warmed up, and lanes are made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from specrace.core.cost_curve import CostCurve, assumed_curve, row_counts
+from specrace.core.events import LaneInfo
+from specrace.core.rejection import Coins
+from specrace.core.sampling_params import SamplingParams
+from specrace.core.settings import REJECTION
+from specrace.core.tree import TokenTree
+from specrace.drafters import Drafter, DrafterInputs
+from specrace.drafters.base import DraftModel
+from specrace.engine.lane import Lane, TargetSession
+from specrace.engine.pace import PaceKeeper, PaceTarget, timed
+from specrace.engine.refit import refit
+from specrace.engine.spec import LanePlan, RaceSpec, plan_lane, plan_lanes
+from specrace.ngrams.past import PastOutputs
+from specrace.ngrams.sources import Sources
+
+# After this time only the lanes' largest trees are still warmed up.
+WARM_UP_S = 2.0
+
+
+class Prefix(Protocol):
+    """A prompt's KV cache, computed once and cloned by every lane."""
+
+    @property
+    def ms(self) -> float:
+        """The time of the prefill, in milliseconds."""
+
+
+class RaceTarget(PaceTarget, Protocol):
+    """What a race needs of a target; `specrace.model.target.Target` implements it."""
+
+    @property
+    def device_type(self) -> str:
+        """ "cpu" or "cuda"."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The size of the vocabulary."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """End-of-text tokens."""
+
+    def check_length(self, prompt_tokens: int, max_new_tokens: int, num_draft: int) -> None:
+        """Raises InputError if these do not fit the model's context."""
+
+    def prefill(self, prompt: Sequence[int]) -> Any:
+        """Read the prompt; returns a `Prefix`."""
+
+    def session(
+        self, prefix: Any, room: int, params: SamplingParams | None = None, num_top: int = 0, rows: Sequence[int] = (1,)
+    ) -> TargetSession:
+        """A session on a clone of the prefix, with room for `room` tokens more.
+
+        Its scores include the `num_top` likeliest tokens at every node. CUDA graphs are captured for each of these
+        numbers of `rows`.
+        """
+
+    def draft_model(self) -> DraftModel | None:
+        """The model that drafts for this target; None if it has none."""
+
+    def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
+        """(the two best tokens under `params` after `tokens`, the chosen one first; the gap between them)."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Model, dtype, device, versions."""
+
+
+@dataclass(frozen=True)
+class RaceSetup:
+    """What all runs of a race share."""
+
+    target: RaceTarget
+    spec: RaceSpec
+    prefix: Prefix
+    inputs: DrafterInputs
+    # Refitted to the machine as it is now.
+    curve: CostCurve | None
+    pace: PaceKeeper
+
+    def make_lanes(self, names: Iterable[str]) -> list[Lane]:
+        """New lanes, in this order."""
+        shared = (self.prefix, self.inputs, self.spec, self.curve, self.pace)
+        return [make_lane(self.target, name, *shared) for name in names]
+
+    def with_own_automata(self) -> RaceSetup:
+        """A copy that shares no automata of past outputs that are built from now on."""
+        return replace(self, inputs=replace(self.inputs, past=PastOutputs.of(self.inputs.past).copy()))
+
+
+def prepare(
+    target: RaceTarget,
+    prompt: Sequence[int],
+    spec: RaceSpec,
+    sources: Sources,
+    curve: CostCurve | None,
+    pace: PaceKeeper,
+) -> RaceSetup:
+    """Choose the number of threads, read the prompt, and warm up everything that the lanes will use."""
+    pace.choose_threads()
+    prefix = target.prefill(prompt)  # the second time, now that all is warm; its time is reported
+    warm_up(target, prefix, prompt, spec, curve)
+    curve = refit(target, prefix, prompt, spec, curve)
+    inputs = make_drafter_inputs(target, prompt, spec, curve or assumed_curve(target.device_type), sources)
+    for name, plan in plan_lanes(spec, target.device_type, curve).items():
+        if plan.method.needs_draft_model:
+            warm_up_draft_model(make_lane(target, name, prefix, inputs, spec, curve))
+    return RaceSetup(target, spec, prefix, inputs, curve, pace)
+
+
+def needs_draft_model(spec: RaceSpec) -> bool:
+    """Whether a lane drafts with a model."""
+    return any(plan.method.needs_draft_model for plan in plan_lanes(spec, "cpu").values())
+
+
+def lane_info(lane: Lane, plan: LanePlan, inputs: DrafterInputs) -> LaneInfo:
+    """What a race reports about a lane before its first step."""
+    model = inputs.draft_model if plan.method.needs_draft_model else None
+    prefill_ms = 0.0 if model is None else model.prefill_ms
+    return LaneInfo(
+        lane.name, plan.method.title, lane.num_draft, dict(plan.options), lane.at_ms, plan.verifier, prefill_ms
+    )
+
+
+def make_drafter_inputs(
+    target: RaceTarget, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve, sources: Sources
+) -> DrafterInputs:
+    """The inputs of the lanes' drafters. If a lane drafts with a model, that reads the prompt here."""
+    draft_model = target.draft_model() if needs_draft_model(spec) else None
+    return DrafterInputs(
+        tuple(prompt),
+        target.vocab_size,
+        spec.seed,
+        sources.corpus,
+        sources.corpus_index,
+        PastOutputs.of(sources.past),
+        spec.sampling_params(),
+        None if draft_model is None else draft_model.after(prompt),
+        curve,
+    )
+
+
+def make_lane(
+    target: RaceTarget,
+    name: str,
+    prefix: Prefix,
+    inputs: DrafterInputs,
+    spec: RaceSpec,
+    curve: CostCurve | None = None,
+    pace: PaceKeeper | None = None,
+) -> Lane:
+    """A lane with a new drafter, whose build time is on its clock, and a session on a clone of the prefix."""
+    plan = plan_lane(spec, name, target.device_type, curve)
+    room = spec.max_new_tokens + plan.num_draft + 1
+    inputs = replace(inputs, room=room)
+    built: list[Drafter] = []
+    _, build_ms = timed(lambda: built.append(plan.method.build(inputs, **plan.options)))
+    drafter = built[0]
+    num_top = plan.method.num_top_with(plan.options)
+    session = target.session(prefix, room, spec.sampling_params(), num_top, row_counts(plan.num_draft + 1))
+    coins = Coins(spec.seed, name) if plan.verifier == REJECTION else None
+    return Lane(
+        name,
+        drafter,
+        session,
+        inputs.prompt,
+        max_new_tokens=spec.max_new_tokens,
+        num_draft=plan.num_draft,
+        eos_ids=target.eos_ids,
+        build_ms=build_ms,
+        coins=coins,
+        curve=curve,
+        pace=pace,
+    )
+
+
+def warm_up(target: RaceTarget, prefix: Prefix, prompt: Sequence[int], spec: RaceSpec, curve: CostCurve | None) -> None:
+    """Run every shape that the lanes will use before any clock starts, so that no lane pays for a first use.
+
+    These are all numbers of rows up to the largest tree, the sampler, and the draft model if a lane needs it. After
+    `WARM_UP_S` only the lanes' largest trees are still run: the slower the model, the less a first use matters.
+    """
+    plans = plan_lanes(spec, target.device_type, curve).values()
+    num_top = max(plan.method.num_top_with(plan.options) for plan in plans)
+    budgets = [plan.num_draft for plan in plans]
+    session = target.session(prefix, max(budgets) + 2, spec.sampling_params(), num_top, row_counts(max(budgets) + 1))
+    rejects = any(plan.verifier == REJECTION for plan in plans)
+    until = time.monotonic() + WARM_UP_S
+    for rows in warm_up_rows(budgets):
+        tree = TokenTree.chain(prompt[-1], [prompt[-1]] * (rows - 1))
+        for _ in range(2):
+            session.score(tree)
+            if rejects:
+                session.score_distributions(tree)
+        if time.monotonic() > until and rows - 1 not in budgets:
+            break
+    session.keep((0,))
+    draft_model = target.draft_model() if needs_draft_model(spec) else None
+    if draft_model is not None:
+        draft_model.after(prompt)
+
+
+def warm_up_rows(budgets: Sequence[int]) -> list[int]:
+    """The sizes of the lanes' largest trees, then all smaller sizes, both in descending order."""
+    largest = {budget + 1 for budget in budgets}
+    return [*sorted(largest, reverse=True), *sorted(set(range(1, max(largest))) - largest, reverse=True)]
+
+
+def warm_up_draft_model(lane: Lane) -> None:
+    """Draft twice with a throw-away lane: after the prompt, and after a fully accepted draft (two tokens to read)."""
+    for _ in range(2):
+        tree = lane.drafter.propose(lane.context, lane.num_draft)
+        lane.context += [*tree.tokens[1:], tree.tokens[-1]]
