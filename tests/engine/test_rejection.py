@@ -13,8 +13,8 @@ from specrace.core.events import Event, Finished, Started, Step
 from specrace.core.rejection import NOTE, Coins, warp_probs
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters import METHODS, DrafterInputs
-from specrace.engine.lane import Lane
 from specrace.engine.generate import generate
+from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.recording import from_json, to_json
 from specrace.engine.spec import RaceSpec, plan_lane
@@ -161,7 +161,8 @@ def first_two(target: TableTarget, name: str, seed: int, params: SamplingParams)
     return lane.tokens[0], lane.tokens[1]
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.samples])
+# The trigram draws as the bigram does (tests/drafters/test_sampled_rows.py).
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.samples and name != "trigram"])
 def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> None:
     small, params, count = TableTarget(4, order=1, scale=1.0, vocab=6), SamplingParams(0.7, top_p=0.95), 900
     law = joint_law(small, PROMPT, params)

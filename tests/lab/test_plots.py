@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from specrace.core.cost_curve import ASSUMED_CPU
 from specrace.lab.forecast import RESAMPLES, median_interval, ratio_interval, resamples
 from specrace.lab.plots import steps, sweeps
-from specrace.lab.plots.drawing import draw
 from specrace.lab.plots.papers import paper_plot
 from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, SweepView, sweep_plots
@@ -132,30 +130,6 @@ def test_intervals_hold_the_value_and_narrow_with_requests() -> None:
         assert few <= np.median(above) <= many
         widths.append((high - low, many - few))
     assert widths[0][0] > 3 * widths[1][0] and widths[0][1] > 3 * widths[1][1]
-
-
-def made(kind: Kind) -> Plot:
-    """A plot with hostile names."""
-    marks = [
-        Mark(panel, f"{HOSTILE}{series}", x, 1.0 + 0.1 * x * series, 1.0, 2.0)
-        for panel in (HOSTILE, "b")
-        for series in range(1, 3)
-        for x in range(1, 4)
-    ]
-    columns = ("panel", "", "x", "value", "low", "high")
-    return Plot("p", kind, HOSTILE, HOSTILE, HOSTILE, HOSTILE, columns, tuple(marks), break_even=1.0)
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_is_drawn_with_hostile_names(kind: Kind) -> None:
-    files = draw(made(kind), {})
-    assert files["png"][:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(files["png"][16:20], "big") == 1920
-    texts = "".join(ElementTree.fromstring(files["svg"]).itertext())
-    assert "$\\frac{1}$ <b>&amp;" in texts and "\u202e" not in texts
-
-
-def test_the_same_figures_are_the_same_files() -> None:
-    assert draw(made(Kind.LINES), {}) == draw(made(Kind.LINES), {})
 
 
 def test_a_csv_has_no_formulas_and_only_named_columns() -> None:

@@ -1,0 +1,36 @@
+"""Plots drawn by matplotlib: whatever the names in a log, and always to the same bytes."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from specrace.lab.plots.drawing import draw
+from specrace.lab.plots.plot import Kind, Mark, Plot
+
+HOSTILE = "$\\frac{1}$ <b>&amp; \x00\ud800\u202e\n=1+1 文"
+
+
+def made(kind: Kind) -> Plot:
+    """A plot with hostile names."""
+    marks = [
+        Mark(panel, f"{HOSTILE}{series}", x, 1.0 + 0.1 * x * series, 1.0, 2.0)
+        for panel in (HOSTILE, "b")
+        for series in range(1, 3)
+        for x in range(1, 4)
+    ]
+    columns = ("panel", "", "x", "value", "low", "high")
+    return Plot("p", kind, HOSTILE, HOSTILE, HOSTILE, HOSTILE, columns, tuple(marks), break_even=1.0)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_kind_is_drawn_with_hostile_names(kind: Kind) -> None:
+    files = draw(made(kind), {})
+    assert files["png"][:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(files["png"][16:20], "big") == 1920
+    texts = "".join(ElementTree.fromstring(files["svg"]).itertext())
+    assert "$\\frac{1}$ <b>&amp;" in texts and "\u202e" not in texts
+
+
+def test_the_same_figures_are_the_same_files() -> None:
+    assert draw(made(Kind.LINES), {}) == draw(made(Kind.LINES), {})
