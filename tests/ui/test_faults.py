@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,21 +20,20 @@ from specrace.core.events import Event
 from specrace.ui import folder as folder_module
 from specrace.ui import gradio_page, serve
 from specrace.ui.folder import PREFIX, upload_folder
-from specrace.ui.worker import NO_MEMORY, OUR_FAULT, SMALL, Worker
+from specrace.ui.helper_process import OUR_FAULT
+from specrace.ui.job import NO_MEMORY
+from specrace.ui.worker import SMALL, Worker
 from specrace.workbench import Workbench
+from tests import processes
 from tests.ui.served import Served, serving
 from tests.ui.test_stream import ready
 from tests.ui.waiting import LONG_S
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def start(folder: Path) -> tuple[subprocess.Popen[str], Served]:
-    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+def start(folder: Path) -> tuple[processes.Process, Served]:
+    environment = {**os.environ, "TMPDIR": str(folder)}
     environment.pop("GRADIO_TEMP_DIR", None)
-    command = [sys.executable, "-P", "-m", "tests.ui.served"]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+    process = processes.start(["-m", "tests.ui.served"], env=environment)
     return process, Served(int(process.stdout.readline().rpartition(":")[2]), folder)
 
 
@@ -75,7 +72,7 @@ def test_a_folder_in_use_or_of_another_kind_is_left(tmp_path: Path, monkeypatch:
         with upload_folder() as own:
             assert Path(own).is_dir() and not left.exists()
             # Its own is locked too.
-            monkeypatch.setattr(folder_module, "YOUNG_S", -1.0)
+            monkeypatch.setattr(folder_module, "MIN_AGE_S", -1.0)
             os.utime(young)
             with upload_folder():
                 assert Path(own).is_dir() and used.exists() and not young.exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +18,12 @@ from specrace.core.events import Finished, Step
 from specrace.engine.spec import RaceSpec
 from specrace.ui import zero_gpu
 from specrace.workbench import Workbench
+from tests import processes
 from tests.ui.device_api import DeviceApi, app_on_zero_gpu, device_api
 from tests.ui.served import Served
 from tests.ui.waiting import wait_until
 
-LANES = ("vanilla", "trigram", "trie", "rest", "fusion")
+LANES = ("vanilla", "trie", "rest", "fusion")
 QUESTION = "Why does bread rise?"
 TOKENS = 24
 TOKEN = "a-header.e30.a-signature"
@@ -36,11 +35,11 @@ import torch
 torch._C._cuda_init = torch.cuda._is_in_bad_fork = bool
 torch.version.cuda = "13.0"
 from specrace.ui import zero_gpu
-zero_gpu.enter()
+zero_gpu.imitate_cuda()
 import spaces.zero
 from specrace.model.loading import load_target
 target = load_target(device="auto", ready=False)
-zero_gpu.runner(target)
+zero_gpu.make_runner(target)
 print(target.device, target.describe()["dtype"], spaces.zero.torch.pack())
 """
 
@@ -103,10 +102,14 @@ def test_a_race_is_the_same_as_without_it(lent: Lent, bundled: Workbench) -> Non
 
 
 def test_a_call_has_a_process_of_its_own_unless_one_is_kept(lent: Lent) -> None:
-    before = len(lent.api.pids())
+    """And the visitor's quota is asked for a time that grows with lanes and tokens."""
+    before, scheduled = len(lent.api.pids()), len(lent.api.of("/schedule"))
     assert parts(lent.race("second"), "end")
     pids = lent.api.pids()
     assert len({lent.pid, *pids}) == len(pids) + 1 and len(pids) == before + 1
+    asked = lent.api.of("/schedule")
+    assert {given["token"] for given in asked} == {TOKEN}
+    assert int(asked[scheduled]["durationSeconds"]) == pytest.approx(seconds(len(LANES), TOKENS, 30_000_000), abs=1)
     lent.api.idle = True
     try:
         (end,) = parts(lent.race("third", Question="What causes the tides?"), "end")
@@ -115,19 +118,15 @@ def test_a_call_has_a_process_of_its_own_unless_one_is_kept(lent: Lent) -> None:
     assert lent.api.pids() == pids and badges(end) == {"reference", "identical"}
 
 
-def test_the_visitor_s_quota_is_asked_for_a_time_that_grows_with_lanes_and_tokens(lent: Lent) -> None:
-    def asked(lanes: int, tokens: int, weights: int = 0) -> int:
-        spec = SimpleNamespace(lanes=LANES[:lanes], max_new_tokens=tokens)
-        return zero_gpu.seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
+def seconds(lanes: int, tokens: int, weights: int = 0) -> int:
+    """The time that a race asks for."""
+    spec = SimpleNamespace(lanes=("vanilla",) * lanes, max_new_tokens=tokens)
+    return zero_gpu.call_seconds(weights, SimpleNamespace(spec=spec))  # type: ignore[arg-type]
 
-    assert asked(1, 8) < asked(4, 64) < asked(4, 128) < asked(4, 128, 4_000_000_000) <= zero_gpu.MAX_S
-    assert asked(5, 512) == zero_gpu.MAX_S
-    # Which races were run here before depends on how the tests are shared among processes.
-    before = len(lent.api.of("/schedule"))
-    lent.race("quota")
-    scheduled = lent.api.of("/schedule")
-    assert {given["token"] for given in scheduled} == {TOKEN}
-    assert int(scheduled[before]["durationSeconds"]) == pytest.approx(asked(len(LANES), TOKENS, 30_000_000), abs=1)
+
+def test_the_time_that_is_asked_for_grows_with_lanes_and_tokens() -> None:
+    assert seconds(1, 8) < seconds(4, 64) < seconds(4, 128) < seconds(4, 128, 4_000_000_000) <= zero_gpu.MAX_S
+    assert seconds(5, 512) == zero_gpu.MAX_S
 
 
 def test_who_leaves_ends_the_race_in_its_process(lent: Lent) -> None:
@@ -158,7 +157,8 @@ def test_a_spent_quota_is_one_sentence(lent: Lent) -> None:
     assert messages[-1]["phase"] == "failed" and not parts(messages, "end")
     assert messages[-1]["message"].startswith("Your ZeroGPU quota is spent (You have exceeded your")
     assert messages[-1]["message"].endswith("watch the recorded races, which need no GPU.")
-    assert zero_gpu.tell("ZeroGPU worker error", "GPU task aborted.").startswith("ZeroGPU gave this race no GPU to its")
+    sentence = zero_gpu.explain_error("ZeroGPU worker error", "GPU task aborted.")
+    assert sentence.startswith("ZeroGPU gave this race no GPU to its")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_what_zero_gpu_cannot_do_is_refused_at_the_start(flags: list[str], monke
 
 def test_off_zero_gpu_the_decorator_changes_nothing(bundled: Workbench) -> None:
     """The same adapter with the real package, in this process: its races have the events of any other."""
-    runner = zero_gpu.runner(bundled.target)
+    runner = zero_gpu.make_runner(bundled.target)
     prepared = bundled.prepare(QUESTION, RaceSpec(("vanilla", "trie"), 8))
     kinds = [type(event).__name__ for event in runner(prepared, lambda: False, lambda _: True)]
     assert kinds[0] == "Started" and kinds[-1] == "Finished" and "Repeated" not in kinds
@@ -188,8 +188,7 @@ def test_the_server_s_process_computes_nothing_on_the_imitated_gpu(tmp_path: Pat
         "SPACES_ZERO_DEVICE_API_URL": "http://127.0.0.1:9",
         "ZEROGPU_OFFLOAD_DIR": str(tmp_path / "offloaded"),
     }
-    command = [sys.executable, "-c", LOADING]
-    done = subprocess.run(command, env=os.environ | space, capture_output=True, text=True, check=False)
+    done = processes.run(["-c", LOADING], env=os.environ | space)
     assert done.returncode == 0, done.stderr
     device, dtype, packed = done.stdout.split()[-3:]
     assert (device, dtype) == ("cuda:0", "bfloat16") and int(packed) > 15_000_000
@@ -200,4 +199,4 @@ def test_what_a_race_cannot_do_is_said_from_within_the_call(bundled: Workbench) 
     endless = replace(prepared, prompt=prepared.prompt * 1000)
     assert [type(each) for each in zero_gpu.race_in_call(bundled.target, endless, lambda: False)] == [zero_gpu.Refusal]
     with pytest.raises(InputError, match="use fewer passages"):
-        list(zero_gpu.runner(bundled.target)(endless, lambda: False, lambda _: False))
+        list(zero_gpu.make_runner(bundled.target)(endless, lambda: False, lambda _: False))
