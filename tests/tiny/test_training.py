@@ -112,8 +112,8 @@ def test_train_resume_export_load(
     assert [row["step"] for row in log] == [3, 6] and log[1]["tokens"] > log[0]["tokens"]
     assert circuit_is_untouched(work, small)
     # So young a model does not stop by itself.
-    monkeypatch.setattr(evaluate, "MAX_NEW_TOKENS", 40)
-    monkeypatch.setattr(evaluate, "LANE_ANSWERS", 2)
+    monkeypatch.setattr(evaluate, "MAX_NEW_TOKENS", 12)
+    monkeypatch.setattr(evaluate, "LANE_ANSWERS", 1)
     assert main(["evaluate", "--text", str(CORPUS), "--work", str(work), "--samples", "1", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["marked"]["answers"] == figures["asked"]["answers"] == 1
