@@ -27,10 +27,11 @@ from specrace.core.processors import processors
 from specrace.core.settings import SETTINGS
 from specrace.drafters import find_method
 from specrace.engine.spec import RaceSpec
+from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import forecast_sweep
 from specrace.lab.presets import NAMES, find_curve
 from specrace.lab.score import ALL, LOOPING, MAX_CATEGORIES, ScoredLane, Tally, group_name, scorable_lanes
-from specrace.lab.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes, run_sweep
+from specrace.lab.sweep import SHARD_SIZE, Cell, Sweep, SweepFolder, grid_lanes
 from specrace.lab.transcripts import Transcript
 
 if TYPE_CHECKING:

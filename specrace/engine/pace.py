@@ -152,7 +152,7 @@ class PaceKeeper:
         self._target.use_threads(self._target.threads)
 
     def summary(self, lanes: Mapping[str, LaneMetrics] | None = None) -> Pace:
-        """How steady the machine was, and whether the figures count; the figures of the `lanes`, if given, are checked."""
+        """How steady the machine was, and whether the figures count; those of the `lanes`, if given, are checked."""
         low, high = pace_range(self._probes, self.reference_ms)
         jumps = jump_share(self._probes)
         reasons = (

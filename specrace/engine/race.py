@@ -14,7 +14,7 @@ from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper
 from specrace.engine.repeats import Run, summarise
 from specrace.engine.setup import RaceSetup, RaceTarget, lane_info, prepare
-from specrace.engine.spec import RaceSpec, plan_lanes
+from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.sources import Sources
 
 
@@ -34,14 +34,12 @@ def race(
     Drafters draft from the prompt, the output and the `sources`. If the spec has no `num_draft`, the machine's cost
     `curve` sets it. `about` is added to the description of the race. `stop` is called before every step, and ends the
     race if it returns true. As long as `again`, called with the results so far, returns true, all lanes run once more,
-    which yields a Repeated but no Steps. A target must be raced by one thread at a time: two races would score each
-    other's trees. Raises InputError before the first event if the prompt does not fit the model or a lane lacks its
-    sources.
+    which yields a Repeated but no Steps. Only one thread at a time may race a target. Raises InputError before the
+    first event if the prompt does not fit the model or a lane lacks its sources.
     """
     prompt = tuple(prompt)
     near = None if curve is None else curve.near(len(prompt))
-    plans = plan_lanes(spec, target.device_type, near)
-    target.check_length(len(prompt), spec.max_new_tokens, max(plan.num_draft for plan in plans.values()))
+    target.check_length(len(prompt), spec.max_new_tokens, largest_draft(spec, target.device_type, near))
     pace = PaceKeeper.on(target, target.prefill(prompt), prompt[-1])
     try:
         setup = prepare(target, prompt, spec, sources, near, pace)
@@ -49,11 +47,10 @@ def race(
         # Before the first run, which would add to the automata that lanes share.
         repeat_setup = setup.with_own_automata()
         lanes = setup.make_lanes(spec.lanes)
-        # A given curve, refitted if the machine is slower now; an assumed one is not reported.
-        reported = curve if curve is None or setup.curve is near else setup.curve
-        described = target.describe() | {"settings": spec.as_json(), "cost_curve": reported and reported.as_json()}
         infos = tuple(lane_info(lane, plans[lane.name], setup.inputs) for lane in lanes)
-        yield Started(infos, len(prompt), setup.prefix.ms, described | dict(about or {}))
+        # The given curve, unless it was refitted; an assumed curve is not reported.
+        reported = curve if curve is None or setup.curve is near else setup.curve
+        yield Started(infos, len(prompt), setup.prefix.ms, _describe(target, spec, reported) | dict(about or {}))
         metrics = start_metrics(lanes)
         yield from run(lanes, metrics, pace, stop)
     finally:
@@ -66,6 +63,11 @@ def race(
     yield Finished(results, stopped, steadiness)
     if not stopped:
         yield from repeat(repeat_setup, Run(metrics, steadiness.disturbed), outputs, stop, again)
+
+
+def _describe(target: RaceTarget, spec: RaceSpec, curve: CostCurve | None) -> dict[str, Any]:
+    """The description of a race: the target's, the settings, and the cost curve if there is one."""
+    return target.describe() | {"settings": spec.as_json(), "cost_curve": curve and curve.as_json()}
 
 
 def repeat(

@@ -30,12 +30,12 @@ from specrace.core.events import Difference, Pace
 from specrace.core.metrics import LaneMetrics, first_difference, loop_tokens
 from specrace.core.settings import MATCH
 from specrace.drafters import find_method
+from specrace.engine.badge import explain_difference
 from specrace.engine.lane import Lane
 from specrace.engine.pace import PaceKeeper, timed
-from specrace.engine.badge import explain_difference
 from specrace.engine.race import in_race_time
-from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane, warm_up, warm_up_draft_model
 from specrace.engine.refit import refit
+from specrace.engine.setup import RaceTarget, make_drafter_inputs, make_lane, warm_up, warm_up_draft_model
 from specrace.engine.spec import RaceSpec, largest_draft, plan_lanes
 from specrace.ngrams.past import PastOutputs
 from specrace.ngrams.sources import Sources
@@ -89,7 +89,7 @@ class PeerRun:
 
 
 class PeerDecoder(Protocol):
-    """Another decoder of the same model; `settings` are those that it reports."""
+    """A decoder of another library for the same model; `settings`: those that a report shows."""
 
     name: str
     settings: dict[str, Any]
@@ -233,9 +233,9 @@ class Bench:
         runs: list[PeerRun] = []
         self._pace.refresh()
         before = self._pace.slowdown
-        wall_ms, own = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
+        wall_ms, running_ms = timed(lambda: runs.append(peer.run(prompt.tokens, self._spec_of(prompt).max_new_tokens)))
         self._pace.refresh()
-        scale = own / wall_ms * 2.0 / (before + self._pace.slowdown)
+        scale = running_ms / wall_ms * 2.0 / (before + self._pace.slowdown)
         return replace(runs[0], run_ms=scale * runs[0].run_ms, first_ms=scale * runs[0].first_ms)
 
     def _warm_up(self, prompt: BenchPrompt, on_progress: Callable[[str], object]) -> None:

@@ -1,4 +1,4 @@
-"""Requests x lanes x a grid of settings, by forced decoding: in parallel, and safe to kill at any moment.
+"""A sweep: requests x lanes x a grid of settings, scored by forced decoding, in a folder that survives any kill.
 
 A *cell* is a lane with its settings on a shard of the requests. In a sweep's folder `sweep.json` describes the sweep
 and is written first, as a whole; `cells.jsonl` grows by one line for each finished cell, synchronised with the disk. If
@@ -8,37 +8,28 @@ a kill cuts a line off, the line is dropped and its cell is scored again.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import math
-import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
-from multiprocessing.connection import wait
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
-from specrace.core.cost_curve import ASSUMED_GPU, CostCurve
+from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError, shorten
 from specrace.core.files import as_input_error, read_text, write_atomically
 from specrace.core.metrics import LaneMetrics
 from specrace.drafters import find_method
-from specrace.lab.score import ScoredLane, Tally, longest_loop, score_output
+from specrace.lab.score import ScoredLane, Tally, longest_loop
 from specrace.lab.transcripts import Transcript
-from specrace.ngrams.past import PastOutputs
 
 SHARD_SIZE = 16
 MAX_LANES = 2000
 # Options that set the draft size of another engine's drafter -> how many more than the draft tokens they count.
 DRAFT_SIZE_OPTIONS = {"num_speculative_tokens": 0, "max_draft_len": 0, "size_m": 0, "n_max": 0, "num_draft_tokens": 1}
 DESCRIPTION, CELLS = "sweep.json", "cells.jsonl"
-# With fewer output tokens x lanes, starting processes takes longer than scoring.
-MIN_PARALLEL_WORK = 100_000
 _MAX_BYTES = 4_000_000_000
 _HINT = "give a folder that sweep --out wrote"
 
@@ -85,6 +76,10 @@ class RequestScore:
         if request.looping:
             tally.looping, tally.loops = 1, metrics
         return tally
+
+
+# A cell and the scores of its requests.
+ScoredCell = tuple[Cell, tuple[RequestScore, ...]]
 
 
 @dataclass
@@ -293,111 +288,3 @@ def _read_description(file: Path) -> Sweep:
         return Sweep.from_json(json.loads(read_text(file, _MAX_BYTES, _HINT)))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{shorten(file)} describes no sweep of this version; {_HINT}.") from error
-
-
-def run_sweep(
-    sweep: Sweep,
-    transcripts: Sequence[Transcript],
-    *,
-    folder: SweepFolder | None = None,
-    processes: int = 1,
-    ray: str = "",
-    on_progress: Callable[[Cell], object] | None = None,
-) -> None:
-    """Score the missing cells, in `processes` processes or on Ray; `on_progress` gets each cell once it is stored.
-
-    `ray`: the address of a Ray cluster, or "local" for one with `processes` workers on this machine.
-    """
-    work = len(sweep.lanes) * sum(request.output_tokens for request in sweep.requests)
-    jobs = _jobs(sweep, transcripts)
-    if ray:
-        scored = _in_ray(jobs, ray, processes)
-    elif processes == 1 or work < MIN_PARALLEL_WORK:
-        scored = (score_shard(*job) for job in jobs)
-    else:
-        scored = _in_processes(jobs, processes)
-    for cell, scores in scored:
-        if folder is not None:
-            folder.append(cell, scores)
-        sweep.cells[cell] = scores
-        if on_progress is not None:
-            on_progress(cell)
-
-
-# What `score_shard` takes and returns.
-Job = tuple[Cell, ScoredLane, Sequence[Transcript], PastOutputs | None, CostCurve]
-ScoredCell = tuple[Cell, tuple[RequestScore, ...]]
-
-
-def score_shard(
-    cell: Cell, lane: ScoredLane, transcripts: Sequence[Transcript], past: PastOutputs | None, curve: CostCurve
-) -> ScoredCell:
-    """Score a cell. `past`, the outputs of earlier requests, grows by those of these transcripts."""
-    scores = []
-    for transcript in transcripts:
-        others = None if past is None else past.excluding(transcript.prompt)
-        scores.append(RequestScore.from_tally(score_output(lane, transcript, curve=curve, past=others)))
-        if past is not None:
-            past.add(transcript.output, transcript.prompt)
-    return cell, tuple(scores)
-
-
-def _jobs(sweep: Sweep, transcripts: Sequence[Transcript]) -> Iterator[Job]:
-    """A job for each missing cell, with the outputs of the requests before it."""
-    past = PastOutputs() if sweep.keep_outputs else None
-    curve = sweep.curve or ASSUMED_GPU
-    # Transcripts whose outputs are in `past`.
-    done = 0
-    for lane, shard in sweep.all_cells:
-        start = shard * SHARD_SIZE
-        if past is not None:
-            for transcript in transcripts[done:start]:
-                past.add(transcript.output, transcript.prompt)
-            done = start
-        if (lane, shard) not in sweep.cells:
-            before = None if past is None else past.copy()
-            yield (lane, shard), sweep.lanes[lane], transcripts[start : start + SHARD_SIZE], before, curve
-
-
-def _in_processes(jobs: Iterable[Job], processes: int) -> Iterator[ScoredCell]:
-    """Score cells in a pool of processes, in the order in which they finish."""
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start_worker)
-    try:
-        for future in as_completed([pool.submit(score_shard, *job) for job in jobs]):
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _in_ray(jobs: Iterable[Job], address: str, processes: int) -> Iterator[ScoredCell]:
-    """Score cells on a Ray cluster, in the order in which they finish. Raises InputError without Ray or a cluster."""
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise InputError("--ray needs Ray; install specrace[ray], or leave it out.") from error
-    cluster = {"num_cpus": processes} if address == "local" else {"address": address}
-    try:
-        ray.init(**cluster, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"There is no Ray cluster at {shorten(address)}; give local, or its address.") from error
-    try:
-        score = ray.remote(score_shard)
-        pending = [score.remote(*job) for job in jobs]
-        while pending:
-            done, pending = ray.wait(pending)
-            yield from ray.get(done)
-    finally:
-        ray.shutdown()
-
-
-def _start_worker() -> None:
-    """Leave interrupts to the parent, and exit when the parent is killed; a worker would wait for work forever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()

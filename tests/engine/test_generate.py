@@ -11,9 +11,9 @@ from specrace.core.events import Finished, Step
 from specrace.core.metrics import LaneMetrics
 from specrace.core.sampling_params import SamplingParams
 from specrace.drafters.vanilla import VanillaDrafter
-from specrace.engine.lane import Lane
 from specrace.engine.badge import lane_result
 from specrace.engine.generate import generate
+from specrace.engine.lane import Lane
 from specrace.engine.race import race
 from specrace.engine.setup import RaceTarget
 from specrace.engine.spec import RaceSpec

@@ -11,12 +11,13 @@ import pytest
 
 from specrace.core.cost_curve import ASSUMED_GPU
 from specrace.lab.candidates import candidates, engine_lanes, pools
+from specrace.lab.cells import run_sweep
 from specrace.lab.exports import ENGINES
 from specrace.lab.forks import in_forks
 from specrace.lab.halving import ROUNDS, Halving, contenders, part_of_sweep, sample_order
 from specrace.lab.recommend import Recommender
 from specrace.lab.score import count_steps, score_output
-from specrace.lab.sweep import SHARD_SIZE, Request, Sweep, grid_lanes, run_sweep
+from specrace.lab.sweep import SHARD_SIZE, Request, Sweep, grid_lanes
 from tests.lab.parts import copying, transcript
 from tests.lab.test_recommend import table
 

@@ -8,9 +8,10 @@ import pytest
 
 from specrace.core.cost_curve import ASSUMED_GPU
 from specrace.lab import paper
+from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import forecast_sweep
 from specrace.lab.paper import NUM_DRAFTS, PREFIX, Table, make_tables, swept_lanes
-from specrace.lab.sweep import Sweep, run_sweep
+from specrace.lab.sweep import Sweep
 from tests.lab.parts import copying, transcript
 
 TRANSCRIPTS = [*copying(4), transcript([1, 2, 3], [7, 8] * 30)]

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from specrace.core.cost_curve import ASSUMED_CPU
+from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import RESAMPLES, median_interval, ratio_interval, resamples
 from specrace.lab.plots import steps, sweeps
 from specrace.lab.plots.papers import paper_plot
 from specrace.lab.plots.plot import Kind, Mark, Plot
 from specrace.lab.plots.sweeps import LENGTHS, SPEEDUP, TAU, SweepView, sweep_plots
 from specrace.lab.recommend import Recommender
-from specrace.lab.sweep import Sweep, grid_lanes, run_sweep
+from specrace.lab.sweep import Sweep, grid_lanes
 from tests.lab.parts import copying, transcript
 
 # Documents in the prompts' first halves; the last output loops.

@@ -8,11 +8,12 @@ import pytest
 from specrace.core.cost_curve import ASSUMED_GPU, ContextCost, CostCurve
 from specrace.core.errors import InputError
 from specrace.lab import advice
+from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import Forecast, forecast_sweep, step_costs
 from specrace.lab.presets import GPUS, describe_curve, find_curve, roofline_curve
 from specrace.lab.recommend import Recommender, acceptance_profile, choose_lane, losing_batch, thriftiest
 from specrace.lab.score import ScoredLane
-from specrace.lab.sweep import Request, RequestScore, Sweep, grid_lanes, run_sweep
+from specrace.lab.sweep import Request, RequestScore, Sweep, grid_lanes
 from tests.lab.parts import copying, transcript
 
 FREE = CostCurve((1, 33), (1.0, 1.0))

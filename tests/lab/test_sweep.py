@@ -13,7 +13,7 @@ import pytest
 
 from specrace.core.cost_curve import ASSUMED_CPU
 from specrace.core.errors import InputError
-from specrace.lab import sweep as module
+from specrace.lab.cells import run_sweep
 from specrace.lab.score import Scoreboard, score_output
 from specrace.lab.sweep import (
     CELLS,
@@ -24,7 +24,6 @@ from specrace.lab.sweep import (
     Sweep,
     SweepFolder,
     grid_lanes,
-    run_sweep,
 )
 from tests.lab.parts import copying
 
@@ -92,7 +91,7 @@ def test_the_counts_are_those_of_score(keep_outputs: bool) -> None:
 
 
 def test_processes_find_the_same(whole: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MIN_PARALLEL_WORK", 0)
+    monkeypatch.setattr("specrace.lab.cells.MIN_PARALLEL_WORK", 0)
     sweep = Sweep.of(whole.lanes, TRANSCRIPTS, ASSUMED_CPU)
     run_sweep(sweep, TRANSCRIPTS, processes=2)
     assert counts(sweep) == counts(whole)

@@ -21,10 +21,11 @@ from specrace.core.cost_curve import CostCurve
 from specrace.engine.spec import RaceSpec
 from specrace.lab.bench import Bench, BenchPrompt, PromptResult
 from specrace.lab.calibrate import measure
+from specrace.lab.cells import run_sweep
 from specrace.lab.forecast import Forecast, forecast_sweep
 from specrace.lab.score import ScoredLane
 from specrace.lab.summary import summarise
-from specrace.lab.sweep import Sweep, run_sweep
+from specrace.lab.sweep import Sweep
 from specrace.lab.transcripts import Transcript
 from specrace.workbench import Workbench
 

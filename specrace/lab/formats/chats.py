@@ -56,7 +56,7 @@ class ShareGPT(Format):
         turns = [require_object(turn, "a turn") for turn in require_list(row.get("conversations"), "conversations")]
         for turn in turns:
             if not isinstance(turn.get("from"), str) or turn["from"] not in _SPEAKERS:
-                known = ", ".join(_SPEAKERS)
-                raise ValueError(f"a turn is from {shorten(turn.get('from'), 40)}; known are {known}")
+                speakers = ", ".join(_SPEAKERS)
+                raise ValueError(f"a turn is from {shorten(turn.get('from'), 40)}; known are {speakers}")
         messages = read_messages([{"role": _SPEAKERS[turn["from"]], "content": turn.get("value")} for turn in turns])
         return assistant_turns(messages, id=read_label(row, "id"), category=read_label(row, "category"))

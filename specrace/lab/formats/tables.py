@@ -82,11 +82,11 @@ def rename(row: Row, columns: dict[str, str]) -> Row:
 
 def read_columns(text: str) -> dict[str, str]:
     """Parse prompt=COLUMN,output=COLUMN,... into a dictionary. Raises InputError."""
-    known = ("prompt", "output", "prompt_ids", "output_ids", "messages", "id", "category")
+    names = ("prompt", "output", "prompt_ids", "output_ids", "messages", "id", "category")
     columns: dict[str, str] = {}
     for part in text.split(","):
         ours, equals, theirs = part.strip().partition("=")
-        if not equals or not theirs or ours not in known:
-            raise InputError(f"--columns has {shorten(part)!r}; give NAME=COLUMN, where NAME is {', '.join(known)}.")
+        if not equals or not theirs or ours not in names:
+            raise InputError(f"--columns has {shorten(part)!r}; give NAME=COLUMN, where NAME is {', '.join(names)}.")
         columns[ours] = theirs
     return columns

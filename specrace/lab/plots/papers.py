@@ -61,12 +61,12 @@ def _grids(name: str, view: SweepView) -> Plot:
                 number = numbers[n, prefix]
                 interval = forecast.intervals(number, view.recommender.seed)["speedup"]
                 marks.append(Mark(group, str(n), prefix, float(forecast.speedup[number]), *interval))
-    words = f"with {INTERVALS}" if name == "table2" else _which_categories(groups)
+    note = f"with {INTERVALS}" if name == "table2" else _which_categories(groups)
     return Plot(
         name,
         Kind.HEAT,
         f"Table {name[-1]}: the trie's speedup over n and L_p",
-        view.subtitle("Static, 32 draft tokens", words),
+        view.subtitle("Static, 32 draft tokens", note),
         "L_p, most tokens matched",
         "n, depth of the trie",
         ("category" if name == "table5" else "", "n", "L_p", "speedup", "low", "high"),
