@@ -1,4 +1,4 @@
-"""`python -m specrace answers`: a model's answers, and which of them loop, stop and keep to the passages."""
+"""`python -m specrace answers`: shows a model's answers, and how many loop, stop by themselves and are grounded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting, open_workbench
-from specrace.cli.bench import add_transcripts
-from specrace.cli.questions import AUTO, FORMS, auto_count, own_questions, read_prompts
+from specrace.cli.arguments import (
+    add_documents_arguments,
+    add_json_argument,
+    add_model_arguments,
+    add_setting,
+    open_workbench,
+)
+from specrace.cli.bench import add_transcripts_argument
+from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_questions
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import OPEN_QUESTIONS, QUESTIONS
 from specrace.core.errors import InputError
@@ -31,15 +37,15 @@ from specrace.retrieval.sentences import split_sentences
 if TYPE_CHECKING:
     from specrace.workbench import Workbench
 
-# A set's file, and the passages in a prompt: as many as suit the model, or none.
+# The file of each question set, and how many passages go into a prompt; None lets the model's style decide.
 SETS: dict[str, tuple[Path, int | None]] = {"documents": (QUESTIONS, None), "open": (OPEN_QUESTIONS, 0)}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer. `end` is "eos" or "length"; `grounded` is None without passages.
+    """A greedy answer. `end` is "eos" or "length"; `grounded` is its groundedness, None without passages.
 
-    `documents`: (start, end, document) of the prompt's tokens that stand in a passage.
+    `documents` says which tokens of the prompt come from which document: (start, end, document's name).
     """
 
     id: str
@@ -53,68 +59,70 @@ class Answer:
 
     @property
     def repeats(self) -> bool:
-        """Whether a sentence of four words or more stands there twice; loops of long paragraphs have no other sign."""
+        """Whether a sentence of four words or more occurs twice. `loop_tokens` misses loops of long paragraphs."""
         sentences = [self.text[start:end] for start, end in split_sentences(self.text)]
-        long = [each for each in sentences if count_words(each) >= 4]
-        return len(set(long)) < len(long)
+        long_sentences = [sentence for sentence in sentences if count_words(sentence) >= 4]
+        return len(set(long_sentences)) < len(long_sentences)
 
     def as_json(self) -> dict[str, Any]:
-        """The answer, with counts in place of ids."""
-        found = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
+        """The answer, with the numbers of tokens in place of their ids."""
+        facts = {name: getattr(self, name) for name in ("id", "question", "end", "grounded", "repeats", "text")}
         counts = {"prompt_tokens": len(self.prompt), "tokens": len(self.output)}
-        return found | counts | {"loop_tokens": loop_tokens(self.output)}
+        return facts | counts | {"loop_tokens": loop_tokens(self.output)}
 
 
 def add_parser(commands: Any) -> None:
     """Add `answers` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("answers", help="a model's answers: do they loop, stop, keep to the passages?")
-    words = f"documents (30 on the corpus), open (30 without documents), {FORMS}, or a JSONL file of {{question}}"
-    default = "default: documents, and auto of documents of your own"
-    metavar = "SET|FILE|auto[:N]"
-    parser.add_argument("--questions", "--prompts", metavar=metavar, help=f"{words}; {default}")
+    parser = commands.add_parser("answers", help="show a model's answers: do they loop, stop, keep to the passages?")
+    parser.add_argument(
+        "--questions",
+        "--prompts",
+        metavar="SET|FILE|auto[:N]",
+        help=f"documents: 30 about the corpus; open: 30 without documents; {FORMS}; a .jsonl file of {{question}}; "
+        "default: documents, or auto with --docs or --index",
+    )
     add_documents_arguments(parser)
     add_model_arguments(parser)
     add_setting(parser, "max_new_tokens")
-    add_transcripts(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_transcripts_argument(parser)
+    add_json_argument(parser)
     parser.set_defaults(draft_model=None)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer every question greedily; show the answers and the shares. Raises InputError."""
-    given = options.questions or (AUTO if options.docs or options.index else "documents")
-    file, passages = SETS.get(given, (Path(given), None))
+    """Answer every question greedily; show the answers and a summary. Raises InputError."""
+    source = options.questions or (AUTO if options.docs or options.index else "documents")
+    file, passages = SETS.get(source, (Path(source), None))
     passages = SETTINGS["passages"].check(passages if options.passages is None else options.passages)
     noise = SETTINGS["noise"].check(options.noise)
     spec = RaceSpec(("trie",), max_new_tokens=options.max_new_tokens)
-    count = auto_count(given)
-    lines = [] if count else read_prompts(file)
-    if not all("question" in line for line in lines):
-        raise InputError(f'{file} has lines without a question; give lines of {{"question": ...}}.')
+    count = auto_count(source)
+    lines = [] if count else read_questions(file)
     if options.save_transcripts is not None:
         check_destination(options.save_transcripts)
     workbench = open_workbench(options)
-    lines = lines or own_questions(workbench.documents, count or 0)
-    out, found = console(), list[Answer]()
+    lines = lines or draw_questions(workbench.documents, count or 0)
+    out, answers = console(), list[Answer]()
     out.quiet = options.json
-    asked = [prepare(workbench, line["id"], line["question"], spec, passages, noise) for line in lines]
-    for each in asked:
-        found.append(answer(workbench, each, spec))
-        _show(out, found[-1])
+    # All prompts first: a question that cannot be asked then ends the command before the model has worked for long.
+    prepared = [prepare(workbench, line["id"], line["question"], spec, passages, noise) for line in lines]
+    for question in prepared:
+        answers.append(answer(workbench, question, spec))
+        _show(out, answers[-1])
     if options.save_transcripts is not None:
-        rows = ((each.id, each.prompt, each.output) for each in found)
+        rows = ((answer.id, answer.prompt, answer.output) for answer in answers)
         write_transcripts(options.save_transcripts, rows, file.stem)
     about = {name: workbench.target.describe()[name] for name in ("model", "dtype", "device", "versions")}
-    shares = summarise(found)
-    out.print(_summary(file.stem, shares), style="bold")
+    summary = summarise(answers)
+    out.print(_summary_sentence(file.stem, summary), style="bold")
     if options.json:
-        print_json(about | {"questions": file.name, **shares, "answers": [each.as_json() for each in found]})
+        print_json(about | {"questions": file.name, **summary, "answers": [answer.as_json() for answer in answers]})
     return 0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question with its prompt."""
+class PreparedQuestion:
+    """A question with its prompt, and the passages in it."""
 
     id: str
     question: str
@@ -124,8 +132,8 @@ class Asked:
 
 def prepare(
     workbench: Workbench, name: str, question: str, spec: RaceSpec, passages: int | None, noise: float = 0.0
-) -> Asked:
-    """The question's prompt. Raises InputError with the question's id."""
+) -> PreparedQuestion:
+    """Retrieve passages for a question, and build its prompt. Raises InputError with the question's id, `name`."""
     try:
         hits = workbench.retrieve(question, passages, noise, spec.seed)
         prompt, hits = workbench.fitting_prompt(question, hits, spec, top=passages, noise=noise)
@@ -133,12 +141,16 @@ def prepare(
         workbench.target.check_length(len(prompt.tokens), spec.max_new_tokens, largest)
     except InputError as error:
         raise InputError(f"Question {name}: {error}") from error
-    return Asked(name, question, prompt, hits)
+    return PreparedQuestion(name, question, prompt, hits)
 
 
-def answer(workbench: Workbench, asked: Asked, spec: RaceSpec) -> Answer:
-    """The greedy answer. In 32 bits the trie decodes it, with vanilla's text; in 16 bits vanilla, for near ties."""
-    target, prompt, hits, question = workbench.target, asked.prompt, asked.hits, asked.question
+def answer(workbench: Workbench, prepared: PreparedQuestion, spec: RaceSpec) -> Answer:
+    """Answer a question greedily.
+
+    In 32 bits the trie decodes, whose text is vanilla's. In 16 bits vanilla decodes: near ties might change the text.
+    """
+    target = workbench.target
+    question, prompt, hits = prepared.question, prepared.prompt, prepared.hits
     lane = "trie" if target.dtype.itemsize == 4 else "vanilla"
     steps = list(generate(target, lane, prompt.tokens, max_new_tokens=spec.max_new_tokens, curve=workbench.curve))
     output = tuple(token for step in steps for token in step.emitted)
@@ -146,49 +158,55 @@ def answer(workbench: Workbench, asked: Asked, spec: RaceSpec) -> Answer:
     texts = [f"{hit.passage.title} {hit.passage.text}" for hit in hits]
     grounded = groundedness(text, question, texts) if hits else None
     documents = document_spans(prompt, hits)
-    return Answer(asked.id, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
+    return Answer(prepared.id, question, prompt.tokens, output, steps[-1].end, grounded, text, documents)
 
 
 def document_spans(prompt: Prompt, hits: Sequence[Hit]) -> tuple[tuple[int, int, str], ...]:
-    """(start, end, document) of the tokens of a prompt that stand in one of its passages, in order."""
-    names = [None if each is None else hits[each.passage].passage.document for each in prompt.origins]
-    spans, at = list[tuple[int, int, str]](), 0
-    for name, run in groupby(names):
-        end = at + sum(1 for _ in run)
-        if name is not None:
-            spans.append((at, end, name))
-        at = end
+    """(start, end, document's name) of the runs of a prompt's tokens that come from one document, in order."""
+    documents = [None if origin is None else hits[origin.passage].passage.document for origin in prompt.origins]
+    spans = list[tuple[int, int, str]]()
+    start = 0
+    for document, run in groupby(documents):
+        end = start + sum(1 for _ in run)
+        if document is not None:
+            spans.append((start, end, document))
+        start = end
     return tuple(spans)
 
 
-def summarise(found: Sequence[Answer]) -> dict[str, Any]:
-    """Shares (0 to 1) and means over the answers; `grounded` is null without passages."""
-    grounded = [each.grounded >= GROUNDED for each in found if each.grounded is not None]
+def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Shares (0 to 1) and means over the answers; `grounded` is None without passages."""
+    grounded = [answer.grounded >= GROUNDED for answer in answers if answer.grounded is not None]
     return {
-        "count": len(found),
-        "loops": fmean(loop_tokens(each.output) > 0 for each in found),
-        "repeats": fmean(each.repeats for each in found),
-        "stops": fmean(each.end == "eos" for each in found),
+        "count": len(answers),
+        "loops": fmean(loop_tokens(answer.output) > 0 for answer in answers),
+        "repeats": fmean(answer.repeats for answer in answers),
+        "stops": fmean(answer.end == "eos" for answer in answers),
         "grounded": fmean(grounded) if grounded else None,
-        "mean_tokens": fmean(len(each.output) for each in found),
-        "mean_prompt_tokens": fmean(len(each.prompt) for each in found),
+        "mean_tokens": fmean(len(answer.output) for answer in answers),
+        "mean_prompt_tokens": fmean(len(answer.prompt) for answer in answers),
     }
 
 
-def _show(out: Any, found: Answer) -> None:
-    facts = [f"{len(found.output)} tokens" + ("" if found.end == "eos" else ", cut at the limit")]
-    facts += ["loops"] if loop_tokens(found.output) else ["repeats a sentence"] if found.repeats else []
-    facts += [] if found.grounded is None else [f"grounded {found.grounded:.0%}"]
-    out.print(f"{found.id}. {clean(found.question)}", style="bold")
-    out.print(clean(found.text))
+def _show(out: Any, answer: Answer) -> None:
+    facts = [f"{len(answer.output)} tokens" + ("" if answer.end == "eos" else ", cut at the limit")]
+    if loop_tokens(answer.output):
+        facts.append("loops")
+    elif answer.repeats:
+        facts.append("repeats a sentence")
+    if answer.grounded is not None:
+        facts.append(f"grounded {answer.grounded:.0%}")
+    out.print(f"{answer.id}. {clean(answer.question)}", style="bold")
+    out.print(clean(answer.text))
     out.print("; ".join(facts), style="dim")
 
 
-def _summary(name: str, shares: dict[str, Any]) -> str:
+def _summary_sentence(name: str, summary: dict[str, Any]) -> str:
     facts = [
-        f"{shares[key]:.0%} {words}"
+        f"{summary[key]:.0%} {words}"
         for key, words in (("loops", "loop"), ("repeats", "repeat a sentence"), ("stops", "stop by themselves"))
     ]
-    facts += [] if shares["grounded"] is None else [f"{shares['grounded']:.0%} are grounded"]
-    sizes = f"{shares['mean_tokens']:.0f} tokens after {shares['mean_prompt_tokens']:.0f} on average"
-    return f"{clean(name)}, {shares['count']} answers: {', '.join(facts)}; {sizes}."
+    if summary["grounded"] is not None:
+        facts.append(f"{summary['grounded']:.0%} are grounded")
+    sizes = f"{summary['mean_tokens']:.0f} tokens after {summary['mean_prompt_tokens']:.0f} on average"
+    return f"{clean(name)}, {summary['count']} answers: {', '.join(facts)}; {sizes}."

@@ -1,4 +1,4 @@
-"""`specrace app`, the same as `python app.py`: the page's arguments, checked before anything is loaded."""
+"""`specrace app` and `python app.py`: serve the page. The arguments are checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from specrace.ui.visitors import THIS_MACHINE, VisitorLimits
 MAX_THREADS = 1024
 LOG_FORMATS = ("text", "json")
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-fA-F:]+")
-# A limit's flag, its most, and its help.
+# The flag, the maximum and the help of each limit.
 LIMITS = {
     "queue": ("--queue", 1000, "races that may wait"),
     "race_tokens": (
@@ -45,19 +45,19 @@ LIMITS = {
         int(SETTINGS["max_new_tokens"].bounds(shared=True)[1]),
         "new tokens that a race may ask for",
     ),
-    "uploads_per_hour": ("--uploads-per-hour", 10_000, "files that one visitor (IP address) may upload within an hour"),
-    "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start within a minute"),
-    "races_at_once": ("--races-at-once", 1000, "races that one program (IP address) may have in the queue at once"),
+    "uploads_per_hour": ("--uploads-per-hour", 10_000, "files that one visitor (IP address) may upload in an hour"),
+    "races_per_minute": ("--races-per-minute", 10_000, "races that one visitor may start in a minute"),
+    "races_at_once": ("--races-at-once", 1000, "races that one program (IP address) may have in the queue"),
 }
 
 
 def add_parser(commands: Any) -> None:
-    """The command `app`."""
+    """Add `app` and its arguments to the subparsers `commands`."""
     add_arguments(commands.add_parser("app", help="serve the page"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python app.py`. One sentence for what went wrong, and exit code 2 for bad input."""
+    """Run `python app.py`, and return its exit code: 2 for bad input, 1 for another failure, both with a sentence."""
     open_closed_streams()
     try:
         return run(parse(space.with_environment(sys.argv[1:] if arguments is None else arguments)))
@@ -66,89 +66,112 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments of `python app.py`."""
+    """Parse the arguments of `python app.py`."""
     parser = Parser(prog="app.py", description="Race draft-and-verify decoders on your documents, on a page.")
     add_arguments(parser)
     return parser.parse_args(arguments)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve the page until it is interrupted. Raises InputError for what cannot be used."""
+    """Serve the page until the process is interrupted. Raises InputError."""
     check(options)
     return serve(options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `app.py` and `specrace app` take."""
-    kept = f"default: {PREFERRED}, and until it is fetched, beside the page, the bundled model"
-    parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {kept}")
-    parser.add_argument("--no-fetch", action="store_true", help="start with what is on this machine, and fetch nothing")
-    parser.set_defaults(by_default=False, beside=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
-    given = parser.add_mutually_exclusive_group()
-    given.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
-    add_search_arguments(parser, given, "--corpus")
-    parser.add_argument("--host", help="the address to serve on; default: this machine only")
+    """Add the arguments of `app.py` and `specrace app`."""
+    _add_race_arguments(parser)
+    _add_model_arguments(parser)
+    _add_server_arguments(parser)
+    _add_visitor_arguments(parser)
+    # Not options: `check` sets the first two.
+    parser.set_defaults(is_default_model=False, model_to_fetch=None, offline=os.environ.get("HF_HUB_OFFLINE", ""))
+    if space.is_here():
+        parser.set_defaults(**{name: value for name, value in space.DEFAULTS.items() if name != "log"})
+
+
+def _add_race_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the page races: documents, settings, or a recorded race."""
+    sources = parser.add_mutually_exclusive_group()
+    sources.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of documents")
+    add_search_arguments(parser, sources, "--corpus")
     parser.add_argument(
-        "--allowed-hosts",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="further names that browsers may ask for the page under, for instance a proxy's; default: localhost, the "
-        "address that is served on, this machine's name, and a Space's own",
+        "--settings", type=Path, metavar="FILE.json", help="a file that recommend wrote: the page opens with it"
     )
-    parser.add_argument(
-        "--proxies",
-        nargs="+",
-        default=[],
-        metavar="NETWORK",
-        help="addresses and networks of proxies, which name the visitor in X-Forwarded-For; default: this machine, and "
-        "a Space's; behind others all visitors count as one",
-    )
-    parser.add_argument(
-        "--metrics",
-        nargs="+",
-        default=THIS_MACHINE,
-        metavar="NETWORK",
-        help="addresses and networks that may read /metrics, which takes no proxy; default: this machine only",
-    )
-    parser.add_argument(
-        "--log",
-        default=os.environ.get("SPECRACE_LOG", space.DEFAULTS["log"] if space.is_here() else "text"),
-        choices=LOG_FORMATS,
-        help="on standard error: failures as text, or failures and each race's counts as a line of JSON; default: "
-        "SPECRACE_LOG in the environment, else text",
-    )
-    parser.add_argument("--port", type=int, help="default: the first free one from 7860")
-    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument(
         "--keep-outputs",
         action="store_true",
-        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from earlier answers to other "
-        "questions, of any visitor: not for a public server",
+        help="fusion and suffix decoding (and recycling with recycling.warm) also draft from earlier answers to any "
+        "visitor's questions; not for a public server",
     )
+    parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
+
+
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what chooses the models, and where they run."""
+    default = f"default: {PREFERRED}; until it is fetched, in the background, the bundled model"
+    parser.add_argument("--model", help=f"{MODEL_HELP.partition('; default')[0]}; {default}")
+    parser.add_argument("--no-fetch", action="store_true", help="fetch nothing: use what is on this machine")
+    parser.add_argument(
+        "--models",
+        nargs="*",
+        metavar="NAME",
+        help="further models that visitors may choose; default: the bundled one, and all fetched ones",
+    )
+    parser.add_argument("--draft-model", help="for the lane draft-model: a smaller model with the same vocabulary")
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
     parser.add_argument(
         "--threads", type=int, help="threads for forwards on a CPU; default: all but one, which the page needs"
     )
     parser.add_argument("--adapter", default="auto", metavar="auto|none|DIR", help=ADAPTER_HELP)
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+
+
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where the page is served, who may reach it, and what is logged."""
+    parser.add_argument("--host", help="the address to serve on; default: this machine only")
+    parser.add_argument("--port", type=int, help="default: the first free port from 7860")
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE.json", help="open with the settings that recommend wrote"
-    )
-    parser.add_argument("--replay", type=Path, metavar="FILE.jsonl", help="only play a recorded race; loads no model")
-    parser.add_argument(
-        "--models",
-        nargs="*",
+        "--allowed-hosts",
+        nargs="+",
+        default=[],
         metavar="NAME",
-        help="models that visitors may choose beside the server's own; default: the bundled one, and all fetched ones",
+        help="further names under which browsers may request the page, such as a proxy's; allowed anyway: localhost, "
+        "--host, this machine's name, and a Space's name",
+    )
+    parser.add_argument(
+        "--proxies",
+        nargs="+",
+        default=[],
+        metavar="NETWORK",
+        help="addresses and networks of proxies that name the visitor in X-Forwarded-For; known anyway: this machine "
+        "and a Space's proxy; behind any other proxy all visitors count as one",
+    )
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        default=THIS_MACHINE,
+        metavar="NETWORK",
+        help="addresses and networks that may read /metrics, without a proxy; default: this machine only",
+    )
+    parser.add_argument(
+        "--log",
+        default=os.environ.get("SPECRACE_LOG", space.DEFAULTS["log"] if space.is_here() else "text"),
+        choices=LOG_FORMATS,
+        help="what goes to standard error; text: failures; json: failures and each race's counts, one JSON object a "
+        "line; default: the environment's SPECRACE_LOG, else text",
     )
     parser.add_argument(
         "--auth",
         default=os.environ.get("SPECRACE_AUTH"),
         metavar="USER:PASSWORD",
-        help="what visitors sign in with; default: SPECRACE_AUTH in the environment, where other users of this machine "
-        "do not see it",
+        help="what visitors sign in with; default: the environment's SPECRACE_AUTH, which other users of this machine "
+        "do not see",
     )
+
+
+def _add_visitor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what visitors and programs may do, and how much of it."""
     parser.add_argument(
         "--no-uploads", dest="uploads", action="store_false", help="take no documents, logs or recordings from visitors"
     )
@@ -158,31 +181,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (flag, _, meaning) in LIMITS.items():
         help_text, default = f"{meaning}; default: %(default)s", getattr(VisitorLimits, name)
         parser.add_argument(flag, dest=name, type=int, default=default, metavar="N", help=help_text)
-    if space.is_here():
-        parser.set_defaults(**{name: value for name, value in space.DEFAULTS.items() if name != "log"})
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises InputError for arguments that cannot be used, as far as that takes no model."""
+    """Check the arguments as far as possible without a model, and choose the models. Raises InputError."""
     if under_torchrun():
         raise InputError("The page runs in one process: start it without torchrun; --device auto takes all GPUs.")
-    if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
-        raise InputError(f"--threads is {options.threads}; give 1 to {MAX_THREADS}.")
-    for name, (flag, most, _) in LIMITS.items():
-        if not 1 <= getattr(options, name) <= most:
-            raise InputError(f"{flag} is {getattr(options, name)}; give 1 to {most}.")
-    if options.log not in LOG_FORMATS:
-        raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
-    for name in options.allowed_hosts:
-        if not HOST_NAME.fullmatch(name):
-            raise InputError(
-                f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
-            )
-    for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
-        check_networks(flag, names)
-    if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
-        raise InputError("--auth takes USER:PASSWORD; give both.")
-    space.settle(options)
+    _check_server(options)
+    space.configure_zero_gpu(options)
     if options.mcp and find_spec("mcp") is None:
         raise InputError("--mcp needs the package mcp; install specrace[mcp], or leave it out.")
     if options.mcp and options.replay is not None:
@@ -196,11 +202,32 @@ def check(options: argparse.Namespace) -> None:
     if options.index is None:
         check_corpus(options.corpus)
     else:
+        # Raises InputError for a folder that is no index.
         StoredIndex(options.index)
 
 
+def _check_server(options: argparse.Namespace) -> None:
+    """Raises InputError for numbers out of range, and for names and addresses that are none."""
+    if options.threads is not None and not 1 <= options.threads <= MAX_THREADS:
+        raise InputError(f"--threads is {options.threads}; give 1 to {MAX_THREADS}.")
+    for name, (flag, maximum, _) in LIMITS.items():
+        if not 1 <= getattr(options, name) <= maximum:
+            raise InputError(f"{flag} is {getattr(options, name)}; give 1 to {maximum}.")
+    if options.log not in LOG_FORMATS:
+        raise InputError(f"SPECRACE_LOG is {shorten(options.log)}; set it to {' or '.join(LOG_FORMATS)}.")
+    for name in options.allowed_hosts:
+        if not HOST_NAME.fullmatch(name):
+            raise InputError(
+                f"--allowed-hosts has {name!r}; give names only, such as demo.example.com, without a port."
+            )
+    for flag, names in (("--metrics", options.metrics), ("--proxies", options.proxies)):
+        check_networks(flag, names)
+    if options.auth is not None and not all(part.strip() for part in options.auth.partition(":")):
+        raise InputError("--auth takes USER:PASSWORD; give both.")
+
+
 def check_networks(flag: str, names: Sequence[str]) -> None:
-    """Raises InputError for what is neither an address nor a network."""
+    """Raises InputError for a name that is neither an address nor a network."""
     for name in names:
         try:
             ipaddress.ip_network(name)
@@ -209,9 +236,9 @@ def check_networks(flag: str, names: Sequence[str]) -> None:
 
 
 def check_models(options: argparse.Namespace) -> None:
-    """Put folders and hub ids in place of models' names. Raises InputError for what is no model, or not here."""
-    for each in ("model", "draft_model"):
-        name = getattr(options, each)
+    """Replace models' short names by their folders or hub ids. Raises InputError for a model that cannot be used."""
+    for option in ("model", "draft_model"):
+        name = getattr(options, option)
         if name is not None and must_fetch(name):
             if options.no_fetch:
                 raise InputError(
@@ -219,38 +246,39 @@ def check_models(options: argparse.Namespace) -> None:
                     f"{name}."
                 )
         elif name is not None:
-            setattr(options, each, find_model(name))
+            setattr(options, option, find_model(name))
     if options.models is not None:
         options.models = [find_model(name) for name in options.models]
 
 
 def find_model(name: str) -> str:
-    """The folder of a model's name, or the hub id. Raises InputError."""
+    """A model's folder or hub id, by its short name, folder or hub id. Raises InputError."""
     if must_fetch(name):
         raise InputError(f"{name} is not on this machine; run: python -m specrace models get {name}.")
-    found = str(resolve(name))
-    check_model(found)
-    return found
+    model = str(resolve(name))
+    check_model(model)
+    return model
 
 
 def choose_model(options: argparse.Namespace) -> None:
-    """Without --model the preferred one if it is here, else the bundled one, and the other is fetched `beside`.
+    """Choose the model if --model does not: the preferred one if it is here, else the bundled one.
 
-    A draft model of one's own is for the bundled one, unless --model names another.
+    `options.model_to_fetch` is then the preferred one, for the background. With --draft-model the bundled model is
+    chosen, which has the draft model's vocabulary. Raises InputError for an adapter whose model is not named.
     """
     if options.model is not None:
         return
     if options.adapter not in ("auto", "none"):
         raise InputError(f"--adapter {options.adapter} was made for one model; name it with --model.")
-    # Not by their names: a folder of that name here would go first.
-    here = NAMES[PREFERRED].find() if options.draft_model is None else None
-    options.model, options.by_default = str(here or BUNDLED_MODEL), True
-    if here is None and options.draft_model is None and not options.no_fetch and options.models is None:
-        options.beside = PREFERRED
+    # Not `resolve`, which would take a folder of that name in the current folder.
+    preferred = NAMES[PREFERRED].find() if options.draft_model is None else None
+    options.model, options.is_default_model = str(preferred or BUNDLED_MODEL), True
+    if preferred is None and options.draft_model is None and not options.no_fetch and options.models is None:
+        options.model_to_fetch = PREFERRED
 
 
 def check_model(name: str) -> None:
-    """Raises InputError for a path that holds no model; a hub id is looked up when it is loaded."""
+    """Raises InputError for a path without a model; a hub id is checked when it is loaded."""
     path = Path(name)
     looks_like_path = path.is_absolute() or name.startswith(".") or name.count("/") > 1
     if (path.exists() or looks_like_path) and not (path / "config.json").is_file():
@@ -258,5 +286,5 @@ def check_model(name: str) -> None:
 
 
 def check_corpus(folder: Path) -> None:
-    """Raises InputError for documents that cannot be read."""
+    """Raises InputError if no document can be read; complains about each one that cannot."""
     read_documents([folder], skip=lambda sentence: complain(f"Left out: {sentence}"))

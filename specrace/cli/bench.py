@@ -1,4 +1,4 @@
-"""`python -m specrace bench`: the speed of the lanes on this machine, against other decoders."""
+"""`python -m specrace bench`: measures the speed of lanes and of other decoders on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 import specrace
 from specrace.cli.arguments import add_race_arguments, open_workbench, race_spec
-from specrace.cli.questions import AUTO, FORMS, auto_count, own_questions, read_prompts
+from specrace.cli.questions import AUTO, FORMS, auto_count, draw_questions, read_prompts
 from specrace.cli.tables import csv_rows, markdown, show
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import QUESTIONS
@@ -37,21 +37,24 @@ from specrace.lab.transcripts import TranscriptFile, write_transcripts
 from specrace.retrieval.prompt import check_prompt
 
 LANES = ("vanilla", "trie", "prompt-lookup")
-PROMPTS_HELP = "a JSONL file of {question}, {prompt} or {prompt_ids}; default: bundled ones, of your own documents auto"
+PROMPTS_HELP = (
+    "a .jsonl file of {question}, {prompt} or {prompt_ids}; default: the bundled questions, or auto with --docs or "
+    "--index"
+)
 SHAPES = ("tiny", "0.5b", "7b", "8b")
 
 
 def add_parser(commands: Any) -> None:
     """Add `bench` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("bench", help="measure lanes, and transformers' own decoding, on many prompts")
+    parser = commands.add_parser("bench", help="measure lanes, and other decoders, on many prompts")
     parser.add_argument("--prompts", "--questions", metavar="FILE|auto[:N]", help=f"{FORMS}; {PROMPTS_HELP}")
-    parser.add_argument("--limit", type=int, help="the most prompts to read")
+    parser.add_argument("--limit", type=int, help="read only so many prompts")
     add_race_arguments(parser, LANES)
     parser.add_argument("--peers", default="", help=f"comma-separated: {', '.join(COUNTERPARTS)}")
     parser.add_argument(
         "--peer-weights",
         metavar="FILE.gguf|TYPE",
-        help="llama.cpp's: a file, or f32, bf16, f16 or q8_0; default: --dtype",
+        help="weights for llama.cpp: a file, or f32, bf16, f16 or q8_0; default: --dtype",
     )
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each lane on each prompt; default 3")
     parser.add_argument("--forget-outputs", action="store_true", help="let no lane draft from earlier outputs")
@@ -61,39 +64,43 @@ def add_parser(commands: Any) -> None:
         metavar="TRANSCRIPTS.jsonl",
         help="measure a model with random weights whose outputs follow this log",
     )
-    parser.add_argument("--shape", choices=SHAPES, help="the published shape of that model")
+    parser.add_argument("--shape", choices=SHAPES, help="with --scripted: the model's published shape")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench.json, bench.csv and bench.md there")
-    add_transcripts(parser)
+    add_transcripts_argument(parser)
 
 
-def add_transcripts(parser: argparse.ArgumentParser) -> None:
-    """`--save-transcripts`."""
-    words = "write the prompts' and vanilla's token ids there, for score"
-    parser.add_argument("--save-transcripts", type=Path, metavar="FILE.jsonl", help=words)
+def add_transcripts_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--save-transcripts`."""
+    parser.add_argument(
+        "--save-transcripts",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="write the token ids of the prompts and of vanilla's outputs there, for score",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and show. Raises InputError."""
+    """Measure, show and write the results. Raises InputError."""
     spec = _spec(options)
     _check(options)
-    bench, prompts, decode = (_scripted if options.scripted else _asked)(options, spec)
+    bench, prompts, decode = _scripted_bench(options, spec) if options.scripted else _model_bench(options, spec)
     with _progress(len(prompts), len(bench.spec.lanes) + len(bench.peers), bench.repetitions) as on_progress:
         results = bench.run(prompts, on_progress)
-    found = {**describe(options, bench), **summarise(results, decode)}
+    report = {**describe(options, bench), **summarise(results, decode)}
     if options.out is not None:
-        write(options.out, found, results)
+        write(options.out, report, results)
     if options.save_transcripts is not None:
-        rows = ((each.prompt.id, each.prompt.tokens, each.runs["vanilla"][0].tokens) for each in results)
+        rows = ((result.prompt.id, result.prompt.tokens, result.runs["vanilla"][0].tokens) for result in results)
         write_transcripts(options.save_transcripts, rows, Path(_source(options)).stem)
     if options.json:
-        print_json(found)
+        print_json(report)
     else:
-        show(found)
+        show(report)
     return 0
 
 
 def _spec(options: argparse.Namespace) -> RaceSpec:
-    """The spec of the arguments; a scripted bench runs by default each of our own lanes that can follow it."""
+    """The spec of the arguments. With `--scripted` the default lanes are all our own that can follow a script."""
     if options.scripted and options.lanes == ",".join(LANES):
         options.lanes = ",".join(name for name in native_methods() if not unscriptable(name))
     return race_spec(options)
@@ -101,10 +108,10 @@ def _spec(options: argparse.Namespace) -> RaceSpec:
 
 def _check(options: argparse.Namespace) -> None:
     """Check the arguments before anything is loaded. Raises InputError."""
-    for name, most in (("repetitions", MAX_REPETITIONS), ("limit", None)):
-        value = getattr(options, name)
-        if value is not None and not 1 <= value <= (most or value):
-            raise InputError(f"--{name} is {value}; give 1 {f'to {most}' if most else 'or more'}.")
+    if not 1 <= options.repetitions <= MAX_REPETITIONS:
+        raise InputError(f"--repetitions is {options.repetitions}; give 1 to {MAX_REPETITIONS}.")
+    if options.limit is not None and options.limit < 1:
+        raise InputError(f"--limit is {options.limit}; give 1 or more.")
     for setting in ("passages", "noise"):
         SETTINGS[setting].check(getattr(options, setting))
     if options.save_transcripts is not None:
@@ -128,34 +135,35 @@ def _peer_names(options: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in options.peers.split(",") if name.strip()))
 
 
-def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
-    """The bench on a real model, its prompts, and the function that decodes outputs."""
+def _model_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
+    """The bench on a real model, its prompts, and the function that decodes its outputs. Raises InputError."""
     from specrace.lab.calibrate import calibrate
     from specrace.lab.peers import check_peers, make_peers
 
     check_peers(_peer_names(options), options.peer_weights)
-    given = _source(options)
-    count = auto_count(given)
-    lines = [] if count else read_prompts(Path(given), options.limit)
+    source = _source(options)
+    count = auto_count(source)
+    lines = [] if count else read_prompts(Path(source), options.limit)
     workbench = open_workbench(options)
-    lines = lines or own_questions(workbench.documents, count or 0)[: options.limit]
+    lines = lines or draw_questions(workbench.documents, count or 0)[: options.limit]
     target = workbench.target
     prompts = [_prompt(workbench, line, spec, options) for line in lines]
     curve = workbench.curve or calibrate(target)
-    # As many as our own lane drafts after a prompt of the usual length.
-    near = curve.near(round(median(len(each.tokens) for each in prompts)))
-    lookup = plan_lane(spec, "prompt-lookup", target.device_type, near)
+    # Peers draft as many tokens as our prompt-lookup lane does after a prompt of median length.
+    curve_at_median = curve.near(round(median(len(prompt.tokens) for prompt in prompts)))
+    lookup = plan_lane(spec, "prompt-lookup", target.device_type, curve_at_median)
+    peers = make_peers(
+        _peer_names(options),
+        target,
+        spec.sampling_params(),
+        lookup.num_draft,
+        options.peer_weights,
+        longest=int(lookup.options["longest"]),
+    )
     bench = Bench(
         target,
         spec,
-        peers=make_peers(
-            _peer_names(options),
-            target,
-            spec.sampling_params(),
-            lookup.num_draft,
-            options.peer_weights,
-            longest=int(lookup.options["longest"]),
-        ),
+        peers=peers,
         repetitions=options.repetitions,
         sources=workbench.sources(spec),
         curve=curve,
@@ -169,8 +177,11 @@ def _asked(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[Ben
     return bench, prompts, decode
 
 
-def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
-    """The bench on a model of a published shape with random weights, whose outputs follow transcripts."""
+def _scripted_bench(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[BenchPrompt], Callable[..., str]]:
+    """The bench on a model of a published shape with random weights, whose outputs follow transcripts.
+
+    Returns what `_model_bench` returns. Raises InputError.
+    """
     from specrace.model.scripted import load_scripted
 
     quiet_model_library()
@@ -183,23 +194,23 @@ def _scripted(options: argparse.Namespace, spec: RaceSpec) -> tuple[Bench, list[
             f"{options.scripted} holds no transcript; give a log with prompts and outputs, such as "
             "bench --save-transcripts writes."
         )
-    scripts = {each.prompt: each.output for each in transcripts}
+    scripts = {transcript.prompt: transcript.output for transcript in transcripts}
     if len(scripts) < len(transcripts):
         raise InputError(
-            f"{options.scripted} has {len(transcripts) - len(scripts)} outputs to a prompt that has another there, "
-            "and a scripted model can follow one; leave one line of each prompt."
+            f"{options.scripted} has prompts with more than one output ({len(transcripts) - len(scripts)} lines too "
+            "many), and a scripted model can follow only one; keep one line for each prompt."
         )
     target = load_scripted(options.shape, scripts, device=options.device, dtype=options.dtype)
     prompts = [
-        BenchPrompt(each.id or str(number), each.prompt, each.category, len(each.output))
-        for number, each in enumerate(transcripts, 1)
+        BenchPrompt(transcript.id or str(number), transcript.prompt, transcript.category, len(transcript.output))
+        for number, transcript in enumerate(transcripts, 1)
     ]
     bench = Bench(target, spec, repetitions=options.repetitions, keep_outputs=not options.forget_outputs)
     return bench, prompts, target.decode
 
 
 def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Why a lane with these options cannot follow a script; "" where it can."""
+    """Why a lane with these options cannot follow a script; "" if it can."""
     method = find_method(name)
     if method.corpus_part_with({**method.defaults("cpu"), **options}):
         return "it drafts from documents, and a transcript has none"
@@ -207,7 +218,7 @@ def unscriptable(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: argparse.Namespace) -> BenchPrompt:
-    """The prompt of a line: ids, plain text, or a question for the retriever."""
+    """The prompt of a line, which holds token ids, plain text, or a question for the retriever. Raises InputError."""
     if "prompt_ids" in line:
         return BenchPrompt(line["id"], tuple(line["prompt_ids"]))
     if "prompt" in line:
@@ -219,16 +230,16 @@ def _prompt(workbench: Any, line: Mapping[str, Any], spec: RaceSpec, options: ar
 
 
 def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
-    """The conditions of the figures: model, machine, versions, settings, command, date."""
+    """The conditions of the measurement: model, machine, versions, settings, command, date."""
     target, spec = bench.target, bench.spec
     about = target.describe()
     followers = options.followers
-    start = "python" if followers is None else f"torchrun --nproc-per-node {followers.size}"
+    launcher = "python" if followers is None else f"torchrun --nproc-per-node {followers.size}"
     return {
         **about,
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
         "versions": {**about["versions"], "specrace": specrace.__version__},
-        "command": f"{start} -m specrace " + shlex.join(map(without_folders, sys.argv[1:] or ["bench"])),
+        "command": f"{launcher} -m specrace " + shlex.join(map(without_folders, sys.argv[1:] or ["bench"])),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": {
             **spec.as_json(),
@@ -244,13 +255,13 @@ def describe(options: argparse.Namespace, bench: Bench) -> dict[str, Any]:
 
 
 def _source(options: argparse.Namespace) -> str:
-    """A file of prompts, or "auto"."""
-    own = AUTO if options.docs or options.index else QUESTIONS
-    return str(options.scripted or options.prompts or own)
+    """The file that the prompts come from, or "auto"."""
+    default = AUTO if options.docs or options.index else QUESTIONS
+    return str(options.scripted or options.prompts or default)
 
 
 def without_folders(argument: str) -> str:
-    """An argument for the record: of an absolute path only the last part, since its folders are private."""
+    """An argument for the record, an absolute path without its folders, which are private."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     return f"{name}{equals}{path.name}" if path.is_absolute() and path.name else argument
@@ -269,18 +280,18 @@ def _progress(prompts: int, contestants: int, repetitions: int) -> Iterator[Call
     """A progress bar, if standard error is a terminal."""
     notes = console(stderr=True)
     with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
-        # A prompt is a warm-up, and in each repetition every contestant and one race.
+        # Each prompt takes a warm-up, and in each repetition a run of every contestant and a race.
         task = bar.add_task("measuring", total=prompts * (1 + repetitions * (contestants + 1)))
         yield lambda what: bar.update(task, advance=1, description=clean(what))
 
 
-def write(folder: Path, found: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
-    """bench.json, bench.csv (a row for each repetition) and bench.md. Raises InputError if they cannot be written."""
+def write(folder: Path, report: Mapping[str, Any], results: Sequence[PromptResult]) -> None:
+    """Write bench.json, bench.md and bench.csv (a row for each repetition). Raises InputError if that fails."""
     with as_input_error(folder, "--out"):
         folder.mkdir(exist_ok=True)
-        # File names and arguments that are not UTF-8 hold lone surrogates.
-        how: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
-        (folder / "bench.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", **how)
-        (folder / "bench.md").write_text(markdown(found), **how)
-        with (folder / "bench.csv").open("w", newline="", **how) as stream:
+        # "replace": file names and arguments that are not UTF-8 contain lone surrogates.
+        encoding: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
+        (folder / "bench.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", **encoding)
+        (folder / "bench.md").write_text(markdown(report), **encoding)
+        with (folder / "bench.csv").open("w", newline="", **encoding) as stream:
             csv.writer(stream).writerows(csv_rows(results))

@@ -1,4 +1,4 @@
-"""`python -m specrace calibrate`: the cost of verifying k rows on this machine, and the resulting draft sizes."""
+"""`python -m specrace calibrate`: measures the cost of verifying k rows on this machine, which sets the draft sizes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from specrace.cli.arguments import add_model_arguments
-from specrace.cli.models import fetched
+from specrace.cli.arguments import add_json_argument, add_model_arguments
+from specrace.cli.models import fetch_if_missing
 from specrace.cli.terminal import clean, console, print_json, quiet_model_library
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.core.cost_curve import CostCurve, pad_rows
@@ -25,11 +25,11 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("calibrate", help="measure the cost of verifying k rows; sets the lanes' draft sizes")
     add_model_arguments(parser)
     parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="measurements of each number of rows; default %(default)s"
+        "--rounds", type=int, default=ROUNDS, help="how often each number of rows is measured; default %(default)s"
     )
     parser.add_argument("--refresh", action="store_true", help="measure again even if the curve is cached")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="also write the curve to this file, for score")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_json_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_model_library()
     from specrace.model.loading import load_target
 
-    model = fetched(options.model, quiet=options.json) or BUNDLED_MODEL
+    model = fetch_if_missing(options.model, quiet=options.json) or BUNDLED_MODEL
     target = load_target(
         model, device=options.device, dtype=options.dtype, followers=options.followers, adapter=options.adapter
     )
@@ -64,34 +64,39 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report(curve: CostCurve, device: str) -> dict[str, Any]:
-    """The curve, its cache file, and the draft size that each lane takes from it."""
+    """The curve, its cache file, and the draft size that each lane takes from it, by the length of the context."""
     file = cache_file(curve.about)
     spec = RaceSpec(tuple(METHODS))
     budgets = {
-        name: {at.context: plan_lane(spec, name, device, curve.near(at.context)).num_draft for at in curve.contexts}
+        name: {
+            entry.context: plan_lane(spec, name, device, curve.near(entry.context)).num_draft
+            for entry in curve.contexts
+        }
         for name in METHODS
     }
-    kept = str(file) if file is not None and file.is_file() else None
-    return {**curve.as_json(), "num_draft": budgets, "file": kept}
+    cached = str(file) if file is not None and file.is_file() else None
+    return {**curve.as_json(), "num_draft": budgets, "file": cached}
 
 
 def _show(curve: CostCurve, result: dict[str, Any]) -> None:
-    """A table of ratios, and below it the draft sizes."""
+    """Print a table of ratios, and below it the draft sizes."""
     out = console()
     about = curve.about
     out.print(
         f"{clean(str(about.get('model')))}, {about.get('dtype')}, {clean(str(about.get('device')))}, "
         f"{about.get('threads')} threads, measured {about.get('date')}"
     )
-    table = Table("rows", *(f"{each.context} tokens before" for each in curve.contexts), "padded to")
+    table = Table("rows", *(f"after {entry.context} tokens" for entry in curve.contexts), "padded to")
     for number, rows in enumerate(curve.rows):
         padded = pad_rows(curve, rows)
-        ratios = (f"{each.ratio[number]:.2f}×" for each in curve.contexts)
+        ratios = (f"{entry.ratio[number]:.2f}×" for entry in curve.contexts)
         table.add_row(str(rows), *ratios, str(padded) if padded != rows else "")
     out.print(table)
-    for each in curve.contexts:
-        out.print(f"One row after {each.context} tokens takes {each.row_ms:.2f} ms.")
-    sizes = {lane: " or ".join(map(str, dict.fromkeys(found.values()))) for lane, found in result["num_draft"].items()}
+    for entry in curve.contexts:
+        out.print(f"One row after {entry.context} tokens takes {entry.row_ms:.2f} ms.")
+    sizes = {
+        lane: " or ".join(map(str, dict.fromkeys(budgets.values()))) for lane, budgets in result["num_draft"].items()
+    }
     out.print(f"Draft tokens a step: {', '.join(f'{lane} {size}' for lane, size in sizes.items())}.")
-    kept = result["file"]
-    out.print(f"Saved in {kept}." if kept else "Not saved: the cache folder is not writable.")
+    cached = result["file"]
+    out.print(f"Saved in {cached}." if cached else "Not saved: the cache folder is not writable.")

@@ -1,4 +1,4 @@
-"""`python -m specrace index`: passages and vectors of many documents on the disk, for --index."""
+"""`python -m specrace index`: writes passages and vectors of many documents to disk, for --index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specrace.cli.arguments import DEVICES, DEVICES_HELP
+from specrace.cli.arguments import DEVICES, DEVICES_HELP, add_json_argument
 from specrace.cli.terminal import complain, console, print_json, quiet_model_library
 from specrace.core.errors import InputError
 from specrace.core.settings import Setting
@@ -20,26 +20,26 @@ from specrace.retrieval.limits import INDEXING
 from specrace.retrieval.passages import split_by_tokens, split_passages
 from specrace.retrieval.store import Head, read_head
 
-PASSAGE_TOKENS = Setting("passage_tokens", None, "--passage-tokens", "the most tokens of a passage", 32, 8192)
-OVERLAP = Setting("overlap", 0, "--overlap", "tokens of whole sentences that the next passage repeats", 0, 4096)
+PASSAGE_TOKENS = Setting("passage_tokens", None, "--passage-tokens", "maximum length of a passage, in tokens", 32, 8192)
+OVERLAP = Setting("overlap", 0, "--overlap", "tokens that two passages share, in whole sentences", 0, 4096)
 
 
 def add_parser(commands: Any) -> None:
     """Add `index` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("index", help="index documents on the disk, for --index")
+    parser = commands.add_parser("index", help="write an index of many documents to disk, for --index")
     parser.add_argument("documents", type=Path, nargs="+", metavar="DIR_OR_FILE", help="files or folders")
-    parser.add_argument("--out", type=Path, required=True, metavar="INDEX", help="a new folder")
-    parser.add_argument("--add", action="store_true", help="add to the index that is there, without training again")
+    parser.add_argument("--out", type=Path, required=True, metavar="INDEX", help="the index's folder")
+    parser.add_argument("--add", action="store_true", help="add the documents to the index in --out")
     parser.add_argument("--embedder", metavar="NAME", help="a folder, a hub id, or bge-m3; default: MiniLM")
-    words = f"{PASSAGE_TOKENS.help} ({PASSAGE_TOKENS.range()}: paragraphs of up to 110 words)"
-    parser.add_argument("--passage-tokens", metavar="N", help=words)
+    passage_help = f"{PASSAGE_TOKENS.help} ({PASSAGE_TOKENS.range()}: paragraphs of up to 110 words)"
+    parser.add_argument("--passage-tokens", metavar="N", help=passage_help)
     parser.add_argument("--overlap", default=0, metavar="N", help=f"{OVERLAP.help} ({OVERLAP.range()}; default 0)")
     parser.add_argument("--device", default="cpu", choices=DEVICES, help=DEVICES_HELP)
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_json_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Index the documents and show what was made. Raises InputError."""
+    """Index the documents, and print how many there are. Raises InputError."""
     head = _read_settings(options)
     quiet_model_library()
     notes = console(stderr=True)
@@ -50,13 +50,13 @@ def run(options: argparse.Namespace) -> int:
 
     show_progress("Loading the embedder")
     embedder = load_embedder(head.embedder, device=None if options.device == "auto" else options.device)
-    split, began = _splitter(head, embedder), time.perf_counter()
+    split, start = _splitter(head, embedder), time.perf_counter()
     documents = stream_documents(
         options.documents, skip=lambda sentence: complain(f"Left out: {sentence}"), limits=INDEXING
     )
     build = add_to_index if options.add else partial(build_index, head=head)
     head = build(documents, embedder, options.out, split, on_progress=show_progress)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     if options.json:
         print_json({**asdict(head), "seconds": seconds})
     else:
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_settings(options: argparse.Namespace) -> Head:
-    """The head of the index to add to, or of a new one, with its embedder and how it splits. Raises InputError."""
+    """The head of the index to add to, or a new one with the embedder and passage sizes. Raises InputError."""
     tokens, overlap = PASSAGE_TOKENS.check(options.passage_tokens), OVERLAP.check(options.overlap)
     if options.add:
         if options.embedder or tokens or overlap:
@@ -76,13 +76,13 @@ def _read_settings(options: argparse.Namespace) -> Head:
     if overlap and overlap >= (tokens or 0):
         raise InputError(f"--overlap is {overlap}; give less than --passage-tokens.")
     name = options.embedder or DEFAULT_EMBEDDER
-    # The index may be used from another folder.
+    # An absolute path: the index may be used from another folder.
     name = str(Path(name).resolve()) if Path(name).exists() else name
     return Head(embedder=name, passage_tokens=tokens or 0, overlap=overlap)
 
 
 def _splitter(head: Head, embedder: SentenceEmbedder) -> Split:
-    """Raises InputError for passages that the embedder would not read whole."""
+    """How the index splits documents. Raises InputError for passages too long for the embedder to read whole."""
     max_tokens = head.passage_tokens
     if not max_tokens:
         return split_passages

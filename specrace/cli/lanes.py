@@ -1,4 +1,4 @@
-"""`python -m specrace lanes`: every lane, and its options with their bounds."""
+"""`python -m specrace lanes`: lists every lane and its options, with their bounds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import argparse
 import json
 from typing import Any
 
+from specrace.cli.arguments import add_json_argument
 from specrace.drafters import METHODS
 from specrace.drafters.base import Flag, Option
 
 
 def add_parser(commands: Any) -> None:
     """Add `lanes` and its arguments to the subparsers `commands`."""
-    lanes = commands.add_parser("lanes", help="list the lanes and their options")
-    lanes.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser = commands.add_parser("lanes", help="list the lanes and their options")
+    add_json_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
-"""The command line: `python -m specrace COMMAND`, one file a command.
+"""The command line: `python -m specrace COMMAND`; each command has its own module.
 
-Exit codes: 0 fine, 1 a failure of ours, 2 bad arguments or input.
+Exit codes: 0 success, 1 a failure of ours, 2 bad arguments or input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ COMMANDS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All commands and their arguments (design, section 7)."""
+    """A parser of all commands and their arguments."""
     parser = Parser(prog="specrace", description="Race draft-and-verify decoders on your own documents.")
-    parser.add_argument("--traceback", action="store_true", help="before the command: show where a failure came from")
+    parser.add_argument("--traceback", action="store_true", help="before the command: show where an error came from")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
     for module in (
         app,
@@ -75,7 +75,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Of torchrun's processes the first does; the others hold model parts."""
+    """Run one command and return its exit code.
+
+    Under torchrun only the first process runs it; the others hold parts of the model.
+    """
     if not under_torchrun():
         return run_command(arguments)
     from specrace.model.tensor_parallel import run
@@ -85,20 +88,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_command(arguments: Sequence[str] | None, followers: Followers | None = None) -> int:
-    """Run one command in this process, on a model that is split among it and the `followers`, if there are any."""
+    """Run one command in this process; with `followers`, they hold the other parts of the model."""
     open_closed_streams()
     traceback = False
     try:
-        options = build_parser().parse_args(with_flags(sys.argv[1:] if arguments is None else arguments))
+        options = build_parser().parse_args(add_environment_flags(sys.argv[1:] if arguments is None else arguments))
         options.followers, traceback = followers, options.traceback
         return COMMANDS[options.command](options)
     except (Exception, KeyboardInterrupt) as error:
         return exit_code(error, traceback=traceback)
 
 
-def with_flags(arguments: Sequence[str]) -> list[str]:
-    """The arguments; `app` has those in the environment too, as `python app.py` has. Raises InputError."""
-    # Options before a command take no value.
+def add_environment_flags(arguments: Sequence[str]) -> list[str]:
+    """The arguments; for `app`, with the environment's flags, which `python app.py` reads too. Raises InputError."""
+    # No option before a command takes a value.
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
-    command, own = list(arguments[len(options) :][:1]), list(arguments[len(options) + 1 :])
-    return [*options, *command, *(space.with_environment(own) if command == ["app"] else own)]
+    command, flags = list(arguments[len(options) :][:1]), list(arguments[len(options) + 1 :])
+    return [*options, *command, *(space.with_environment(flags) if command == ["app"] else flags)]

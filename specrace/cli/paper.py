@@ -1,4 +1,4 @@
-"""`python -m specrace paper`: the n-gram trie paper's tables and figures, on the present model or on logs."""
+"""`python -m specrace paper`: the n-gram trie paper's tables and figures, measured on your model or logs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table as Shown
+from rich.table import Table as RichTable
 
-from specrace.cli.arguments import add_documents_arguments, add_model_arguments, add_setting
+from specrace.cli.arguments import add_documents_arguments, add_json_argument, add_model_arguments, add_setting
 from specrace.cli.plots import draw_table
 from specrace.cli.score import add_log_arguments
-from specrace.cli.sweep import TABLE_WIDTH, answered, read_logs, sweep_transcripts
+from specrace.cli.sweep import TABLE_WIDTH, answer_questions, read_logs, sweep_transcripts
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.bundled import QUESTIONS
 from specrace.core.errors import InputError
@@ -32,14 +32,16 @@ def add_parser(commands: Any) -> None:
     """Add `paper` and its arguments to the subparsers `commands`."""
     parser = commands.add_parser("paper", help="the n-gram trie paper's tables, on your model or logs")
     parser.add_argument("table", nargs="?", choices=TABLES, default=TABLES[0], help="default: table1")
-    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG", help="default: the model answers --questions")
+    parser.add_argument(
+        "logs", type=Path, nargs="*", metavar="LOG", help="without logs the model answers the questions"
+    )
     add_log_arguments(parser)
     parser.add_argument(
         "--questions",
         type=Path,
         default=QUESTIONS,
         metavar="FILE.jsonl",
-        help="without logs the model answers these; default: the bundled ones",
+        help="what the model answers; default: the bundled questions",
     )
     add_documents_arguments(parser)
     add_model_arguments(parser)
@@ -49,46 +51,46 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--out", dest="plots", type=Path, metavar="DIR", help="also draw it: CSV, SVG and PNG in this folder"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_json_argument(parser)
     parser.set_defaults(draft_model=None, out=None, resume=False, keep_outputs=False)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make and show. Raises InputError."""
+    """Make, draw and show a table. Raises InputError."""
     curve = find_curve(options.cost_curve)
     if options.plots is not None:
         require_matplotlib()
-    transcripts = read_logs(options) if options.logs else answered(options)
+    transcripts = read_logs(options) if options.logs else answer_questions(options)
     if options.table == "table4":
-        transcripts = [*(replace(each, category="clean") for each in transcripts), *noisy(options)]
+        transcripts = [*(replace(transcript, category="clean") for transcript in transcripts), *answer_noisy(options)]
     sweep = sweep_transcripts(options, swept_lanes(options.table), transcripts, curve)
     tables = make_tables(options.table, sweep, transcripts, curve)
     if options.plots is not None:
         draw_table(options.plots, options.table, sweep, tables, curve)
     source = f"{len(transcripts)} requests; costs: {describe_curve(curve)}."
     if options.json:
-        print_json({"table": options.table, "source": source, "tables": [asdict(each) for each in tables]})
+        print_json({"table": options.table, "source": source, "tables": [asdict(table) for table in tables]})
     else:
         _show(tables, source)
     return 0
 
 
-def noisy(options: argparse.Namespace) -> list[Transcript]:
-    """Answers where half of the passages are irrelevant. Raises InputError for logs."""
+def answer_noisy(options: argparse.Namespace) -> list[Transcript]:
+    """The model's answers to the questions with half of the passages irrelevant. Raises InputError for logs."""
     if options.logs:
         raise InputError("table4 compares two retrievals, which logs do not have: leave out the logs.")
     options.noise = NOISE
-    return [replace(each, category="noisy") for each in answered(options)]
+    return [replace(transcript, category="noisy") for transcript in answer_questions(options)]
 
 
 def _show(tables: Sequence[Table], source: str) -> None:
     out = console()
     out.width = out.width if out.is_terminal else TABLE_WIDTH
-    for each in tables:
-        shown = Shown(title=clean(each.title), title_justify="left")
-        for column in each.columns:
-            shown.add_column(clean(column), justify="right")
-        for name, *cells in each.rows:
-            shown.add_row(clean(name), *(f"{cell:.3g}" if cell < 1 else f"{cell:.2f}" for cell in cells))
-        out.print(shown)
+    for table in tables:
+        printed = RichTable(title=clean(table.title), title_justify="left")
+        for column in table.columns:
+            printed.add_column(clean(column), justify="right")
+        for name, *cells in table.rows:
+            printed.add_row(clean(name), *(f"{cell:.3g}" if cell < 1 else f"{cell:.2f}" for cell in cells))
+        out.print(printed)
     out.print(clean(source))

@@ -1,4 +1,4 @@
-"""`python -m specrace recommend`: which lane and settings, what they yield, and what to paste into your engine."""
+"""`python -m specrace recommend`: recommends a lane and its settings, as text to paste into your engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specrace.lab.exports.sglang import CORPUS_FILE, corpus_flags, corpus_lines
 from specrace.lab.halving import Halving
 from specrace.lab.presets import describe_curve, find_curve
 from specrace.lab.recommend import Recommender
-from specrace.lab.score import ALL
+from specrace.lab.score import ALL, ScoredLane
 from specrace.lab.sweep import Sweep, SweepFolder
 from specrace.retrieval.documents import read_documents
 
@@ -34,36 +34,45 @@ MAX_BATCH = 4096
 
 def add_parser(commands: Any) -> None:
     """Add `recommend` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("recommend", help="which lane and settings pay, with the evidence, ready to paste")
-    parser.add_argument("logs", type=Path, nargs="+", metavar="LOG|SWEEP_DIR", help="logs, or what sweep --out wrote")
+    parser = commands.add_parser(
+        "recommend", help="recommend a lane and settings for your logs, ready to paste into your engine"
+    )
+    parser.add_argument(
+        "logs", type=Path, nargs="+", metavar="LOG|SWEEP_DIR", help="logs, or a folder that sweep --out wrote"
+    )
     add_sweep_arguments(parser)
-    parser.add_argument("--engine", choices=tuple(ENGINES), help="only the drafters of this engine")
-    parser.add_argument("--quick", action="store_true", help="all settings on a sample, and only the best on all")
-    parser.add_argument("--batch", default="1", metavar="N", help="requests that the engine decodes at a time (1)")
-    parser.add_argument("--docs", type=Path, nargs="+", help="write them as SGLang's corpus; needs --out")
+    parser.add_argument("--engine", choices=tuple(ENGINES), help="only drafters that this engine has")
+    parser.add_argument(
+        "--quick", action="store_true", help="try all settings on a sample, and only the best of them on all requests"
+    )
+    parser.add_argument(
+        "--batch", default="1", metavar="N", help="requests that the engine decodes together; default 1"
+    )
+    parser.add_argument("--docs", type=Path, nargs="+", help="documents to write as SGLang's corpus; needs --out")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the exports and the acceptance profile there")
     parser.add_argument(
-        "--seed", default=SETTINGS["seed"].default, help="seeds the bootstrap intervals and the sample of --quick"
+        "--seed", default=SETTINGS["seed"].default, help="seed of the bootstrap intervals and of --quick's sample"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Recommend. Raises InputError."""
+    """Recommend a lane and settings, show them and write the exports. Raises InputError."""
     seed, batch = SETTINGS["seed"].check(options.seed), _batch(options.batch)
     if options.docs and options.out is None:
         raise InputError("--docs needs --out DIR, the folder for SGLang's corpus file.")
     folder = options.logs[0] if len(options.logs) == 1 and options.logs[0].is_dir() else None
     sample = None
     if options.quick:
-        sweep, all_settings = quick(options, folder, seed, batch)
-        sample = Recommender(all_settings, _curve(options, sweep), (), seed, batch)
+        sweep, sample_sweep = quick_sweep(options, folder, seed, batch)
+        sample = Recommender(sample_sweep, _curve(options, sweep), (), seed, batch)
     else:
-        sweep = swept(options) if folder is None else loaded(options, folder)
+        sweep = full_sweep(options) if folder is None else load_sweep(options, folder)
     curve = _curve(options, sweep)
-    found = Recommender(sweep, curve, () if options.engine is None else engine_lanes(options.engine), seed, batch)
-    result = report(found, list(sentences(found, describe_curve(curve), sample)), options.engine)
+    lanes = () if options.engine is None else engine_lanes(options.engine)
+    recommender = Recommender(sweep, curve, lanes, seed, batch)
+    result = report(recommender, list(sentences(recommender, describe_curve(curve), sample)), options.engine)
     if options.out is not None:
-        write(options, found, result)
+        write(options, recommender, result)
     if options.json:
         print_json(result)
     else:
@@ -71,79 +80,88 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _batch(given: str) -> int:
-    if not (str(given).isascii() and str(given).isdigit() and 1 <= int(given) <= MAX_BATCH):
-        raise InputError(f"--batch is {shorten(given)!r}; give 1 to {MAX_BATCH} requests.")
-    return int(given)
+def _batch(text: str) -> int:
+    if not (str(text).isascii() and str(text).isdigit() and 1 <= int(text) <= MAX_BATCH):
+        raise InputError(f"--batch is {shorten(text)!r}; give 1 to {MAX_BATCH} requests.")
+    return int(text)
 
 
 def _curve(options: argparse.Namespace, sweep: Sweep) -> CostCurve:
-    return sweep.curve if options.cost_curve is None and sweep.curve else find_curve(options.cost_curve or ASSUMED)
+    """The curve of --cost-curve, else the sweep's, else an assumed one."""
+    if options.cost_curve is None and sweep.curve:
+        return sweep.curve
+    return find_curve(options.cost_curve or ASSUMED)
 
 
-def swept(options: argparse.Namespace) -> Sweep:
-    """A sweep of the logs, in memory."""
-    names = engine_lanes(options.engine) if options.engine else own_lanes()
-    lanes = swept_lanes(options, names)
+def _candidate_lanes(options: argparse.Namespace) -> list[ScoredLane]:
+    """The lanes to try: those of --lanes, else those of --engine, else ours."""
+    return swept_lanes(options, engine_lanes(options.engine) if options.engine else own_lanes())
+
+
+def full_sweep(options: argparse.Namespace) -> Sweep:
+    """Sweep the logs in memory, over --grid or the settings that `recommend` tries. Raises InputError."""
+    lanes = _candidate_lanes(options)
     if not options.grid:
-        lanes = candidates(each.name for each in lanes)
+        lanes = candidates(lane.name for lane in lanes)
     curve = find_curve(options.cost_curve or ASSUMED)
     return sweep_transcripts(options, lanes, read_logs(options), curve)
 
 
-def quick(options: argparse.Namespace, folder: Path | None, seed: int, batch: int) -> tuple[Sweep, Sweep]:
-    """The best settings on all requests, and all settings on a sample of them, as on the page."""
+def quick_sweep(options: argparse.Namespace, folder: Path | None, seed: int, batch: int) -> tuple[Sweep, Sweep]:
+    """The best settings on all requests, and all settings on a sample of them. Raises InputError."""
     if folder is not None or options.grid or options.keep_outputs:
-        raise InputError("--quick chooses among its own settings of logs; leave out --grid and --keep-outputs.")
-    names = engine_lanes(options.engine) if options.engine else own_lanes()
-    lanes = candidates(each.name for each in swept_lanes(options, names))
+        raise InputError("--quick chooses the settings itself, on logs; leave out --grid and --keep-outputs.")
+    lanes = candidates(lane.name for lane in _candidate_lanes(options))
     transcripts = read_logs(options)
     sweep = Sweep.of(lanes, transcripts, find_curve(options.cost_curve or ASSUMED))
-    everything = list(range(1, len(lanes)))
-    # For every engine its nearest lane goes on, for the exports.
-    near = {
-        name: [number for number in everything if engine.has(lanes[number].name)] for name, engine in ENGINES.items()
+    all_lanes = list(range(1, len(lanes)))
+    # Each engine's lanes also compete among themselves: its export needs the best of them.
+    engine_groups = {
+        name: [index for index in all_lanes if engine.has(lanes[index].name)] for name, engine in ENGINES.items()
     }
-    halving = Halving(sweep, transcripts, {ALL: everything, **near}, batch=batch, seed=seed)
+    halving = Halving(sweep, transcripts, {ALL: all_lanes, **engine_groups}, batch=batch, seed=seed)
     for _ in halving.run(processes=checked_processes(options)):
         pass
     return halving.all_finalists(), halving.sample(ALL)
 
 
-def loaded(options: argparse.Namespace, folder: Path) -> Sweep:
-    """The sweep in a folder, whose lanes and settings are fixed."""
+def load_sweep(options: argparse.Namespace, folder: Path) -> Sweep:
+    """Load the sweep in a folder, whose lanes and settings are fixed. Raises InputError."""
     if options.lanes or options.grid or options.keep_outputs:
         raise InputError(f"{folder} holds a sweep with its own settings; leave out --lanes, --grid and --keep-outputs.")
     return SweepFolder.load(folder)
 
 
-def write(options: argparse.Namespace, found: Recommender, result: Mapping[str, Any]) -> None:
-    """The exports, their files, the profile and SGLang's corpus. Raises InputError."""
-    files = {PROFILE_FILE: json.dumps(profile_file(found, ", ".join(path.name for path in options.logs)), indent=1)}
-    for name, made in result["exports"].items():
-        if made is not None:
-            files |= {f"{name}.txt": _export_text(made), **made["files"]}
+def write(options: argparse.Namespace, recommender: Recommender, result: Mapping[str, Any]) -> None:
+    """Write the exports, their files, the acceptance profile and SGLang's corpus. Raises InputError."""
+    logs = ", ".join(path.name for path in options.logs)
+    files = {PROFILE_FILE: json.dumps(profile_file(recommender, logs), indent=1)}
+    for name, export in result["exports"].items():
+        if export is not None:
+            files |= {f"{name}.txt": _export_text(export), **export["files"]}
     if options.docs:
-        number = lane_to_export(found, ENGINES["sglang"])
-        files[CORPUS_FILE] = corpus_lines(each.text for each in read_documents(options.docs))
-        if number is not None and "sglang.txt" in files:
-            files["sglang.txt"] += f"With the documents, which was not tested: {corpus_flags(choice(found, number))}\n"
+        lane = lane_to_export(recommender, ENGINES["sglang"])
+        files[CORPUS_FILE] = corpus_lines(document.text for document in read_documents(options.docs))
+        if lane is not None and "sglang.txt" in files:
+            flags = corpus_flags(choice(recommender, lane))
+            files["sglang.txt"] += f"With the documents, which was not tested: {flags}\n"
     with as_input_error(options.out, "--out"):
         options.out.mkdir(exist_ok=True)
         for name, text in files.items():
             (options.out / name).write_text(text, encoding="utf-8")
 
 
-def _export_text(made: Mapping[str, Any]) -> str:
-    head = (
-        f"{made['lane']}, {made['tau']:.2f} tokens a step, forecast {made['speedup']:.2f}x; names of {made['version']}"
+def _export_text(export: Mapping[str, Any]) -> str:
+    header = (
+        f"{export['lane']}, {export['tau']:.2f} tokens a step, forecast {export['speedup']:.2f}x; names of "
+        f"{export['version']}"
     )
-    synthetic = f"The same acceptance, for load tests: {made['synthetic']}" if made["synthetic"] else ""
-    return "\n".join(filter(None, (head, made["settings"].rstrip(), synthetic, *made["notes"]))) + "\n"
+    synthetic = f"The same acceptance, for load tests: {export['synthetic']}" if export["synthetic"] else ""
+    return "\n".join(filter(None, (header, export["settings"].rstrip(), synthetic, *export["notes"]))) + "\n"
 
 
 def _show(result: Mapping[str, Any]) -> None:
-    """The sentences, what was not tested, and what to paste."""
+    """Print the recommendation, what was not tested, and what to paste."""
     out = console()
     for number, sentence in enumerate(result["text"]):
         out.print(clean(sentence), style="bold" if not number else "")
@@ -151,8 +169,8 @@ def _show(result: Mapping[str, Any]) -> None:
     for sentence in result["not_tested"]:
         out.print(f"- {clean(sentence)}")
     table = Table("engine", "lane", "forecast", "paste", box=None, header_style="bold", pad_edge=False)
-    for name, made in result["exports"].items():
-        if made is not None:
-            table.add_row(name, made["lane"], f"{made['speedup']:.2f}x", clean(made["settings"].rstrip()))
+    for name, export in result["exports"].items():
+        if export is not None:
+            table.add_row(name, export["lane"], f"{export['speedup']:.2f}x", clean(export["settings"].rstrip()))
     out.print()
     out.print(table)

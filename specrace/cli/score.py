@@ -1,4 +1,4 @@
-"""`python -m specrace score`: transcripts in, tokens per step out. No model, no torch."""
+"""`python -m specrace score`: scores lanes on transcripts, in tokens per step, without a model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 import specrace
-from specrace.cli.arguments import OPTION_HELP, lane_names, lane_options
-from specrace.cli.models import fetched
+from specrace.cli.arguments import OPTION_HELP, add_json_argument, lane_names, lane_options
+from specrace.cli.models import fetch_if_missing
 from specrace.cli.terminal import clean, console, print_json
 from specrace.core.cost_curve import CostCurve
 from specrace.core.errors import InputError
@@ -31,43 +31,50 @@ from specrace.model.chat_tokenizer import ChatTokenizer, load_tokenizer
 from specrace.model.names import NAMES, must_fetch, resolve
 
 TABLE_WIDTH = 140
-KEEP_OUTPUTS_HELP = "lanes may also draft from the outputs of earlier requests"
-FORMAT_HELP = f"read the log as this format instead of recognising it: {', '.join(FORMATS)}"
+KEEP_OUTPUTS_HELP = "let lanes also draft from the outputs of earlier requests"
+FORMAT_HELP = f"the log's format, instead of recognising it: {', '.join(FORMATS)}"
 
 
 def add_parser(commands: Any) -> None:
     """Add `score` and its arguments to the subparsers `commands`."""
-    parser = commands.add_parser("score", help="forced decoding over transcripts; needs no model")
-    parser.add_argument("file", type=Path, metavar="LOG", help="requests and outputs, in any of the known formats")
+    parser = commands.add_parser("score", help="score lanes on your logs, by forced decoding; needs no model")
+    parser.add_argument("file", type=Path, metavar="LOG", help="requests and outputs, in any known format")
     parser.add_argument("requests", type=Path, nargs="?", metavar="OTHER", help="the other file of a batch")
     add_log_arguments(parser)
     parser.add_argument("--lanes", help="comma-separated; default: every lane that can be scored")
     parser.add_argument(
-        "--num-draft", help="most draft tokens in a step, for every lane; default: each lane's own on a GPU"
+        "--num-draft", help="maximum draft tokens in a step, for every lane; default: each lane's own on a GPU"
     )
     parser.add_argument("--option", action="append", default=[], metavar="LANE.KEY=VALUE", help=OPTION_HELP)
-    parser.add_argument("--by", choices=("category",), help="a row for each category, too")
+    parser.add_argument("--by", choices=("category",), help="also show a row for each category")
     parser.add_argument(
-        "--cost-curve", type=Path, metavar="FILE.json", help="what calibrate --out wrote; adds the expected speedup"
+        "--cost-curve",
+        type=Path,
+        metavar="FILE.json",
+        help="a curve that calibrate --out wrote; adds the expected speedup",
     )
     parser.add_argument("--keep-outputs", action="store_true", help=KEEP_OUTPUTS_HELP)
-    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="write the table there, too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--csv", type=Path, metavar="FILE.csv", help="also write the table there")
+    add_json_argument(parser)
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
-    """How logs are read."""
+    """Add how logs are read."""
     parser.add_argument("--format", default="", choices=("", *FORMATS), metavar="NAME", help=FORMAT_HELP)
     parser.add_argument(
-        "--columns", metavar="prompt=COLUMN,output=COLUMN", help="names of a table's columns, or of a line's fields"
+        "--columns",
+        metavar="prompt=COLUMN,output=COLUMN",
+        help="which columns of a table, or fields of a line, to read",
     )
-    parser.add_argument("--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: name, folder, tokenizer.json")
+    parser.add_argument(
+        "--tokenizer", metavar="NAME_OR_PATH", help="for logs of text: a model's short name, folder, or tokenizer.json"
+    )
     parser.add_argument("--vocab-size", type=int, help="token ids must be below this; default: no bound")
-    parser.add_argument("--skip-bad", action="store_true", help="count bad lines and go on")
+    parser.add_argument("--skip-bad", action="store_true", help="leave bad lines out instead of refusing the file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score a file and show the figures. Raises InputError for what the user can mend."""
+    """Score a file and show the result. Raises InputError."""
     lanes = scored_lanes(options)
     curve = CostCurve.load(options.cost_curve) if options.cost_curve is not None else None
     if options.csv is not None and not options.csv.parent.is_dir():
@@ -94,14 +101,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def open_log(options: argparse.Namespace, path: Path, requests: Path | None = None) -> TranscriptFile:
-    """A log to read as the arguments of `add_log_arguments` have it. Raises InputError."""
+    """Open a log in the way that the arguments of `add_log_arguments` say. Raises InputError."""
     if options.vocab_size is not None and options.vocab_size < 1:
         raise InputError(f"--vocab-size is {options.vocab_size}; give at least 1.")
-    loaded = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
+    tokenizer = None if options.tokenizer is None else find_tokenizer(options.tokenizer, quiet=options.json)
     return TranscriptFile(
         path,
-        tokenize=loaded,
-        chat=None if loaded is None else loaded.chat,
+        tokenize=tokenizer,
+        chat=None if tokenizer is None else tokenizer.chat,
         vocab_size=options.vocab_size,
         skip_bad=options.skip_bad,
         format=options.format,
@@ -111,28 +118,28 @@ def open_log(options: argparse.Namespace, path: Path, requests: Path | None = No
 
 
 def find_tokenizer(name: str, *, quiet: bool) -> ChatTokenizer:
-    """The tokenizer of a model by name, folder or hub id; of a short name without its weights where the hub answers.
+    """Load a model's tokenizer by short name, folder or hub id. Raises InputError.
 
-    Raises InputError.
+    For a short name whose model is not here, only the tokenizer is fetched, if the hub answers; else the whole model.
     """
     if must_fetch(name):
         with suppress(InputError):
             return load_tokenizer(NAMES[name].source)
-        fetched(name, quiet=quiet)
+        fetch_if_missing(name, quiet=quiet)
     return load_tokenizer(resolve(name))
 
 
 def scored_lanes(options: argparse.Namespace) -> list[ScoredLane]:
-    """The lanes that were asked for, each with its options. Raises InputError."""
-    number = SETTINGS["num_draft"].check(options.num_draft)
+    """The lanes of the arguments, with their options. Raises InputError."""
+    num_draft = SETTINGS["num_draft"].check(options.num_draft)
     names = scorable_lanes() if options.lanes is None else lane_names(options.lanes)
-    given = lane_options(options.option)
-    return [ScoredLane.of(name, given.get(name, {}), number) for name in names]
+    options_by_lane = lane_options(options.option)
+    return [ScoredLane.of(name, options_by_lane.get(name, {}), num_draft) for name in names]
 
 
 @contextmanager
 def _progress(file: TranscriptFile) -> Iterator[Any]:
-    """A bar on standard error while a terminal watches, over the bytes of the file."""
+    """A progress bar over the bytes of the file, if standard error is a terminal."""
     notes = console(stderr=True)
     size = file.path.stat().st_size if file.path.is_file() else 0
     with Progress(console=notes, transient=True, disable=not notes.is_terminal) as bar:
@@ -143,7 +150,7 @@ def _progress(file: TranscriptFile) -> Iterator[Any]:
 def report(
     options: argparse.Namespace, board: Scoreboard, file: TranscriptFile, curve: CostCurve | None
 ) -> dict[str, Any]:
-    """All figures, and what describes the run."""
+    """What `--json` prints: all figures, and the settings under which they hold."""
     not_scored = {name: reason for name, method in METHODS.items() if (reason := needs_target(method))}
     return {
         "groups": board.groups(curve),
@@ -168,7 +175,7 @@ def report(
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """The groups as a table. Raises InputError if it cannot be written."""
+    """Write the groups as a CSV table. Raises InputError if that fails."""
     with as_input_error(path), path.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.DictWriter(handle, list(rows[0]))
         writer.writeheader()
@@ -190,7 +197,7 @@ COLUMNS = {
 
 
 def _show(result: dict[str, Any]) -> None:
-    """The table, and under it what a reader must know."""
+    """Print the table, and below it what a reader must know."""
     out = console()
     if not out.is_terminal:
         out.width = TABLE_WIDTH
@@ -215,11 +222,11 @@ def _notes(result: dict[str, Any]) -> Iterator[str]:
     for lane in settings["lanes"]:
         if lane["scored"] != "whole":
             yield f"{lane['lane']} is scored in part: {lane['scored']}."
-    for each in result["not_scored"]:
-        yield f"{each['lane']} cannot be scored without its model: {each['reason']}."
+    for lane in result["not_scored"]:
+        yield f"{lane['lane']} cannot be scored without its model: {lane['reason']}."
     if settings["earlier_outputs"] == "kept":
         yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
     if result["looping"]["outputs"]:
-        yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and apart under 'looping'."
+        yield f"{result['looping']['outputs']} outputs loop; they are in the figures, and also apart under 'looping'."
     if result["skipped"]:
         yield f"{result['skipped']} bad lines were left out."

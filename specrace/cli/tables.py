@@ -1,4 +1,4 @@
-"""The bench's figures as a table: in the terminal, as Markdown, as CSV."""
+"""The bench's results as a table: in the terminal, as Markdown, as CSV."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ from specrace.lab.bench import PromptResult
 def csv_rows(results: Sequence[PromptResult]) -> Iterator[list[Any]]:
     """A header, then every measurement."""
     yield ["prompt", "decoder", "repetition", "tokens", "steps", "decode_ms", "interleaved_ms", "run_ms", "loop_tokens"]
-    for each in results:
-        for name, runs in each.runs.items():
+    for result in results:
+        prompt, loops = result.prompt.id, result.loops
+        for name, runs in result.runs.items():
             for number, run in enumerate(runs):
-                m, race_ms = run.metrics, each.interleaved_ms[name][number]
-                yield [each.prompt.id, name, number, m.tokens, m.steps, m.decode_ms, race_ms, run.run_ms, each.loops]
-        for name, outputs in each.peer_runs.items():
-            for number, out in enumerate(outputs):
-                decode_ms = out.run_ms - out.first_ms
-                yield [each.prompt.id, name, number, len(out.tokens), out.steps, decode_ms, "", out.run_ms, each.loops]
+                metrics, race_ms = run.metrics, result.interleaved_ms[name][number]
+                figures = (metrics.tokens, metrics.steps, metrics.decode_ms, race_ms, run.run_ms)
+                yield [prompt, name, number, *figures, loops]
+        for name, outputs in result.peer_runs.items():
+            for number, output in enumerate(outputs):
+                decode_ms = output.run_ms - output.first_ms
+                yield [prompt, name, number, len(output.tokens), output.steps, decode_ms, "", output.run_ms, loops]
 
 
-HEAD = (
+HEADER = (
     "decoder", "tokens/s", "speedup", "tokens/step", "drafted", "accepted", "spread", "whole run", "of limit", "badge",
 )  # fmt: skip
 
 
-# The columns of the two tables that a narrow terminal gets.
+# A narrow terminal gets two tables with these columns.
 NARROW = ((0, 1, 2, 3, 9), (0, 4, 5, 6, 7, 8))
+# Wider than any table.
 WIDE = 10_000
 
 
-def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The table's rows: lanes, then peers."""
-    base = found["lanes"][0]["tokens_per_s"]
-    for lane in found["lanes"]:
+def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """The table's rows: lanes, then peers. `report` is what `bench --json` prints."""
+    vanilla_tokens_per_s = report["lanes"][0]["tokens_per_s"]
+    for lane in report["lanes"]:
         yield (
             lane["lane"],
             f"{lane['tokens_per_s']:.0f}",
@@ -50,24 +53,24 @@ def rows(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             f"{lane['spread']:.0%}",
             f"{lane['run_tokens_per_s']:.0f}",
             f"{lane['roofline']['of_limit']:.0%}",
-            _badge(lane, found),
+            _badge(lane, report),
         )
-    for peer in found["peers"]:
+    for peer in report["peers"]:
         yield (
             peer["peer"],
             f"{peer['tokens_per_s']:.0f}",
-            f"{peer['tokens_per_s'] / base:.2f}x",
-            _known(peer["tau"], ".2f"),
-            _known(peer["drafted_per_step"], ".1f"),
-            _known(peer["acceptance_rate"], ".0%"),
+            f"{peer['tokens_per_s'] / vanilla_tokens_per_s:.2f}x",
+            _format_if_known(peer["tau"], ".2f"),
+            _format_if_known(peer["drafted_per_step"], ".1f"),
+            _format_if_known(peer["acceptance_rate"], ".0%"),
             f"{peer['spread']:.0%}",
             f"{peer['run_tokens_per_s']:.0f}",
             "",
-            _badge(peer, found),
+            _badge(peer, report),
         )
 
 
-def _known(value: float | None, form: str) -> str:
+def _format_if_known(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
@@ -77,90 +80,91 @@ def _speedup(lane: Mapping[str, Any]) -> str:
     return f"{lane['speedup']:.2f}x" + (f" ({low:.2f}-{high:.2f})" if low is not None else "")
 
 
-def _badge(row: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def _badge(row: Mapping[str, Any], report: Mapping[str, Any]) -> str:
     if row["identical"] is None:
         return "not compared"
-    total = len(found["prompts"])
+    total = len(report["prompts"])
     if row["identical"]:
         return f"identical on {total} of {total}" if row.get("lane") != "vanilla" else "baseline"
     difference = row["first_difference"]
-    return f"identical on {row['identical_prompts']} of {total}; first gap {difference['gap']:.3f}, {found['dtype']}"
+    return f"identical on {row['identical_prompts']} of {total}; first gap {difference['gap']:.3f}, {report['dtype']}"
 
 
-def sentences(found: Mapping[str, Any]) -> Iterator[str]:
+def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     """The sentences below the table."""
-    for each in found["comparisons"]:
+    for comparison in report["comparisons"]:
         yield (
-            f"{each['lane']} against {each['peer']}: {each['decode']:.2f}x its decode tokens per second, "
-            f"{each['run']:.2f}x in the whole run."
+            f"{comparison['lane']} against {comparison['peer']}: {comparison['decode']:.2f}x its decode tokens per "
+            f"second, {comparison['run']:.2f}x in the whole run."
         )
-    for lane in found["lanes"]:
+    for lane in report["lanes"]:
         split = lane["split_ms"]
         yield (
             f"{lane['lane']}, a step: draft {split['draft']:.3f} ms, target {split['target']:.3f} ms, verify and keep "
             f"{split['keep']:.3f} ms (host {lane['host_share']:.1%}); interleaved over solo "
-            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {found['counted_prompts']}, "
+            f"{lane['interleaved_over_solo']:.2f}; fastest on {lane['fastest_on']} of {report['counted_prompts']}, "
             f"at most 3 % slower than the fastest on {lane['near_fastest_on']}."
         )
-    for each in found["loops"]:
-        yield f"Left out, because its output loops: prompt {each['id']} ({each['loop_tokens']} tokens)."
-    if found["cut_at_limit"] and "scripted" not in found:
-        yield f"Cut at the limit of new tokens: {len(found['cut_at_limit'])} of {len(found['prompts'])} outputs."
-    if found["settings"]["earlier_outputs"] == "kept":
+    for prompt in report["loops"]:
+        yield f"Left out, because its output loops: prompt {prompt['id']} ({prompt['loop_tokens']} tokens)."
+    if report["cut_at_limit"] and "scripted" not in report:
+        yield f"Cut at the limit of new tokens: {len(report['cut_at_limit'])} of {len(report['prompts'])} outputs."
+    if report["settings"]["earlier_outputs"] == "kept":
         yield "Lanes that can (fusion, suffix and others) also drafted from the outputs of earlier prompts."
-    if not found["pace"]["disturbed_prompts"]:
-        yield found["pace"]["note"]
-    yield from found["warnings"]
+    if not report["pace"]["disturbed_prompts"]:
+        yield report["pace"]["note"]
+    yield from report["warnings"]
 
 
-def markdown(found: Mapping[str, Any]) -> str:
-    """The table with the conditions of its figures."""
-    machine, versions = found["machine"], found["versions"]
-    scripted = f"**Scripted:** {found['scripted']}.\n\n" if "scripted" in found else ""
-    table = [HEAD, ("---",) * len(HEAD), *rows(found)]
+def markdown(report: Mapping[str, Any]) -> str:
+    """The table as Markdown, with the conditions under which it was measured."""
+    machine, versions = report["machine"], report["versions"]
+    scripted = f"**Scripted:** {report['scripted']}.\n\n" if "scripted" in report else ""
+    table = [HEADER, ("---",) * len(HEADER), *rows(report)]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
     return (
-        f"# Bench: {found['model']}, {found['dtype']}, {found['device']}\n\n{scripted}"
-        f"{found['date']}; {machine['processor']}, {machine['cores']} cores, {found['threads']} threads, "
-        f"{found['engine']}; "
+        f"# Bench: {report['model']}, {report['dtype']}, {report['device']}\n\n{scripted}"
+        f"{report['date']}; {machine['processor']}, {machine['cores']} cores, {report['threads']} threads, "
+        f"{report['engine']}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f".\n\n```\n{found['command']}\n```\n\n{len(found['prompts'])} prompts, "
-        f"{found['settings']['repetitions']} repetitions; medians. {found['timed']}\n\n"
+        + f".\n\n```\n{report['command']}\n```\n\n{len(report['prompts'])} prompts, "
+        f"{report['settings']['repetitions']} repetitions; medians. {report['timed']}\n\n"
         + "\n".join(lines)
         + "\n\n"
-        + "\n".join(f"- {sentence}" for sentence in sentences(found))
+        + "\n".join(f"- {sentence}" for sentence in sentences(report))
         + "\n"
     )
 
 
 def _table(lines: Sequence[tuple[str, ...]], columns: Sequence[int]) -> Table:
+    """A table of these columns, by their numbers in HEADER."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        text = HEAD[column] in ("decoder", "badge")
-        table.add_column(HEAD[column], justify="left" if text else "right", no_wrap=HEAD[column] != "badge")
+        is_text = HEADER[column] in ("decoder", "badge")
+        table.add_column(HEADER[column], justify="left" if is_text else "right", no_wrap=HEADER[column] != "badge")
     for line in lines:
         table.add_row(*(line[column] for column in columns))
     return table
 
 
-def show(found: Mapping[str, Any]) -> None:
-    """Print the table."""
+def show(report: Mapping[str, Any]) -> None:
+    """Print the table, and the sentences below it."""
     out = console()
     if not out.is_terminal:
-        # Into a file or a pipe: as wide as it is.
+        # A file or a pipe has no width to fit in.
         out.width = WIDE
-    device = f"{clean(str(found['model']))}, {found['dtype']}, {clean(str(found['device']))}"
-    engine = f"{found['threads']} threads, {clean(found['engine'])}"
-    out.print(f"{device}, {engine}; {len(found['prompts'])} prompts, medians", style="bold")
-    if "scripted" in found:
-        out.print(f"Scripted: {found['scripted']}.", style="bold")
-    lines = [tuple(clean(cell) for cell in row) for row in rows(found)]
-    whole = _table(lines, range(len(HEAD)))
-    if Measurement.get(out, out.options.update(width=WIDE), whole).maximum <= out.width:
-        out.print(whole)
+    device = f"{clean(str(report['model']))}, {report['dtype']}, {clean(str(report['device']))}"
+    engine = f"{report['threads']} threads, {clean(report['engine'])}"
+    out.print(f"{device}, {engine}; {len(report['prompts'])} prompts, medians", style="bold")
+    if "scripted" in report:
+        out.print(f"Scripted: {report['scripted']}.", style="bold")
+    lines = [tuple(clean(cell) for cell in row) for row in rows(report)]
+    table = _table(lines, range(len(HEADER)))
+    if Measurement.get(out, out.options.update(width=WIDE), table).maximum <= out.width:
+        out.print(table)
     else:
-        for part in NARROW:
-            out.print(_table(lines, part))
+        for columns in NARROW:
+            out.print(_table(lines, columns))
             out.print()
-    for sentence in sentences(found):
+    for sentence in sentences(report):
         out.print(clean(sentence))

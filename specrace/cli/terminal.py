@@ -26,41 +26,41 @@ from specrace.views.headlines import CUT, final_badge, format_range, with_median
 STYLES = {ACCEPTED: "bold underline #56b4e9"}
 REJECTED = "dim strike #ff9a5c"
 FRAMES_PER_SECOND = 15
-HEAD_COLUMNS = 32
+HEADER_COLUMNS = 32
 MODEL_FACTS = ("model", "dtype", "device", "engine")
 COLUMNS = ("lane", "speedup", "tokens\nper s", "tokens\nper step", "drafted\na step", "accepted", "tokens", "badge")
 
 
 class CleanConsole(Console):
-    """Rich's console, which prints no control character of a text: the texts are not ours."""
+    """Rich's console, without the control characters of texts that are not ours."""
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        """What is printed, cleaned."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=clean(segment.text))
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where to print; no markup or emoji codes are read."""
+    """A console that reads no markup and no emoji codes."""
     return CleanConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def clean(text: str) -> str:
-    """Text without control characters: documents, models and recordings must not steer the terminal."""
+    """The text with "·" for control characters: documents, models and recordings must not control the terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "·" for letter in text)
 
 
 def complain(message: object) -> None:
-    """Print a message of any origin as one line on standard error."""
+    """Print a message, wherever it comes from, as one line on standard error."""
     print(shorten(clean(str(message)).replace("\n", " "), MAX_MESSAGE), file=sys.stderr)
 
 
 def exit_code(
     error: BaseException, *, traceback: bool = False, how: str = "python -m specrace --traceback COMMAND ..."
 ) -> int:
-    """The exit code of a command that raised `error`, which is told in one sentence where there is something to say.
+    """Print one sentence about a command's error, if there is something to say, and return its exit code.
 
-    With `traceback` an error that nobody foresaw is raised again; else the sentence ends with the command, `how`.
+    An unexpected error is raised again with `traceback`; else the sentence ends with the command that shows where it
+    comes from, `how`.
     """
     if isinstance(error, InputError):
         complain(error)
@@ -77,20 +77,21 @@ def exit_code(
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON object; characters that would steer a terminal, or that no encoding has, are escaped."""
+    """Print a JSON object; control characters, and characters that cannot be encoded, are escaped."""
     text = json.dumps(value, ensure_ascii=False)
     print("".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text))
 
 
 def open_closed_streams() -> None:
-    """Let what is printed go nowhere where the caller has closed standard output or error (`>&-`)."""
+    """Send standard output and error to the null device if the caller has closed them (`>&-`)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def quiet_model_library() -> None:
-    """No warnings or progress bars of transformers between our lines. Importing it here brings torch."""
+    """Turn off transformers' warnings and progress bars."""
+    # Imported here, because it brings torch.
     import transformers.utils.logging
 
     transformers.utils.logging.set_verbosity_error()
@@ -98,7 +99,7 @@ def quiet_model_library() -> None:
 
 
 class Terminal:
-    """Plays events: live rows on a terminal, only the results elsewhere."""
+    """Shows a race's events: live on a terminal; elsewhere only the results are printed."""
 
     def __init__(self, out: Console) -> None:
         self.console = out
@@ -106,71 +107,72 @@ class Terminal:
         self.hues = lane_hues(METHODS)
 
     def play(self, events: Iterable[Event]) -> None:
-        """Show every event as it comes; a frame is drawn when it is due, and only on a terminal."""
+        """Show the events as they come, then the results, even if repeated runs are interrupted."""
         try:
             if self.console.is_terminal:
                 self._play_live(events)
             else:
                 for event in events:
                     self.add(event)
-        finally:  # also where the repeated runs are interrupted
+        finally:
             if self.view.finished is not None:
                 self._print_result(self.view.finished, self.view.repeated)
 
     def _play_live(self, events: Iterable[Event]) -> None:
-        due = 0.0
+        next_frame_s = 0.0
         with Live(console=self.console, auto_refresh=False, transient=True) as live:
             for event in events:
                 self.add(event)
-                if time.monotonic() >= due or isinstance(event, Finished | Repeated):
+                if time.monotonic() >= next_frame_s or isinstance(event, Finished | Repeated):
                     live.update(self.render(), refresh=True)
-                    due = time.monotonic() + 1 / FRAMES_PER_SECOND
+                    next_frame_s = time.monotonic() + 1 / FRAMES_PER_SECOND
 
     def add(self, event: Event) -> None:
-        """Take in one event."""
+        """Take in one event; a race's first one prints its header."""
         self.view.add(event)
         if isinstance(event, Started):
-            self._print_head(event)
+            self._print_header(event)
 
     def render(self) -> Group:
-        """The live picture: the page's own frame."""
+        """The live picture of the race, made from the frame that the page also draws."""
         frame = self.view.keyframe()
         table = Table.grid(padding=(0, 1), expand=True)
-        table.add_column(width=HEAD_COLUMNS)
+        table.add_column(width=HEADER_COLUMNS)
         table.add_column(ratio=1)
         lines = max(3, (self.console.height - 3) // max(1, len(frame["lanes"])) - 1)
         for lane in frame["lanes"]:
             info = frame["head"]["lanes"][lane["lane"]]
-            table.add_row(self._head(info, lane["meters"]), self._tail(lane, lines))
+            table.add_row(self._lane_header(info, lane["meters"]), self._lane_text(lane, lines))
             table.add_row("", "")
         clock = f"race time {frame['clock'] / 1000:6.2f} s; each lane is timed as if it had the device to itself"
-        again = self.view.repeated.note if self.view.repeated else ""
-        return Group(table, Text(f"{clock}; repeated: {again}" if again else clock, style="dim"))
+        repeats = self.view.repeated.note if self.view.repeated else ""
+        return Group(table, Text(f"{clock}; repeated: {repeats}" if repeats else clock, style="dim"))
 
-    def _head(self, info: Frame, meters: Frame) -> Text:
+    def _lane_header(self, info: Frame, meters: Frame) -> Text:
         """A lane's name and meters."""
-        head = Text(f"{info['title'][:HEAD_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
-        head.append(f"{format_speedup(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
-        head.append(f"{meters['tau']:5.2f} tokens/step  {meters['accepted']}/{meters['drafted']}", style="dim")
-        return head
+        header = Text(f"{info['title'][:HEADER_COLUMNS]}\n", style=f"bold {self.hues[info['lane']]}")
+        header.append(f"{format_speedup(meters['speedup']):>5}  {meters['tokens_per_s']:5.0f} tokens/s\n", style="bold")
+        header.append(f"{meters['tau']:5.2f} tokens/step  {meters['accepted']}/{meters['drafted']}", style="dim")
+        return header
 
-    def _tail(self, lane: Frame, lines: int) -> Text:
-        """The last `lines` lines of a lane's text: accepted draft tokens marked, then what was rejected."""
-        width = max(10, self.console.width - HEAD_COLUMNS - 2)
+    def _lane_text(self, lane: Frame, lines: int) -> Text:
+        """The last `lines` lines of a lane's text, with accepted draft tokens marked, then the rejected ones."""
+        width = max(10, self.console.width - HEADER_COLUMNS - 2)
         runs: list[tuple[str, str]] = []
-        room = lines * width
+        columns_left = lines * width
         for kind, text, *_ in reversed(lane["runs"]):
-            if room <= 0:
+            if columns_left <= 0:
                 break
-            # Where a terminal has no room for a character it takes two columns, but at least one.
-            runs.append((clean(text[-room:]), STYLES.get(kind, "")))
-            room -= len(text)
+            # Each character takes at least one column, so this many are enough.
+            runs.append((clean(text[-columns_left:]), STYLES.get(kind, "")))
+            columns_left -= len(text)
         words = Text.assemble(*reversed(runs), overflow="fold")
         if lane["draft"] and not lane["end"]:
             words.append(clean("".join(lane["draft"]["no"])), REJECTED)
         return Text("\n").join(words.wrap(self.console, width)[-lines:])
 
-    def _print_head(self, event: Started) -> None:
+    def _print_header(self, event: Started) -> None:
+        """Print the question, its passages, the prompt's size and the model."""
         about = event.about
         if about.get("question") is not None:
             self.console.print(Text(about["question"], style="bold"))
@@ -178,20 +180,37 @@ class Terminal:
             source = ", ".join(filter(None, (passage["document"], passage.get("place"))))
             line = f"[{number}] {passage['score']:.2f}  {passage['title']}  ({source})"
             self.console.print(Text(line, style="dim"))
+        # Not every recording names its engine.
         model = ", ".join(str(about.get(name, "?")) for name in MODEL_FACTS if name != "engine" or name in about)
-        drafting = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)
-        prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{drafting}"
+        lanes = "".join(f", {lane.lane} {lane.prefill_ms:.0f} ms" for lane in event.lanes if lane.prefill_ms)
+        prompt = f"{event.prompt_tokens} prompt tokens, prefill {event.prefill_ms:.0f} ms{lanes}"
         self.console.print(Text(f"{prompt}; {model}", style="dim"))
 
     def _print_result(self, event: Finished, repeated: Repeated | None) -> None:
+        """Print the answer, the table of results, and what reduces their worth."""
+        if event.lanes:
+            self.console.print()
+            self.console.print(Text(event.lanes[0].text))
+        self.console.print()
+        self.console.print(self._result_table(event, repeated))
+        if repeated is not None:
+            self.console.print(Text(repeated.note, style="bold" if repeated.disturbed else "dim"))
+        elif event.pace is not None:
+            self.console.print(Text(event.pace.note, style="bold" if event.pace.disturbed else "dim"))
+        if event.stopped:
+            words = CUT if event.cut else "The race was stopped before every lane had ended."
+            self.console.print(Text(words, style="bold" if event.cut else "dim"))
+        sys.stdout.flush()
+
+    def _result_table(self, event: Finished, repeated: Repeated | None) -> Table:
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        runs = "" if repeated is None else f"\nruns: {repeated.runs}"
         for name in COLUMNS:
-            left = name in ("lane", "badge")
-            head = name + runs * (name == "speedup")
-            table.add_column(head, justify="left" if left else "right", no_wrap=name == "speedup")
+            is_speedup = name == "speedup"
+            title = f"{name}\nruns: {repeated.runs}" if is_speedup and repeated is not None else name
+            table.add_column(title, justify="left" if name in ("lane", "badge") else "right", no_wrap=is_speedup)
         dtype = str(self.view.started.about.get("dtype", "")) if self.view.started else ""
-        for lane in (with_medians(each, repeated) for each in event.lanes):
+        for result in event.lanes:
+            lane = with_medians(result, repeated)
             _, words = final_badge(lane, event.stopped, dtype)
             table.add_row(
                 lane.lane,
@@ -203,35 +222,23 @@ class Terminal:
                 f"{lane.tokens} (limit)" if lane.end == "length" else str(lane.tokens),
                 f"{words}; repeats itself" if lane.loop_tokens else words,
             )
-        if event.lanes:
-            self.console.print()
-            self.console.print(Text(event.lanes[0].text))
-        self.console.print()
-        self.console.print(table)
-        if repeated is not None:
-            self.console.print(Text(repeated.note, style="bold" if repeated.disturbed else "dim"))
-        elif event.pace is not None:
-            self.console.print(Text(event.pace.note, style="bold" if event.pace.disturbed else "dim"))
-        if event.stopped:
-            words = CUT if event.cut else "The race was stopped before every lane had ended."
-            self.console.print(Text(words, style="bold" if event.cut else "dim"))
-        sys.stdout.flush()
+        return table
 
 
 def show(events: Iterable[Event], *, as_json: bool) -> list[Event]:
-    """Show a race as it happens; returns its events."""
-    seen: list[Event] = []
+    """Show a race as it happens, or print its result as JSON; return its events."""
+    recorded: list[Event] = []
 
-    def watched() -> Iterator[Event]:
+    def collect() -> Iterator[Event]:
         for event in events:
-            seen.append(event)
+            recorded.append(event)
             yield event
 
     if not as_json:
-        Terminal(console()).play(watched())
-        return seen
-    seen += events
-    started = seen[0]
+        Terminal(console()).play(collect())
+        return recorded
+    recorded += events
+    started = recorded[0]
     assert isinstance(started, Started)
-    print_json(report(started, *ending(seen)))
-    return seen
+    print_json(report(started, *ending(recorded)))
+    return recorded

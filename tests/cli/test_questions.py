@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specrace.cli.questions import auto_count, own_questions, read_prompts
+from specrace.cli.questions import auto_count, draw_questions, read_prompts
 from specrace.core.errors import InputError
 from specrace.retrieval.documents import Document
 
@@ -39,7 +39,7 @@ def test_questions_of_every_kind(tmp_path: Path, name: str, content: str) -> Non
         ("q.txt", " \n", "holds no prompt"),
         ("q.csv", "", "holds no prompt"),
         ("q.csv", "question\n", "holds no prompt"),
-        ("q.csv", "question\n" + "x" * 200_000, "is no table"),
+        ("q.csv", "question\n" + "x" * 200_000, "is not a table"),
         ("q.jsonl", '{"question": "Why?"}\n{"question": 7}', "line 2"),
         ("q.jsonl", '{"question": "Why?", "prompt": "x"}', "line 1"),
         ("q.jsonl", "[" * 100_000, "line 1"),
@@ -64,6 +64,6 @@ def test_auto_has_a_count() -> None:
         with pytest.raises(InputError, match="auto:1 to auto:10000"):
             auto_count(given)
     document = Document("a.md", "Owls", "# Owls\n\n## Food\n\nOwls eat mice and voles in every night of the year.")
-    assert [line["id"] for line in own_questions([document], 9)] == ["1", "2", "3"]
+    assert [line["id"] for line in draw_questions([document], 9)] == ["1", "2", "3"]
     with pytest.raises(InputError, match="No question"):
-        own_questions([], 9)
+        draw_questions([], 9)

@@ -121,7 +121,7 @@ def test_the_tokenizer_of_a_named_model_comes_without_its_weights(monkeypatch: p
 
     monkeypatch.setattr(score, "must_fetch", lambda _: True)
     monkeypatch.setattr(score, "load_tokenizer", load)
-    monkeypatch.setattr(score, "fetched", lambda name, *, quiet: asked.append(f"fetched {name} {quiet}"))
+    monkeypatch.setattr(score, "fetch_if_missing", lambda name, *, quiet: asked.append(f"fetched {name} {quiet}"))
     assert score.find_tokenizer("qwen3-8b", quiet=True) == "Qwen/Qwen3-8B"
     monkeypatch.setattr(score, "resolve", lambda _: "folder")
     assert score.find_tokenizer("qwen3-8b", quiet=True) == "folder"

@@ -47,7 +47,7 @@ def test_a_narrow_terminal_gets_every_figure(monkeypatch: pytest.MonkeyPatch) ->
     lines = printed(monkeypatch, width=80, force_terminal=True)
     assert max(map(len, lines)) <= 80 and "…" not in "".join(lines)
     words = " ".join(" ".join(lines).split())
-    for name in (*tables.HEAD, *COUNTERPARTS, "fusion", "2.41x (2.20-2.63)", "988", "84%", "gap 0.004"):
+    for name in (*tables.HEADER, *COUNTERPARTS, "fusion", "2.41x (2.20-2.63)", "988", "84%", "gap 0.004"):
         assert name in words
     assert sum(line.startswith("prompt-lookup ") for line in lines) == 2
 
@@ -55,6 +55,6 @@ def test_a_narrow_terminal_gets_every_figure(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_pipe_gets_a_line_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(monkeypatch, width=80, force_terminal=False)
     (head,) = [line for line in lines if line.startswith("decoder")]
-    assert all(name in head for name in tables.HEAD) and NOTE in lines
+    assert all(name in head for name in tables.HEADER) and NOTE in lines
     (row,) = [line for line in lines if line.startswith("fusion ")]
     assert "2.41x (2.20-2.63)" in row and "identical on 28 of 30; first gap 0.004, float32" in row

@@ -37,7 +37,7 @@ def chosen(*arguments: str) -> tuple[str, str | None]:
     """The model that the page starts with, and the one that it fetches."""
     options = parse(arguments)
     check(options)
-    return options.model, options.beside
+    return options.model, options.model_to_fetch
 
 
 def test_the_page_starts_with_the_bundled_model_and_fetches_the_other(cache: Path) -> None:

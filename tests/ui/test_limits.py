@@ -156,6 +156,6 @@ def test_with_named_models_none_is_fetched(tmp_path: Path, capsys: pytest.Captur
         patch.setenv("XDG_CACHE_HOME", str(tmp_path))
         options = front_door.parse(["--models"])
         front_door.check(options)
-        assert options.beside is None and list(serve.offered_models(options)) == ["tiny"]
+        assert options.model_to_fetch is None and list(serve.offered_models(options)) == ["tiny"]
         assert "not on this machine" in refusal(["--models", "smollm2-135m"], capsys)
         assert "no model at" in refusal(["--models", str(tmp_path)], capsys)
