@@ -1,18 +1,20 @@
-// What a log recommends: for each engine the lane and its settings, ready to paste, and the evidence.
+// Shows what a log recommends: for each engine the lane and its settings, ready to paste, and the evidence.
 import { button, make, table } from "./dom.js";
 import { downloadBlob } from "./files.js";
 import { countOf, percent } from "./format.js";
 import { describeLane } from "./lanes.js";
 import { copyText } from "./share.js";
 
-const SAID_MS = 4000;
+// How long "Copied" stays.
+const COPIED_MS = 4000;
+// Below this share of the window's height, advice is scrolled into view.
 const FOLD = 0.7;
 const OFF = "switch drafting off";
 const FIRST_ENGINE = "vllm";
 const FORECAST =
   "A forecast for decoding, from this log and the costs chosen above: no model has run. Prefill is left out.";
 
-export function tellRound({ settings, requests, done, cells }) {
+export function describeRound({ settings, requests, done, cells }) {
   return settings === undefined
     ? `Reading: ${countOf(requests, "request")}`
     : `Trying ${countOf(settings, "setting")} on ${countOf(requests, "request")}, ${Math.round((100 * done) / cells)} %`;
@@ -22,28 +24,31 @@ const range = ({ speedup, speedup_low: low, speedup_high: high }) =>
   `${speedup.toFixed(2)}× as fast (${low.toFixed(2)} to ${high.toFixed(2)})`;
 const titleOf = (lane) => describeLane({ lane }).title ?? lane;
 
-// [what to do, why] of an engine's advice.
-export function tellVerdict({ title, recommendation: found }) {
-  if (found.lane === "vanilla")
+// [what to do, why] for an engine.
+export function describeVerdict({ title, recommendation }) {
+  const { lane, num_draft: numDraft } = recommendation;
+  if (lane === "vanilla")
     return ["Do not draft", `On this log no setting of ${title} is reliably faster than no drafting.`];
-  return [`Use ${titleOf(found.lane)}, up to ${countOf(found.num_draft, "draft token")}`, `Forecast: ${range(found)}`];
+  return [`Use ${titleOf(lane)}, up to ${countOf(numDraft, "draft token")}`, `Forecast: ${range(recommendation)}`];
 }
 
-export function tellGroup({ advice, best, lane }) {
+// What to do for a category of requests.
+export function describeGroup({ advice, best, lane }) {
   if (advice === OFF) return lane === "vanilla" ? "no draft pays" : OFF;
   if (advice === "draft" || advice === "not certain") return advice;
   const settings = best.lane === lane ? `, up to ${countOf(best.num_draft, "draft token")},` : "";
   return `use ${titleOf(best.lane)}${settings} there: ${best.speedup.toFixed(2)}×`;
 }
 
-// What else may be saved, by file name.
+// The files that an engine's export can be saved as: {name: text}.
 export function listFiles({ engine, export: { settings, synthetic, notes, files } }) {
-  const load = synthetic ? [`# The same acceptance, for load tests:\n${synthetic}`] : [];
-  const lines = [settings.trimEnd(), ...load, ...notes.map((note) => `# ${note}`)];
+  const loadTest = synthetic ? [`# The same acceptance, for load tests:\n${synthetic}`] : [];
+  const lines = [settings.trimEnd(), ...loadTest, ...notes.map((note) => `# ${note}`)];
   return { [`${engine}.${settings.trimEnd().includes("\n") ? "yaml" : "txt"}`]: `${lines.join("\n")}\n`, ...files };
 }
 
-// Rows of what was tried: the lane, its options that not all its settings share, draft tokens, requests, figures.
+// Rows of what was tried: the lane, those of its options that differ between its settings, draft tokens, requests,
+// figures.
 export function listTried(tried) {
   const differs = (lane, key) => new Set(tried.filter((row) => row[0] === lane).map((row) => row[1][key])).size > 1;
   return tried
@@ -67,15 +72,15 @@ function scroller(label, head, rows) {
   return box;
 }
 
-function folded(words, ...inside) {
+function folded(summary, ...content) {
   const node = make("details");
-  node.append(make("summary", "", words), ...inside);
+  node.append(make("summary", "", summary), ...content);
   return node;
 }
 
 function list(sentences) {
   const node = make("ul", "advice-list");
-  node.append(...sentences.map((each) => make("li", "", each)));
+  node.append(...sentences.map((sentence) => make("li", "", sentence)));
   return node;
 }
 
@@ -85,41 +90,42 @@ function labelled(words, field) {
   return node;
 }
 
-// What the forecast costs are for: a GPU and a model's size, or another curve, and a batch size.
+// Fields that choose the forecast's costs: a GPU and a model size, or another cost curve; and a batch size.
 export class Costs {
-  constructor(changed) {
+  // `onChange` is called after every choice.
+  constructor(onChange) {
     this.node = make("div", "advice-costs");
     [this.curve, this.size, this.batch] = ["Your GPU", "Model size", "Requests at a time"].map((words) => {
       const field = make("select");
       field.addEventListener("change", () => {
         this.size.disabled = !this.gpus.includes(this.curve.value);
-        changed();
+        onChange();
       });
       this.node.append(labelled(words, field));
       return field;
     });
   }
 
-  // What was chosen before stays chosen.
+  // Fills the fields, once: a later call keeps the visitor's choice.
   offer({ gpus, sizes, curves, batches }) {
     if (this.gpus) return;
     this.gpus = gpus;
     const gpu = (name) => new Option(name.toUpperCase().replace("RTX", "RTX "), name);
     this.curve.replaceChildren(...curves.map(([name, words]) => new Option(words, name)), ...gpus.map(gpu));
-    this.size.replaceChildren(...sizes.map((each) => new Option(`${each} billion parameters, 16 bits`, each)));
+    this.size.replaceChildren(...sizes.map((size) => new Option(`${size} billion parameters, 16 bits`, size)));
     this.size.value = sizes.includes(8) ? 8 : sizes[0];
     this.size.disabled = true;
-    this.batch.replaceChildren(...batches.map((each) => new Option(each, each)));
+    this.batch.replaceChildren(...batches.map((batch) => new Option(batch, batch)));
   }
 
   chosen() {
-    const gpu = this.gpus.includes(this.curve.value);
-    return { curve: gpu ? `${this.curve.value}-${this.size.value}b` : this.curve.value, batch: this.batch.value };
+    const isGpu = this.gpus.includes(this.curve.value);
+    return { curve: isGpu ? `${this.curve.value}-${this.size.value}b` : this.curve.value, batch: this.batch.value };
   }
 }
 
 export class Advice {
-  // `say` takes what is to be announced.
+  // `say` announces a sentence to screen readers.
   constructor(say) {
     this.say = say;
     this.node = make("section", "advice");
@@ -127,9 +133,9 @@ export class Advice {
     this.engine = FIRST_ENGINE;
   }
 
-  // Why there is none.
-  refuse(words) {
-    this.node.replaceChildren(make("p", "logs-facts", words));
+  // Shows why there is no advice.
+  refuse(reason) {
+    this.node.replaceChildren(make("p", "logs-facts", reason));
     this.node.hidden = false;
   }
 
@@ -140,7 +146,7 @@ export class Advice {
     this.tabs.setAttribute("role", "group");
     this.tabs.setAttribute("aria-label", "Your engine");
     for (const { engine, title } of advice.engines) {
-      const tab = button(title, `Recommendation for ${title}`, () => this.turn(engine));
+      const tab = button(title, `Recommendation for ${title}`, () => this.showEngine(engine));
       tab.dataset.engine = engine;
       this.tabs.append(tab);
     }
@@ -158,81 +164,87 @@ export class Advice {
     );
     this.node.replaceChildren(head, this.body, tried);
     this.node.hidden = false;
-    this.turn(this.engine);
-    // On a phone it would come below the fold.
+    this.showEngine(this.engine);
+    // On a phone it may lie below the fold.
     if (this.node.getBoundingClientRect().top > FOLD * innerHeight) this.node.scrollIntoView({ block: "start" });
   }
 
-  turn(engine) {
+  showEngine(engine) {
     this.engine = engine;
     for (const tab of this.tabs.children) tab.setAttribute("aria-pressed", String(tab.dataset.engine === engine));
-    const own = this.advice.engines.find((each) => each.engine === engine);
-    const [what, why] = tellVerdict(own);
+    const advice = this.advice.engines.find((row) => row.engine === engine);
+    const [what, why] = describeVerdict(advice);
     const verdict = make("p", "advice-verdict");
     verdict.append(make("b", "", what), make("span", "", why));
     const text = make("div", "advice-text");
-    text.append(make("p", "", [...own.text, ...this.tellRest()].join(" ")), make("p", "", FORECAST));
-    this.body.replaceChildren(verdict, ...this.paste(own), text, ...this.groups(own));
-    this.body.append(folded(`Not tested (${own.not_tested.length})`, list(own.not_tested)));
+    text.append(make("p", "", [...advice.text, ...this.describeLeftOut()].join(" ")), make("p", "", FORECAST));
+    this.body.replaceChildren(verdict, ...this.export(advice), text, ...this.groups(advice));
+    this.body.append(folded(`Not tested (${advice.not_tested.length})`, list(advice.not_tested)));
   }
 
-  // Requests without a part in the figures.
-  tellRest() {
+  // Sentences about requests that the figures leave out.
+  describeLeftOut() {
     const { requests, scored, looping, left_out: limit } = this.advice;
-    const rest = [];
-    if (looping) rest.push(`${countOf(looping, "request")} left out: their output loops, which flatters copying.`);
+    const sentences = [];
+    if (looping) sentences.push(`${countOf(looping, "request")} left out: their output loops, which flatters copying.`);
     if (scored < requests - looping && scored)
-      rest.push(`Time ran out: the best settings were scored on ${scored} of ${requests} requests.`);
-    if (limit) rest.push(`The log has more requests: ${limit}.`);
-    return rest;
+      sentences.push(`Time ran out: the best settings were scored on ${scored} of ${requests} requests.`);
+    if (limit) sentences.push(`The log has more requests: ${limit}.`);
+    return sentences;
   }
 
-  paste(own) {
-    const { settings, synthetic, notes } = own.export;
-    const off = own.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
+  // What to paste into an engine, the files to save, and what belongs to them.
+  export(advice) {
+    const { settings, synthetic, notes } = advice.export;
+    const off = advice.recommendation.lane === "vanilla" ? ` The best setting, if you still want to draft:` : "";
     const files = make("p", "advice-files", "Save: ");
-    for (const [name, text] of Object.entries(listFiles(own)))
+    for (const [name, text] of Object.entries(listFiles(advice)))
       files.append(button(name, `Save ${name}`, () => this.save(name, text)));
-    const found = [make("p", "advice-where", `Paste into ${own.title}:${off}`), this.line(settings, own.title), files];
+    const nodes = [
+      make("p", "advice-where", `Paste into ${advice.title}:${off}`),
+      this.pasteLine(settings, advice.title),
+      files,
+    ];
     const more = [
-      ...(synthetic ? [this.line(synthetic, "the load test")] : []),
+      ...(synthetic ? [this.pasteLine(synthetic, "the load test")] : []),
       ...(notes.length ? [list(notes)] : []),
     ];
-    const words = synthetic ? "For a load test: the same acceptance, simulated" : "Notes";
-    return more.length ? [...found, folded(words, ...more)] : found;
+    const summary = synthetic ? "For a load test: the same acceptance, simulated" : "Notes";
+    return more.length ? [...nodes, folded(summary, ...more)] : nodes;
   }
 
-  // A line to paste, its button, and the word that it is copied.
-  line(settings, title) {
+  // Settings to paste, with a button that copies them and says so.
+  pasteLine(settings, title) {
     const node = make("div", "advice-line");
     const code = make("pre", "", settings.trimEnd());
     code.tabIndex = 0;
     code.setAttribute("role", "region");
     code.setAttribute("aria-label", `Settings for ${title}`);
-    const said = make("span", "advice-said");
+    const status = make("span", "advice-said");
     const copy = button("Copy", `Copy the settings for ${title}`, async () => {
       try {
         await copyText(settings.trimEnd(), node);
-        said.textContent = "Copied";
+        status.textContent = "Copied";
         this.say(`Copied: the settings for ${title}.`);
       } catch {
-        said.textContent = "The browser refuses; select the text and copy it.";
-        this.say(said.textContent);
+        status.textContent = "The browser refuses; select the text and copy it.";
+        this.say(status.textContent);
       }
-      setTimeout(() => (said.textContent = ""), SAID_MS);
+      setTimeout(() => (status.textContent = ""), COPIED_MS);
     });
-    node.append(code, copy, said);
+    node.append(code, copy, status);
     return node;
   }
 
-  groups(own) {
-    if (own.groups.length < 2) return [];
-    const tokens = own.groups.reduce((sum, { requests }) => sum + requests, 0);
-    const rows = own.groups.map((group) => [
+  // A table of the advice by category, if there are several.
+  groups(advice) {
+    if (advice.groups.length < 2) return [];
+    const total = advice.groups.reduce((sum, { requests }) => sum + requests, 0);
+    const rows = advice.groups.map((group) => [
       group.category,
-      `${group.requests} (${percent(group.requests / tokens)})`,
+      `${group.requests} (${percent(group.requests / total)})`,
       `${group.speedup.toFixed(2)}×`,
-      tellGroup(group),
+      describeGroup(group),
     ]);
     return [scroller("Advice by category", ["Category", "Requests", "Forecast", "Advice"], rows)];
   }

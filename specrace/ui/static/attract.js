@@ -1,23 +1,23 @@
-// While nobody acts, recorded races play, one after the other.
+// Plays the recorded races in turn until the visitor does something.
 import { canRace } from "./gradio.js";
 
 const PAUSE_MS = 7000;
-const ACTS = ["pointerdown", "keydown", "focusin", "drop", "hashchange"];
+const ACTIONS = ["pointerdown", "keydown", "focusin", "drop", "hashchange"];
 
 export class Attract {
   constructor(stage, cards) {
     this.stage = stage;
     this.cards = cards;
-    this.turn = 0;
+    this.next = 0;
     this.stop = this.stop.bind(this);
-    for (const act of ACTS) window.addEventListener(act, this.stop, { once: true, capture: true });
+    for (const action of ACTIONS) window.addEventListener(action, this.stop, { once: true, capture: true });
     stage.node.addEventListener("refused", this.stop);
     stage.node.addEventListener("result", () => this.wait());
   }
 
   async play() {
     if (this.stopped || !this.cards.length) return;
-    const card = this.cards[this.turn++ % this.cards.length];
+    const card = this.cards[this.next++ % this.cards.length];
     await this.stage.gallery.play(card.name, true);
   }
 
@@ -27,11 +27,12 @@ export class Attract {
     this.timer = setTimeout(() => this.play(), PAUSE_MS);
   }
 
-  // The race that plays goes on; no other follows. A page that only replays still shows its one.
+  // The race that is playing plays to its end, and no other follows. One that has not arrived yet is not shown, except
+  // on a page that only replays.
   stop() {
     this.stopped = true;
     clearTimeout(this.timer);
-    if (canRace()) this.stage.gallery.withdraw();
-    for (const act of ACTS) window.removeEventListener(act, this.stop, { capture: true });
+    if (canRace()) this.stage.gallery.cancelOffered();
+    for (const action of ACTIONS) window.removeEventListener(action, this.stop, { capture: true });
   }
 }

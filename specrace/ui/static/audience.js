@@ -1,62 +1,63 @@
-// The audience votes: phones that follow a link or its QR code say who wins. The stage opens the poll, closes each round
-// as the first lane finishes, and shows how many voted and who was right.
+// The audience's poll: phones that follow a link or its QR code guess who wins. The stage opens the poll, closes each
+// round when the first lane finishes, and shows how many voted and how many were right.
 import { make, svg, write } from "./dom.js";
 
-const PERIOD_MS = 1000;
-const QUIET = 4;
+const POLL_MS = 1000;
+// Width of the light border that scanners need, in modules.
+const QUIET_ZONE = 4;
 const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"]);
 
-// Where phones find this server, given its address on the network; "" where they do not.
-export function originFor({ hostname, origin }, reach) {
-  return LOOPBACK.has(hostname) ? reach : origin;
+// The address under which phones reach this server, or "". `networkOrigin` is the server's address on its network.
+export function originFor({ hostname, origin }, networkOrigin) {
+  return LOOPBACK.has(hostname) ? networkOrigin : origin;
 }
 
-// Dark modules on light ground with a quiet zone around them, as scanners want them in dark mode, too.
+// A QR code: dark on light with a quiet zone, also in dark mode, because scanners want it so.
 export function drawCode(rows) {
-  const size = rows.length + 2 * QUIET;
+  const size = rows.length + 2 * QUIET_ZONE;
   const picture = svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": "QR code of the link" });
   const dark = rows.flatMap((row, y) =>
-    [...row].map((cell, x) => (cell === "1" ? `M${x + QUIET} ${y + QUIET}h1v1h-1z` : "")),
+    [...row].map((cell, x) => (cell === "1" ? `M${x + QUIET_ZONE} ${y + QUIET_ZONE}h1v1h-1z` : "")),
   );
   picture.append(svg("rect", { width: size, height: size, fill: "#fff" }));
   picture.append(svg("path", { d: dark.join(""), fill: "#000", "shape-rendering": "crispEdges" }));
   return picture;
 }
 
-// What the stage says of a round. Who leads stays a secret until the votes are closed.
-export function tell({ lanes, open, counts, winner }) {
-  const all = counts.reduce((sum, count) => sum + count, 0);
-  if (!all) return open ? "Audience: no votes yet." : "";
-  const votes = `${all} ${all === 1 ? "vote" : "votes"}`;
+// What the stage says about a round. How the votes are split stays secret until the round is closed.
+export function describeRound({ lanes, open, counts, winner }) {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (!total) return open ? "Audience: no votes yet." : "";
+  const votes = `${total} ${total === 1 ? "vote" : "votes"}`;
   if (open) return `Audience: ${votes}.`;
-  const places = lanes.map((title, place) => ({ title, count: counts[place] })).filter(({ count }) => count);
-  places.sort((a, b) => b.count - a.count);
-  const split = places.map(({ title, count }) => `${title} ${count}`).join(", ");
-  return `Audience: ${split}.${winner === null ? "" : ` ${counts[winner]} of ${all} guessed right.`}`;
+  const voted = lanes.map((title, index) => ({ title, count: counts[index] })).filter(({ count }) => count);
+  voted.sort((a, b) => b.count - a.count);
+  const split = voted.map(({ title, count }) => `${title} ${count}`).join(", ");
+  return `Audience: ${split}.${winner === null ? "" : ` ${counts[winner]} of ${total} guessed right.`}`;
 }
 
-async function ask(path, body) {
-  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, body && sent);
-  const given = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(given.error), { gone: answer.status < 500 });
-  return given;
+// A request to the poll's route; its error has `gone` if the server does not know the poll.
+async function request(path, body) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const response = await fetch(path, body && options);
+  const content = await response.json();
+  if (!response.ok) throw Object.assign(new Error(content.error), { gone: response.status < 500 });
+  return content;
 }
 
 export class Audience {
-  // `reach` is the server's address on its network.
-  constructor(stage, reach) {
+  constructor(stage, networkOrigin) {
     this.stage = stage;
-    this.origin = originFor(location, reach);
+    this.origin = originFor(location, networkOrigin);
     this.dialog = stage.find(".audience");
     this.line = stage.find(".room");
     this.dialog.querySelector("[data-do=close]").addEventListener("click", () => this.dialog.close());
     const { node } = stage;
-    node.addEventListener("opened", () => this.steer(true));
-    node.addEventListener("lanes", () => node.dataset.mode === "idle" && this.steer(true));
-    node.addEventListener("moved", ({ detail }) => detail.end && this.state?.open && this.steer(false));
+    node.addEventListener("opened", () => this.setRound(true));
+    node.addEventListener("lanes", () => node.dataset.mode === "idle" && this.setRound(true));
+    node.addEventListener("moved", ({ detail }) => detail.end && this.state?.open && this.setRound(false));
     node.addEventListener("result", ({ detail }) => this.conclude(detail));
-    node.addEventListener("lost", () => this.state?.open && this.steer(false));
+    node.addEventListener("lost", () => this.state?.open && this.setRound(false));
   }
 
   async show() {
@@ -75,38 +76,38 @@ export class Audience {
   }
 
   async begin() {
-    this.poll = await ask("audience", { origin: this.origin });
+    this.poll = await request("audience", { origin: this.origin });
     this.dialog.querySelector(".code").replaceChildren(drawCode(this.poll.qr));
     this.dialog.querySelector(".link").replaceChildren(make("b", "", this.poll.link.replace(/^https?:\/\//, "")));
-    await this.steer(true);
-    this.looking = setInterval(() => this.look(), PERIOD_MS);
+    await this.setRound(true);
+    this.polling = setInterval(() => this.update(), POLL_MS);
   }
 
-  // Opens a round for the lanes on the stage, or closes it; one after the other.
-  async steer(open, winner = null) {
+  // Opens or closes a round for the lanes on the stage, after the request before has been answered.
+  async setRound(open, winner = null) {
     if (!this.poll) return;
     const lanes = this.stage.panes.map((pane) => pane.method.title);
-    const given = { key: this.poll.key, lanes, open, winner };
-    await this.steered;
-    this.steered = ask(`audience/${this.poll.code}`, given).catch((error) => this.lose(error));
-    this.take(await this.steered);
+    const round = { key: this.poll.key, lanes, open, winner };
+    await this.pending;
+    this.pending = request(`audience/${this.poll.code}`, round).catch((error) => this.lose(error));
+    this.take(await this.pending);
   }
 
-  // The stage's race is over; nobody is right where its figures do not count.
+  // The race is over. If its figures do not count, nobody has guessed right.
   conclude(rows) {
     const winner = rows.length ? (this.stage.track.winner ?? null) : null;
-    if (this.state && this.state.winner === null) this.steer(false, winner);
+    if (this.state && this.state.winner === null) this.setRound(false, winner);
   }
 
-  async look() {
+  async update() {
     if (!this.state?.open) return;
-    this.take(await ask(`audience/${this.poll.code}/state`).catch((error) => this.lose(error)));
+    this.take(await request(`audience/${this.poll.code}/state`).catch((error) => this.lose(error)));
   }
 
-  // A server that was started again has no poll of before: its code leads nowhere. Any other failure may pass.
+  // Ends a poll that the server no longer knows, because it was restarted. After any other failure the poll goes on.
   lose({ gone }) {
     if (!gone || !this.poll) return;
-    clearInterval(this.looking);
+    clearInterval(this.polling);
     this.poll = this.state = undefined;
     this.line.hidden = true;
     this.dialog.close();
@@ -116,8 +117,8 @@ export class Audience {
   take(state) {
     if (!state) return;
     this.state = state;
-    const words = tell(state);
-    for (const node of [this.line, this.dialog.querySelector(".votes")]) write(node, words);
-    this.line.hidden = !words;
+    const sentence = describeRound(state);
+    for (const node of [this.line, this.dialog.querySelector(".votes")]) write(node, sentence);
+    this.line.hidden = !sentence;
   }
 }

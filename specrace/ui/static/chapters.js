@@ -1,12 +1,13 @@
-// What the tour says and shows, all of it from two recorded races: one in which drafting pays, and one in which it does not.
+// The tour's chapters, made from two recorded races: one in which drafting pays, and one in which it does not.
 import { times } from "./format.js";
 import { chooseFailed, inMs, makeScene, chooseBest, rankLanes, timeSingle } from "./scenes.js";
 
 const WIDE_ROWS = 8;
 const SCENES = { source: 0, draft: 1, verify: 2, accept: 3, cost: 4 };
 
-// [{title, shots: [{words, ms, show, ...}]}]; `show` is "race", "figure", "scene", "result", "proof" or "end". None where
-// the first race has no accepted draft or no figures of its model, or no lane of the second one is slower than vanilla.
+// [{title, shots: [{words, ms, show, ...}]}]; `show` is "race", "stay", "figure", "scene", "result", "proof" or "end".
+// Empty if the first race has no accepted draft or no figures of its model, or no lane of the second one is slower than
+// vanilla.
 export function writeChapters(win, lose) {
   const step = chooseBest(win, rankLanes(win)[0]);
   const worst = lose.results.toSorted((a, b) => a.speedup - b.speedup)[0];
@@ -18,7 +19,7 @@ export function writeChapters(win, lose) {
 
 function writeIdle(win) {
   const single = timeSingle(win);
-  const wide = single * costOf(win, WIDE_ROWS);
+  const wideMs = single * costOf(win, WIDE_ROWS);
   const { parameters, roofline } = win.started.about;
   const reel = win;
   const shots = [
@@ -35,12 +36,12 @@ function writeIdle(win) {
       show: "stay",
     },
     {
-      words: `One pass can check ${WIDE_ROWS} tokens in ${inMs(wide)}, not ${WIDE_ROWS} × ${inMs(single)}: while weights are read, the processor has time to spare.`,
+      words: `One pass can check ${WIDE_ROWS} tokens in ${inMs(wideMs)}, not ${WIDE_ROWS} × ${inMs(single)}: while weights are read, the processor has time to spare.`,
       ms: 12_000,
       show: "figure",
       bars: [
         ["1 pass, 1 token", single],
-        [`1 pass, ${WIDE_ROWS} tokens`, wide],
+        [`1 pass, ${WIDE_ROWS} tokens`, wideMs],
         [`${WIDE_ROWS} passes`, WIDE_ROWS * single],
       ],
     },
@@ -148,9 +149,9 @@ function writeLose(reel, worst) {
 const still = (scene, phase) => ({ show: "scene", scene, from: SCENES[phase], to: SCENES[phase] });
 const whole = (scene) => ({ show: "scene", scene, from: SCENES.source, to: SCENES.cost });
 
-// What a pass over so many rows costs, in passes over one: the recording machine's own curve, or its mean wide step.
+// The time of a pass over `rows` rows, in passes over one row, from the cost curve in the recording; 1 without one.
 function costOf({ head }, rows) {
   const { rows: sizes, ratio } = head.cost_curve ?? { rows: [1], ratio: [1] };
-  const place = sizes.findIndex((size) => size >= rows);
-  return ratio[place < 0 ? sizes.length - 1 : place];
+  const index = sizes.findIndex((size) => size >= rows);
+  return ratio[index < 0 ? sizes.length - 1 : index];
 }

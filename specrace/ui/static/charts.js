@@ -1,4 +1,4 @@
-// The pictures of a scored log: tokens per step with their intervals, accepted lengths, acceptance by position.
+// The plots of a scored log: tokens per step with intervals, accepted lengths, acceptance by position, failures.
 import { drawAxes, drawRows, PLOT, ticks, wholeTicks } from "./axes.js";
 import { make, svg } from "./dom.js";
 import { percent, shorten } from "./format.js";
@@ -10,7 +10,7 @@ const ROW_PX = 42;
 const NAME_PX = 116;
 const FIGURES_PX = 128;
 
-// Tokens per step of each lane over all requests, with the interval, which a single request does not have.
+// Tokens per step of each lane over all requests, with their interval; a single request has none.
 export function readTau({ groups }, lanes) {
   return lanes.map(({ lane, title, tau_low: low, tau_high: high }) => {
     const { tau } = groups.find((row) => row.lane === lane && row.category === "all");
@@ -18,57 +18,58 @@ export function readTau({ groups }, lanes) {
   });
 }
 
-export function tellInterval({ low, high }) {
+export function describeInterval({ low, high }) {
   return typeof low !== "number" ? "" : `${low.toFixed(2)}–${high.toFixed(2)}`;
 }
 
 export function plotTau(scores, lanes) {
-  const found = readTau(scores, lanes);
-  const most = Math.max(...found.map(({ tau, high }) => high ?? tau));
+  const rows = readTau(scores, lanes);
+  const max = Math.max(...rows.map(({ tau, high }) => high ?? tau));
   return new Plot({
     name: "log-tau",
     title: "Tokens per step",
     columns: ["lane", "tokens_per_step", "low", "high"],
-    rows: found.map(({ title, tau, low, high }) => [title, tau, low ?? "", high ?? ""]),
+    rows: rows.map(({ title, tau, low, high }) => [title, tau, low ?? "", high ?? ""]),
     words:
       "Over all requests, with 95 % intervals: what other requests of this kind would yield. The line is vanilla, 1 token a step.",
     draw(picture, width) {
-      const height = PLOT.top + found.length * ROW_PX + PLOT.bottom;
+      const height = PLOT.top + rows.length * ROW_PX + PLOT.bottom;
       const right = width - FIGURES_PX + PLOT.right;
       const [toX] = drawAxes(
         picture,
         right,
-        { marks: ticks(most, width < 420 ? 3 : 6), words: "tokens per step" },
+        { marks: ticks(max, width < 420 ? 3 : 6), words: "tokens per step" },
         { left: NAME_PX },
         height,
       );
-      found.forEach((each, index) => {
+      rows.forEach((row, index) => {
         const y = PLOT.top + (index + 0.5) * ROW_PX;
-        picture.append(drawTau(each, y, toX, right));
+        picture.append(drawTau(row, y, toX, right));
       });
-      const [bottom, vanilla] = [height - PLOT.bottom, toX(1)];
-      picture.append(svg("line", { class: "vanilla", x1: vanilla, x2: vanilla, y1: PLOT.top, y2: bottom }));
+      const [bottom, vanillaX] = [height - PLOT.bottom, toX(1)];
+      picture.append(svg("line", { class: "vanilla", x1: vanillaX, x2: vanillaX, y1: PLOT.top, y2: bottom }));
       return height;
     },
   });
 }
 
-function drawTau(each, y, toX, right) {
-  const group = svg("g", { class: "line", "data-hue": hueOf(each), "data-lane": each.lane });
+// A lane's interval, its value as a dot, and both as figures.
+function drawTau(row, y, toX, right) {
+  const group = svg("g", { class: "line", "data-hue": hueOf(row), "data-lane": row.lane });
   group.append(svg("line", { class: "grid", x1: NAME_PX, x2: right - PLOT.right, y1: y, y2: y }));
-  group.append(svg("text", { class: "label end", x: NAME_PX - 10, y: y + 5 }, shorten(each.title, 15)));
-  if (typeof each.low === "number")
-    group.append(svg("path", { class: "stairs", d: `M${toX(each.low)} ${y}H${toX(each.high)}` }));
-  const dot = svg("circle", { cx: toX(each.tau), cy: y, r: 6 });
-  dot.append(svg("title", {}, `${each.title}: ${each.tau.toFixed(3)} tokens per step, ${tellInterval(each)}`));
+  group.append(svg("text", { class: "label end", x: NAME_PX - 10, y: y + 5 }, shorten(row.title, 15)));
+  if (typeof row.low === "number")
+    group.append(svg("path", { class: "stairs", d: `M${toX(row.low)} ${y}H${toX(row.high)}` }));
+  const dot = svg("circle", { cx: toX(row.tau), cy: y, r: 6 });
+  dot.append(svg("title", {}, `${row.title}: ${row.tau.toFixed(3)} tokens per step, ${describeInterval(row)}`));
   group.append(dot);
-  const figures = svg("text", { class: "figure", x: right - 8, y: y + 5 }, each.tau.toFixed(2));
-  figures.append(svg("tspan", { class: "tick", dx: 8 }, tellInterval(each)));
+  const figures = svg("text", { class: "figure", x: right - 8, y: y + 5 }, row.tau.toFixed(2));
+  figures.append(svg("tspan", { class: "tick", dx: 8 }, describeInterval(row)));
   group.append(figures);
   return group;
 }
 
-// How often each position of a draft was accepted, of the steps whose draft was so long.
+// How often each position of a draft was accepted; `steps` counts the steps whose draft reaches that position.
 export function readPositions(lanes) {
   return lanes.flatMap(({ lane, title, drafted, accepted }) =>
     drafted.map((steps, index) => ({ lane, title, position: index + 1, steps, accepted: accepted[index] })),
@@ -76,26 +77,26 @@ export function readPositions(lanes) {
 }
 
 function plotPositions(lanes) {
-  const found = readPositions(lanes);
-  const longest = Math.max(2, ...lanes.map(({ drafted }) => drafted.length));
+  const rows = readPositions(lanes);
+  const maxPosition = Math.max(2, ...lanes.map(({ drafted }) => drafted.length));
   return new Plot({
     name: "log-positions",
     title: "Acceptance by draft position",
     columns: ["lane", "position", "steps", "accepted", "share"],
-    rows: found.map((each) => [each.title, each.position, each.steps, each.accepted, each.accepted / each.steps]),
+    rows: rows.map((row) => [row.title, row.position, row.steps, row.accepted, row.accepted / row.steps]),
     words: "How often the 1st, 2nd, 3rd, … token of a draft was accepted. Full height is every draft so long.",
     draw: (picture, width) =>
       drawRows(
         picture,
         width,
         lanes,
-        { marks: wholeTicks(longest + 0.5, width < 420 ? 4 : 8), words: "position in the draft (right: first)" },
+        { marks: wholeTicks(maxPosition + 0.5, width < 420 ? 4 : 8), words: "position in the draft (right: first)" },
         30,
         {
           figures: ({ drafted, accepted }) => (drafted[0] ? percent(accepted[0] / drafted[0]) : "–"),
           bars: ({ lane }) =>
-            found
-              .filter((each) => each.lane === lane)
+            rows
+              .filter((row) => row.lane === lane)
               .map(({ title, position, steps, accepted }) => ({
                 from: position - 0.42,
                 to: position + 0.42,
@@ -107,7 +108,8 @@ function plotPositions(lanes) {
   });
 }
 
-// Of each tenth of the answers that has steps: the share of them that accepted nothing, and of those with a draft.
+// For each tenth of the answers that has steps: how many steps it has, how many rejected the whole draft, and how many
+// had no draft.
 export function readFailures({ tenths }) {
   return tenths
     .map(([steps, rejected, none], index) => ({ tenth: index + 1, steps, rejected, none }))
@@ -118,7 +120,7 @@ function plotFailures(lanes) {
   const rows = lanes.flatMap((lane) =>
     readFailures(lane).map(({ tenth, steps, rejected, none }) => [lane.title, tenth, steps, rejected, none]),
   );
-  const sum = (lane, name) => readFailures(lane).reduce((total, each) => total + each[name], 0);
+  const sum = (lane, name) => readFailures(lane).reduce((total, row) => total + row[name], 0);
   return new Plot({
     name: "log-failures",
     title: "Where drafts fail",
@@ -131,17 +133,17 @@ function plotFailures(lanes) {
         picture,
         width,
         lanes,
-        { marks: wholeTicks(10, 5).map((each) => 10 * each), words: "place in the answer, % (right: all of it)" },
+        { marks: wholeTicks(10, 5).map((tenths) => 10 * tenths), words: "place in the answer, % (right: all of it)" },
         30,
         {
           figures: (lane) => percent((sum(lane, "rejected") + sum(lane, "none")) / sum(lane, "steps")),
           bars: (lane) =>
             readFailures(lane).flatMap(({ tenth, steps, rejected, none }) => {
-              const place = { from: 10 * tenth - 9.2, to: 10 * tenth - 0.8 };
+              const extent = { from: 10 * tenth - 9.2, to: 10 * tenth - 0.8 };
               const words = `${lane.title}, tenth ${tenth}: of ${steps} steps ${rejected} rejected at once, ${none} without a draft`;
               return [
-                { ...place, words, share: (rejected + none) / steps, kind: "hollow" },
-                { ...place, words, share: rejected / steps },
+                { ...extent, words, share: (rejected + none) / steps, kind: "hollow" },
+                { ...extent, words, share: rejected / steps },
               ];
             }),
         },
@@ -149,7 +151,7 @@ function plotFailures(lanes) {
   });
 }
 
-// The section of a scored log that has its pictures.
+// The section with the plots of a scored log.
 export class Charts {
   constructor() {
     this.node = make("section", "plots");

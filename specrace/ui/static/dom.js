@@ -1,4 +1,4 @@
-// Elements of the page. What comes from outside goes in as text, never as markup.
+// Makes elements of the page. What comes from outside goes in as text, never as markup.
 export function make(tag, className, text, title) {
   const node = document.createElement(tag);
   if (className) node.className = className;
@@ -14,11 +14,11 @@ export function svg(tag, attributes = {}, text) {
   return node;
 }
 
-export function button(text, label, act) {
+export function button(text, label, onClick) {
   const node = make("button", "small-button", text, label);
   node.type = "button";
   node.setAttribute("aria-label", label);
-  node.addEventListener("click", act);
+  node.addEventListener("click", onClick);
   return node;
 }
 
@@ -34,9 +34,9 @@ export function table(names, rows, className) {
     line.append(
       ...cells.map((cell) => {
         if (!(cell instanceof Node)) return make("td", "", cell);
-        const box = make("td");
-        box.append(cell);
-        return box;
+        const td = make("td");
+        td.append(cell);
+        return td;
       }),
     );
     body.append(line);
@@ -45,7 +45,7 @@ export function table(names, rows, className) {
   return node;
 }
 
-// What stays the same costs the browser nothing.
-export function write(node, words) {
-  if (node.textContent !== words) node.textContent = words;
+// Sets a node's text; if it is the same, the browser has nothing to do.
+export function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }

@@ -1,4 +1,4 @@
-// What the parts of a picture share: text, layers, and how things move.
+// What the parts of a moving picture share: text, layers, and motion.
 import { svg } from "./dom.js";
 
 export const TINT = 0.17;
@@ -11,7 +11,7 @@ export function layer(opacity, name) {
   return svg("g", { opacity: Number(opacity.toFixed(3)), "data-part": name });
 }
 
-// The share of the way from `from` to `to` at `value`, slow at both ends.
+// How far `value` is from `from` to `to`, as a share, eased at both ends.
 export function ramp(value, from, to) {
   const share = Math.min(1, Math.max(0, (value - from) / (to - from)));
   return share * share * (3 - 2 * share);

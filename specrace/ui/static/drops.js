@@ -1,38 +1,38 @@
-// What was dropped: files, and those in folders.
+// Lists what was dropped on the page: files, and the files in folders.
 
-// Whether a folder is among it. A browser shows one as a file without content.
+// Whether a folder was dropped. Among the files, browsers list it as one without content.
 export function hasFolder(transfer) {
   return entriesOf(transfer).some((entry) => entry.isDirectory);
 }
 
-// The files, at most one more than `most`, so that it is seen that there are more. Has to be called at once: after the
-// event the browser forgets what was dropped.
-export async function listDropped(transfer, most) {
-  const found = [];
-  const waiting = entriesOf(transfer);
-  while (waiting.length && found.length <= most) {
-    const entry = waiting.shift();
-    if (entry.isDirectory) waiting.unshift(...(await listFolder(entry)));
-    else if (!entry.name.startsWith(".")) found.push(await openFile(entry));
+// The dropped files, up to `max`, and one more if there are more. Call it during the event: afterwards the browser
+// forgets what was dropped.
+export async function listDropped(transfer, max) {
+  const files = [];
+  const entries = entriesOf(transfer);
+  while (entries.length && files.length <= max) {
+    const entry = entries.shift();
+    if (entry.isDirectory) entries.unshift(...(await listFolder(entry)));
+    else if (!entry.name.startsWith(".")) files.push(await openFile(entry));
   }
-  return found;
+  return files;
 }
 
 function entriesOf(transfer) {
   return [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
 }
 
-// A browser gives a folder's entries in portions, an empty one at the end.
+// A folder's entries, by name. A browser returns them in batches, and an empty one at the end.
 async function listFolder(folder) {
   const reader = folder.createReader();
   const entries = [];
   for (;;) {
-    const some = await new Promise((take, fail) => reader.readEntries(take, fail));
-    if (!some.length) return entries.sort((a, b) => a.name.localeCompare(b.name));
-    entries.push(...some);
+    const batch = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    if (!batch.length) return entries.sort((a, b) => a.name.localeCompare(b.name));
+    entries.push(...batch);
   }
 }
 
 function openFile(entry) {
-  return new Promise((take, fail) => entry.file(take, fail));
+  return new Promise((resolve, reject) => entry.file(resolve, reject));
 }

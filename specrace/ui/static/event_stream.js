@@ -1,4 +1,4 @@
-// What the server sends of live races. Messages of a race that was left, or that came before, are dropped.
+// Receives live races from the server. Messages of an earlier race, or of one that the page has left, are dropped.
 const LOST = "The connection was lost, and the race with it; press Race to begin another.";
 
 export class Feed {
@@ -12,44 +12,44 @@ export class Feed {
 
   forget() {
     this.race = 0;
-    this.left = -1;
-    // Whether the race that is listened to is whole; what still comes is its figures over several runs.
-    this.whole = false;
+    this.abandonedRace = -1;
+    // Whether the race has ended; what may still arrive are its figures over several runs.
+    this.complete = false;
   }
 
-  // The race that runs, if one does, is given up.
+  // Gives up the present race.
   leave() {
     this.source?.close();
-    this.left = this.race;
+    this.abandonedRace = this.race;
   }
 
-  // The server ends a race when its page no longer listens.
+  // Opens the stream of a race. When the page closes a stream, the server ends that race.
   listen(key) {
     this.source?.close();
-    this.whole = false;
-    const mine = (this.source = new EventSource(`gradio_api/race/${key}`));
-    mine.addEventListener("message", ({ data }) => this.take(JSON.parse(data)));
-    mine.addEventListener("end", () => mine.close());
-    mine.addEventListener("error", () => {
-      mine.close();
-      if (mine === this.source && !this.whole) this.screen.note("failed", LOST);
+    this.complete = false;
+    const source = (this.source = new EventSource(`gradio_api/race/${key}`));
+    source.addEventListener("message", ({ data }) => this.take(JSON.parse(data)));
+    source.addEventListener("end", () => source.close());
+    source.addEventListener("error", () => {
+      source.close();
+      if (source === this.source && !this.complete) this.screen.note("failed", LOST);
     });
   }
 
   end(part) {
-    this.whole = true;
+    this.complete = true;
     this.screen.takeEnd(part);
   }
 
   take({ race, kind, key, server, parts, phase, message }) {
-    // Numbers grow within a server only: the next one's may be smaller, after the clock was set back.
+    // Race numbers grow only while one server runs: after a restart they may be smaller, if its clock was set back.
     if (kind === "watch" && server !== this.server) {
       this.server = server;
       this.forget();
     }
-    // Of no race: the page's own address cannot be read.
+    // A note about no race: the settings in the page's address cannot be read.
     if (!race && kind === "note") return this.screen.refuse(message);
-    if (race < this.race || race <= this.left) return;
+    if (race < this.race || race <= this.abandonedRace) return;
     if (race > this.race) {
       this.race = race;
       this.screen.wait(race, key);

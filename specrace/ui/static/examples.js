@@ -1,26 +1,27 @@
-// An example that was recorded plays at once at its first press; the next press races live.
-const OWN = ["q", "autorun"];
+// An example with a recorded race plays it at the first press; the next press races live.
+const NOT_SETTINGS = ["q", "autorun"];
 
-// The address tells of settings that are not the usual ones: no recording was made with them.
-export function asUsual(search) {
-  return [...new URLSearchParams(search).keys()].every((name) => OWN.includes(name) || name.startsWith("__"));
+// Whether the page's address changes no setting. The recordings were made with the default settings.
+export function hasDefaultSettings(search) {
+  return [...new URLSearchParams(search).keys()].every((name) => NOT_SETTINGS.includes(name) || name.startsWith("__"));
 }
 
 export class Examples {
-  // `cards` are recorded races, `play` shows one and tells whether it came, `say` shows a sentence.
+  // `cards` are recorded races; `play` plays one and returns whether it arrived; `say` shows a sentence.
   constructor(cards, { play, say }) {
     Object.assign(this, { cards, play, say });
     this.played = new Set();
   }
 
-  // Before Gradio hears of a press.
+  // In the capture phase: before Gradio receives the click.
   listen() {
     document.addEventListener("click", (event) => this.press(event), { capture: true });
   }
 
-  find(words) {
-    if (this.played.has(words) || !asUsual(location.search)) return undefined;
-    return this.cards.find((card) => card.question === words && !card.temperature);
+  // The recorded race to play for a question, if it has not been played yet.
+  find(question) {
+    if (this.played.has(question) || !hasDefaultSettings(location.search)) return undefined;
+    return this.cards.find((card) => card.question === question && !card.temperature);
   }
 
   async press(event) {
@@ -30,7 +31,7 @@ export class Examples {
     event.stopImmediatePropagation();
     this.played.add(card.question);
     chip.title = "Press again to race live";
-    // The strip below names the machine, too.
+    // Only the date: the strip below the stage names the machine.
     if (await this.play(card.name)) this.say(`Recorded ${String(card.date).slice(0, 10)}. Press again to race live.`);
   }
 }

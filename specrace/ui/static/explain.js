@@ -1,5 +1,5 @@
-// Explain mode: one caption that says what has just happened, in plain words. Everything is said once at first, then
-// seldom: a caption stays long enough to be read, and what was said before waits its turn.
+// Explain mode: one caption that says in plain words what has just happened. A caption stays long enough to be read.
+// Each is shown once a race; a few that fit many steps come back after a while.
 import { make } from "./dom.js";
 import { countOf, times } from "./format.js";
 import { findBest } from "./results.js";
@@ -8,7 +8,7 @@ const CAPTION_MS = 4200;
 const AGAIN_MS = 16_000;
 const REPEATED = new Set(["accepted", "all", "copied"]);
 
-// [key, the words or nothing]; the first that has not been said wins. `lane`: its title, its latest draft, its meters.
+// [key, a function from what was seen of a lane to the caption, or a falsy value]. The first ones come first.
 const CAPTIONS = [
   [
     "end",
@@ -87,15 +87,17 @@ const CAPTIONS = [
   ["loops", ({ title, loops }) => loops && `${title}'s text repeats itself, which flatters every drafter that copies.`],
 ];
 
-// `said`: when each was said last. What was never said comes first, then what was said longest ago.
-export function chooseCaption(seen, said, now) {
-  const found = [];
-  for (const [key, tell] of CAPTIONS) {
-    const words = tell(seen);
-    const last = said.get(key) ?? -Infinity;
-    if (words && (last === -Infinity || (REPEATED.has(key) && now - last > AGAIN_MS))) found.push({ last, key, words });
+// The caption to show, {key, words}, or undefined: one that was never shown, else the one shown longest ago. `shownAt`
+// holds when each was last shown.
+export function chooseCaption(seen, shownAt, now) {
+  const candidates = [];
+  for (const [key, describe] of CAPTIONS) {
+    const words = describe(seen);
+    const last = shownAt.get(key) ?? -Infinity;
+    if (words && (last === -Infinity || (REPEATED.has(key) && now - last > AGAIN_MS)))
+      candidates.push({ last, key, words });
   }
-  return found.sort((a, b) => (a.last === b.last ? 0 : a.last - b.last))[0];
+  return candidates.sort((a, b) => (a.last === b.last ? 0 : a.last - b.last))[0];
 }
 
 export class Explainer {
@@ -103,13 +105,14 @@ export class Explainer {
     this.stage = stage;
     this.node = make("p", "caption");
     this.node.hidden = true;
-    this.said = new Map();
-    this.through = new Set();
+    this.shownAt = new Map();
+    this.finished = new Set();
+    // The present caption stays until then.
     this.until = 0;
     this.why = "";
   }
 
-  turn(on) {
+  toggle(on) {
     this.node.hidden = !on;
     this.stage.dataset.explain = String(on);
     if (on && this.why) this.say("why", this.why);
@@ -118,10 +121,10 @@ export class Explainer {
     return on;
   }
 
-  // A race or a replay starts: everything may be said again.
+  // A race or a replay starts: every caption may be shown again.
   begin(live) {
-    this.said.clear();
-    this.through.clear();
+    this.shownAt.clear();
+    this.finished.clear();
     this.why = "";
     if (this.node.dataset.about === "why") this.until = 0;
     if (live)
@@ -131,9 +134,9 @@ export class Explainer {
       );
   }
 
-  // A frame's part about a lane, live or replayed.
+  // Takes a lane's part of a frame, live or replayed.
   take(lane, method) {
-    if (lane.end) this.through.add(method.lane);
+    if (lane.end) this.finished.add(method.lane);
     if (this.node.hidden || performance.now() < this.until) return;
     const spans = lane.runs.findLast((run) => run[3]?.length)?.[3];
     const seen = {
@@ -145,13 +148,13 @@ export class Explainer {
       loops: lane.loops,
       spans,
       ended: Boolean(lane.end),
-      first: this.through.size === 1,
+      first: this.finished.size === 1,
     };
-    const caption = chooseCaption(seen, this.said, performance.now());
+    const caption = chooseCaption(seen, this.shownAt, performance.now());
     if (caption) this.say(caption.key, caption.words);
   }
 
-  // The race is over: who is fastest, and by what.
+  // The race is over: says which lane is fastest, and why.
   conclude(rows) {
     const best = findBest(rows);
     if (!best) return;
@@ -161,7 +164,7 @@ export class Explainer {
   }
 
   say(key, words) {
-    this.said.set(key, performance.now());
+    this.shownAt.set(key, performance.now());
     this.until = performance.now() + CAPTION_MS;
     this.node.textContent = words;
     this.node.dataset.about = key;

@@ -1,4 +1,4 @@
-// Files that the page gives to its visitor.
+// Files that the visitor downloads from the page.
 import { make } from "./dom.js";
 
 export function downloadBlob(blob, name) {
@@ -9,12 +9,13 @@ export function downloadBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// A field that a spreadsheet would take for a formula gets an apostrophe.
+// A value as a CSV field; one that a spreadsheet would take for a formula gets an apostrophe before it.
 export function csvField(value) {
   const text =
     typeof value === "number" ? String(Number(value.toPrecision(9))) : String(value).replace(/^[=+\-@\t\r]/, "'$&");
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
+
 export function toCsv(rows) {
   return rows.map((row) => `${row.map(csvField).join(",")}\r\n`).join("");
 }

@@ -1,28 +1,28 @@
-// A picture as a file of its own, and a moving one as a video.
+// Saves a picture as an SVG file that needs no other, and a moving picture as a video.
 import { svg } from "./dom.js";
 
 const TYPES = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
-const FRAMES_A_SECOND = 30;
-const BITS_A_SECOND = 6_000_000;
+const FRAMES_PER_SECOND = 30;
+const BITS_PER_SECOND = 6_000_000;
 
-// The page's own faces of a family, as rules that need no other file; "" where the page has none.
+// The page's fonts of a family as CSS rules that contain the font files; "" if the page has none.
 export async function inlineFonts(family) {
   const rules = [...document.styleSheets].flatMap(readRules);
-  const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule && nameOf(rule) === family);
-  const found = await Promise.all(faces.map(inlineFace));
-  return found.join("");
+  const faces = rules.filter((rule) => rule instanceof CSSFontFaceRule && familyOf(rule) === family);
+  const inlined = await Promise.all(faces.map(inlineFace));
+  return inlined.join("");
 }
 
 function readRules(sheet) {
   try {
     return [...sheet.cssRules];
   } catch {
-    // A sheet of another origin keeps its rules to itself.
+    // The rules of a sheet from another origin cannot be read.
     return [];
   }
 }
 
-function nameOf(rule) {
+function familyOf(rule) {
   return rule.style.getPropertyValue("font-family").replace(/["']/g, "");
 }
 
@@ -30,17 +30,17 @@ async function inlineFace(rule) {
   const [, address] = /url\(["']?([^"')]+)["']?\)/.exec(rule.style.getPropertyValue("src")) ?? [];
   if (!address) return "";
   try {
-    const answer = await fetch(new URL(address, rule.parentStyleSheet.href ?? document.baseURI));
-    if (!answer.ok) return "";
-    const data = await readData(await answer.blob());
+    const response = await fetch(new URL(address, rule.parentStyleSheet.href ?? document.baseURI));
+    if (!response.ok) return "";
+    const data = await readDataUrl(await response.blob());
     const weight = rule.style.getPropertyValue("font-weight") || "400";
-    return `@font-face{font-family:"${nameOf(rule)}";font-weight:${weight};src:url(${data})}`;
+    return `@font-face{font-family:"${familyOf(rule)}";font-weight:${weight};src:url(${data})}`;
   } catch {
     return "";
   }
 }
 
-function readData(blob) {
+function readDataUrl(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.addEventListener("load", () => resolve(reader.result));
@@ -56,33 +56,34 @@ export function writeSvg(picture, fonts) {
   return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
 }
 
+// The first type of video that the browser can record, or undefined.
 export function videoType() {
-  const known = typeof MediaRecorder !== "undefined" && HTMLCanvasElement.prototype.captureStream;
-  return known ? TYPES.find((type) => MediaRecorder.isTypeSupported(type)) : undefined;
+  const canRecord = typeof MediaRecorder !== "undefined" && HTMLCanvasElement.prototype.captureStream;
+  return canRecord ? TYPES.find((type) => MediaRecorder.isTypeSupported(type)) : undefined;
 }
 
-async function paint(pen, blob) {
-  const address = URL.createObjectURL(blob);
+async function paint(context, blob) {
+  const url = URL.createObjectURL(blob);
   try {
     const image = new Image();
-    image.src = address;
+    image.src = url;
     await image.decode();
-    pen.drawImage(image, 0, 0, pen.canvas.width, pen.canvas.height);
+    context.drawImage(image, 0, 0, context.canvas.width, context.canvas.height);
   } finally {
-    URL.revokeObjectURL(address);
+    URL.revokeObjectURL(url);
   }
 }
 
-// The video of `pictureAt(time)`, an SVG Blob, over `length` ms. It is taken in real time; `going(time)` is asked before
-// each picture, and false ends it.
+// Records a video of `pictureAt(time)`, an SVG Blob, over `length` ms, in real time. `going(time)` is called before each
+// picture; when it returns false, the video ends.
 export async function film({ pictureAt, length, width, height, going }) {
-  const sheet = document.createElement("canvas");
-  Object.assign(sheet, { width, height });
-  const pen = sheet.getContext("2d");
-  await paint(pen, pictureAt(0));
-  const recorder = new MediaRecorder(sheet.captureStream(FRAMES_A_SECOND), {
+  const canvas = document.createElement("canvas");
+  Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d");
+  await paint(context, pictureAt(0));
+  const recorder = new MediaRecorder(canvas.captureStream(FRAMES_PER_SECOND), {
     mimeType: videoType(),
-    videoBitsPerSecond: BITS_A_SECOND,
+    videoBitsPerSecond: BITS_PER_SECOND,
   });
   const parts = [];
   recorder.addEventListener("dataavailable", ({ data }) => parts.push(data));
@@ -91,10 +92,10 @@ export async function film({ pictureAt, length, width, height, going }) {
   const start = performance.now();
   try {
     for (let time = 0; time < length && going(time); time = performance.now() - start) {
-      await paint(pen, pictureAt(time));
+      await paint(context, pictureAt(time));
       await new Promise(requestAnimationFrame);
     }
-    await paint(pen, pictureAt(length));
+    await paint(context, pictureAt(length));
   } finally {
     recorder.stop();
     await ended;

@@ -5,17 +5,17 @@ export function seconds(ms) {
   return `${(ms / 1000).toFixed(2)} s`;
 }
 
-// A speedup with one decimal, half up; see times_words in core/metrics.py.
+// A speedup with one decimal, rounded half up, like format_speedup in core/metrics.py.
 export function times(speedup) {
   return `${(Math.floor(10 * speedup + 0.5) / 10).toFixed(1)}×`;
 }
 
-// The speedup by which a lane is placed: what is shown as vanilla's is no faster than vanilla.
+// The speedup that ranks a lane: one that is shown as 1.0× counts as vanilla's.
 export function standing({ speedup }) {
   return times(speedup) === times(1) ? 1 : speedup;
 }
 
-// What lane `index`'s speedup rests on: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
+// The range of lane `index`'s speedup over several runs: "2.2 to 2.6, 5 runs"; `repeated` is null after one run.
 export function describeRange(repeated, index) {
   if (!repeated || !index) return "";
   const [, low, high] = repeated.lanes[index];
@@ -38,7 +38,7 @@ export function countOf(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// A token as it fits a box: blanks made visible where there is nothing else, long ones cut.
+// A token's text for a small box: long ones are cut, and one of blanks only is shown as a sign.
 export function shorten(piece, letters = PIECE_LETTERS) {
   const text = piece.trim() ? piece.trim() : piece.includes("\n") ? "↵" : piece ? "␣" : "·";
   const characters = Array.from(text.slice(0, 4 * letters + 4));

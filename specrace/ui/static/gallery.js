@@ -1,4 +1,4 @@
-// Recorded races: the cards of those that ship, and files that a visitor opens or drops. The server checks both.
+// Recorded races: the cards of the bundled ones, and files that a visitor opens or drops. The server checks both.
 import { make } from "./dom.js";
 import { describeRecording, seconds, times } from "./format.js";
 import { isUpload, uploadDocuments, uploadFolders } from "./gradio.js";
@@ -7,10 +7,10 @@ import { isLog } from "./scoring.js";
 const MAX_FILE_BYTES = 16e6;
 const GONE = "The server does not answer; reload the page.";
 
-// A recording that was asked for, {reel}, or {error} in words.
-async function hear(ask) {
+// Requests a recording: {reel}, or {error}, a sentence.
+async function load(request) {
   try {
-    const { reel, error } = await ask();
+    const { reel, error } = await request();
     return error ? { error } : { reel: JSON.parse(reel) };
   } catch {
     return { error: GONE };
@@ -18,11 +18,11 @@ async function hear(ask) {
 }
 
 export class Gallery {
-  // `server` checks and reads recordings, and may take none of a visitor's; `take` gets a reel, `complain` a sentence;
-  // `sift`, set later, takes logs and races.
+  // `server` checks and reads recordings; `take` gets a reel, `complain` a sentence; `takesFiles` is whether visitors may
+  // open files of their own. `sift`, set later, takes files that are logs or races.
   constructor(dialog, cards, { server, take, complain, takesFiles = true }) {
     Object.assign(this, { dialog, cards, server, take, complain, takesFiles });
-    this.asked = 0;
+    this.requests = 0;
     this.file = dialog.querySelector(".file");
     this.file.addEventListener("change", () => this.open(this.file.files[0]));
     dialog.querySelector("[data-do=open]").addEventListener("click", () => this.file.click());
@@ -50,18 +50,18 @@ export class Gallery {
     return node;
   }
 
-  // `offered`: nobody asked for it. Whether it came to the stage.
+  // Plays a bundled recording; `offered`: the visitor did not ask for it. Returns whether it reached the stage.
   play(name, offered = false) {
     return this.receive(() => this.server.play_recorded(name), { offered });
   }
 
-  // Several at once, for `take` instead of the stage.
+  // Loads several recordings, which `take` gets together instead of the stage.
   playAll(names, take) {
-    const ask = async () => {
-      const answers = await Promise.all(names.map((name) => this.server.play_recorded(name)));
-      return answers.find(({ error }) => error) ?? { reel: `[${answers.map(({ reel }) => reel)}]` };
+    const request = async () => {
+      const results = await Promise.all(names.map((name) => this.server.play_recorded(name)));
+      return results.find(({ error }) => error) ?? { reel: `[${results.map(({ reel }) => reel)}]` };
     };
-    return this.receive(ask, { take });
+    return this.receive(request, { take });
   }
 
   async open(file) {
@@ -71,34 +71,34 @@ export class Gallery {
       return this.complain(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB; open a shorter race.`);
     await this.receive(async () => {
       const url = `gradio_api/recording?name=${encodeURIComponent(file.name)}`;
-      const answer = await fetch(url, { method: "POST", body: file });
-      return { [answer.ok ? "reel" : "error"]: await answer.text() };
+      const response = await fetch(url, { method: "POST", body: file });
+      return { [response.ok ? "reel" : "error"]: await response.text() };
     });
   }
 
-  // Of several that are asked for, the last one counts. Whether this one was taken.
-  async receive(ask, { offered = false, take = this.take } = {}) {
-    const mine = ++this.asked;
+  // Loads a recording and passes it on, unless another one has been requested meanwhile. Returns whether it did.
+  async receive(request, { offered = false, take = this.take } = {}) {
+    const number = ++this.requests;
     this.offered = offered;
     this.dialog.close();
-    const { reel, error } = await hear(ask);
-    if (mine !== this.asked) return false;
+    const { reel, error } = await load(request);
+    if (number !== this.requests) return false;
     if (error) this.complain(error);
     else take(reel, offered);
     return !error;
   }
 
-  // What has not come yet would come too late.
-  outdate() {
-    this.asked++;
+  // Ignores a recording that has been requested and has not arrived yet.
+  cancel() {
+    this.requests++;
   }
 
-  // The same for what nobody asked for.
-  withdraw() {
-    if (this.offered) this.outdate();
+  // Ignores such a recording if the visitor did not ask for it.
+  cancelOffered() {
+    if (this.offered) this.cancel();
   }
 
-  // Files for the questions' own documents are the upload's business.
+  // Whether a drop is for the gallery; files dropped on the settings are documents, which Gradio's upload takes.
   takes(event) {
     return event.dataTransfer?.types.includes("Files") && !(this.takesFiles && isUpload(event.target));
   }
@@ -110,12 +110,12 @@ export class Gallery {
     else event.dataTransfer.dropEffect = "none";
   }
 
-  // Documents are uploaded; what else it may be is seen by its content.
+  // Sorts dropped files by their names: what may be a log or a race goes to `sift`, the rest is uploaded as documents.
   sort(files) {
     const logs = [...files].filter(isLog);
     if (logs.length) return this.sift(logs);
     if (files.length && !uploadDocuments(files))
-      this.complain(`${files[0].name} is no saved race and no log; this page takes .jsonl files.`);
+      this.complain(`${files[0].name} is neither a saved race nor a log; this page takes .jsonl files.`);
     return undefined;
   }
 

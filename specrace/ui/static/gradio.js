@@ -1,18 +1,18 @@
-// All that the page's scripts know of Gradio's own page: its elements, its theme, its clock.
+// All that the page's scripts know about Gradio's own page: its elements, its theme, its clock.
 import { hasFolder, listDropped } from "./drops.js";
 
-// As in ui/uploads.py.
+// The limits of ui/uploads.py.
 const MAX_FILES = 20;
 const MAX_BYTES = 2e6;
 const DOCUMENTS = "#files input[type=file]";
 const CLOCK = /performance\.now\(\)-[^;]*\/1e3/;
 
-// Gradio (seen in 6.31) leaves the clock of its loading screen behind: it asks for every animation frame for ever, and
-// an idle page takes a twentieth of a core. Nothing on this page shows such a clock, so it gets no frame. Has to run
-// before Gradio's own scripts do.
+// Gradio (seen in 6.31) never stops the clock of its loading screen: it requests every animation frame, and an idle page
+// takes a twentieth of a core. This page shows no such clock, so its requests are ignored. Call this before Gradio's own
+// scripts run.
 export function silenceClock() {
-  const ask = window.requestAnimationFrame.bind(window);
-  window.requestAnimationFrame = (act) => (CLOCK.test(act.toString()) ? 0 : ask(act));
+  const request = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (callback) => (CLOCK.test(callback.toString()) ? 0 : request(callback));
 }
 
 export function pressRace() {
@@ -32,16 +32,16 @@ export function markStop(live) {
   if (stop) stop.dataset.live = String(live);
 }
 
-// Whether the focus is on what has just asked for a race.
-export function focusAsked() {
+// Whether the focus is on a control that starts races.
+export function isRaceControlFocused() {
   return Boolean(document.activeElement?.closest("#race, .example"));
 }
 
-// Gradio's text fields keep what they are told of only.
-export function setQuestion(words) {
+// Gradio's text fields take over a new value only after an input event.
+export function setQuestion(question) {
   const field = document.querySelector("#question textarea, #question input");
-  if (!field || !words) return;
-  field.value = words;
+  if (!field || !question) return;
+  field.value = question;
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
@@ -59,7 +59,7 @@ export function toggleSettings() {
   openSettings(document.getElementById("settings").dataset.open !== "true");
 }
 
-// The lanes that are chosen before anybody chooses.
+// Marks the lanes that are chosen by default.
 export function markDefaultLanes(lanes) {
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.lanes ??= lanes.join(" ");
@@ -69,54 +69,54 @@ function tellStage(name, detail) {
   document.querySelector(".stage")?.dispatchEvent(new CustomEvent(name, { detail }));
 }
 
-// The lanes that are chosen now: the page's style shows their options, and an idle stage their panes.
+// Marks the lanes that are chosen now: the page's style then shows their options, and an idle stage their panes.
 export function showLanes(names) {
   const panel = document.getElementById("settings");
   if (panel) panel.dataset.lanes = names.join(" ");
   tellStage("lanes", names);
 }
 
-// What a visitor has ticked, made to fit: vanilla is among them, and at most `most`. The latest tick is the last.
-export function limitLanes(names, most) {
-  const wanted = names.includes("vanilla") ? names : ["vanilla", ...names];
-  if (wanted.length > names.length) tellStage("complain", "Vanilla always runs: it is the baseline.");
-  if (wanted.length > most) tellStage("complain", `At most ${most} lanes fit; untick one first.`);
-  return wanted.slice(0, most);
+// The lanes that a visitor has ticked, with vanilla, and at most `max`; the latest tick, which is last, is dropped.
+export function limitLanes(names, max) {
+  const lanes = names.includes("vanilla") ? names : ["vanilla", ...names];
+  if (lanes.length > names.length) tellStage("complain", "Vanilla always runs: it is the baseline.");
+  if (lanes.length > max) tellStage("complain", `At most ${max} lanes fit; untick one first.`);
+  return lanes.slice(0, max);
 }
 
-// Gradio's toasts lie over the Race button for seconds; the page has a line for such words.
-export function hearToasts() {
+// Shows what Gradio's toasts say in the page's own line: the toasts cover the Race button for seconds.
+export function redirectToasts() {
   new MutationObserver((changes) => {
-    // What a race adds to the stage is no toast.
+    // A race adds many nodes to the stage, and none is a toast.
     const others = changes.filter(({ target }) => !target.closest?.(".stage"));
     for (const node of others.flatMap((change) => [...change.addedNodes])) {
-      const words = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
-      if (words) tellStage("complain", words.replace(/^HTTP \d+: /, ""));
+      const message = node.querySelector?.("[data-testid=toast-text]")?.textContent.trim();
+      if (message) tellStage("complain", message.replace(/^HTTP \d+: /, ""));
     }
   }).observe(document, { childList: true, subtree: true });
 }
 
-// Files that are dropped here are the questions' own documents, and Gradio's upload takes them.
+// Whether files dropped on this element are documents, which Gradio's upload takes.
 export function isUpload(target) {
   return Boolean(target.closest?.("#settings"));
 }
 
-// Adds files to Gradio's upload. False where the page takes no documents.
+// Gives files to Gradio's upload. Returns false if the page takes no documents.
 export function uploadDocuments(files) {
   const field = document.querySelector(DOCUMENTS);
   if (!field) return false;
-  field.files = fitting(files);
+  field.files = limitFiles(files);
   field.dispatchEvent(new Event("change", { bubbles: true }));
   openSettings(true);
   return true;
 }
 
-// The same for what was dropped, folders' files, too.
+// Gives what was dropped, also the files in folders, to Gradio's upload. Returns false if the page takes no documents.
 export function uploadDropped(transfer) {
   return uploadFolders(transfer) || uploadDocuments(transfer.files);
 }
 
-// The documents in what was dropped, if a folder was; whether it was.
+// If a folder was dropped, gives its files and the other ones to Gradio's upload. Returns whether it does.
 export function uploadFolders(transfer) {
   if (!hasFolder(transfer)) return false;
   if (!document.querySelector(DOCUMENTS)) return false;
@@ -127,12 +127,13 @@ export function uploadFolders(transfer) {
   return true;
 }
 
-// Gradio refuses all files where one is too large. The server names that one, and needs no more of it than its limit.
-export function fitUploads() {
+// Cuts uploads down to the limits. If one file is too large, Gradio refuses all of them; the server names that one, and
+// needs no more than one byte beyond the limit for that.
+export function limitUploads() {
   document.addEventListener(
     "change",
     ({ target }) => {
-      if (target.matches(DOCUMENTS)) target.files = fitting(target.files);
+      if (target.matches(DOCUMENTS)) target.files = limitFiles(target.files);
     },
     true,
   );
@@ -147,13 +148,13 @@ export function fitUploads() {
   );
 }
 
-function fitting(files) {
-  const kept = new DataTransfer();
+function limitFiles(files) {
+  const limited = new DataTransfer();
   for (const file of [...files].slice(0, MAX_FILES))
-    kept.items.add(file.size > MAX_BYTES ? new File([file.slice(0, MAX_BYTES + 1)], file.name) : file);
+    limited.items.add(file.size > MAX_BYTES ? new File([file.slice(0, MAX_BYTES + 1)], file.name) : file);
   if (files.length > MAX_FILES)
     tellStage("complain", `More than ${MAX_FILES} files were given; the first ${MAX_FILES} are read.`);
-  return kept.files;
+  return limited.files;
 }
 
 export function toggleDark() {

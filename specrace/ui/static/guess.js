@@ -1,11 +1,11 @@
-// Who wins? One guess a race, until the first lane is over the line, and how many of this visit were right.
+// Who wins? One guess a race, until the first lane finishes, and a count of this visit's right guesses.
 import { button, make } from "./dom.js";
 import { hueOf } from "./lanes.js";
 
 const KEY = "specrace guesses";
 
-// A browser may forbid the store; then only this race counts.
-function read() {
+// A browser may forbid the storage; then only this race counts.
+function readTally() {
   try {
     return JSON.parse(sessionStorage.getItem(KEY)) ?? { right: 0, all: 0 };
   } catch {
@@ -13,11 +13,11 @@ function read() {
   }
 }
 
-function keep(tally) {
+function storeTally(tally) {
   try {
     sessionStorage.setItem(KEY, JSON.stringify(tally));
   } catch {
-    // It counts for this race only.
+    // See readTally.
   }
 }
 
@@ -31,9 +31,9 @@ export class Guess {
     this.lanes = lanes;
     this.open = true;
     this.guess = undefined;
-    const keys = make("div", "choices");
-    keys.append(...lanes.map((lane, index) => this.choice(lane, index)));
-    this.host.replaceChildren(make("b", "", "Who wins?"), keys);
+    const choices = make("div", "choices");
+    choices.append(...lanes.map((lane, index) => this.choice(lane, index)));
+    this.host.replaceChildren(make("b", "", "Who wins?"), choices);
     this.host.hidden = false;
   }
 
@@ -44,7 +44,7 @@ export class Guess {
     return node;
   }
 
-  // Whether a guess was still open.
+  // Takes a guess; returns false if it comes too late.
   choose(index) {
     if (!this.open || !this.lanes[index]) return false;
     this.open = false;
@@ -53,7 +53,7 @@ export class Guess {
     return true;
   }
 
-  // The first lane is over the line.
+  // The first lane has finished.
   end() {
     if (this.open) this.close();
   }
@@ -65,13 +65,13 @@ export class Guess {
     this.host.hidden = true;
   }
 
-  // The guess, judged once: what to say of it.
+  // Judges the guess, once, and returns a sentence about it; "" without a guess.
   judge(winner) {
     if (this.guess === undefined) return "";
     const right = this.guess === winner;
-    const { right: before, all } = read();
-    const tally = { right: before + right, all: all + 1 };
-    keep(tally);
+    const before = readTally();
+    const tally = { right: before.right + (right ? 1 : 0), all: before.all + 1 };
+    storeTally(tally);
     this.close();
     return `${right ? "You guessed right" : "You guessed wrong"}: ${tally.right} of ${tally.all} so far.`;
   }

@@ -1,4 +1,4 @@
-// The step inspector: the draft tree of one step, its attention mask, its time, and its drafter's details.
+// The step inspector: the draft tree of one step, its attention mask, its times, and its drafter's details.
 import { button, make, table } from "./dom.js";
 import { countOf, seconds } from "./format.js";
 import { hueOf } from "./lanes.js";
@@ -9,24 +9,25 @@ import { NODE_PX, NODE_WORDS, Tree } from "./tree.js";
 
 const TREE_PERIOD_MS = 250;
 
+// A bar that shows how a step's time divides, and a key to its parts.
 function drawSplit(timing) {
   const total = PARTS.reduce((sum, [part]) => sum + timing[part], 0);
   const bar = make("div", "split");
   const keys = make("p", "split-keys");
   for (const [part, name, title] of PARTS) {
-    const piece = make("i", part, undefined, `${name}: ${timing[part].toFixed(3)} ms. ${title}`);
-    piece.style.flexGrow = total ? timing[part] / total : 0;
-    bar.append(piece);
+    const segment = make("i", part, undefined, `${name}: ${timing[part].toFixed(3)} ms. ${title}`);
+    segment.style.flexGrow = total ? timing[part] / total : 0;
+    bar.append(segment);
     const key = make("span", "", undefined, title);
     key.append(make("i", part), `${name} ${timing[part].toFixed(2)} ms`);
     keys.append(key);
   }
-  const both = make("div");
-  both.append(bar, keys);
-  return both;
+  const node = make("div");
+  node.append(bar, keys);
+  return node;
 }
 
-// What happened in a step, in a sentence or two.
+// Two sentences about what happened in a step.
 export function describeStep(event, title, at) {
   const drafted = event.tree.tokens.length - 1;
   const accepted = Math.min(event.verdict.path.length - 1, event.emitted.length);
@@ -36,15 +37,16 @@ export function describeStep(event, title, at) {
   return `${draft}: ${wrote} in ${took.toFixed(1)} ms. Race time ${seconds(at)}.`;
 }
 
-// Where to begin to look: the step of the fastest lane that wrote the most.
+// The step to show first: of the fastest lane, the step that wrote the most tokens.
 export function findLongest(lanes, results) {
-  const most = (list, size) => list.reduce((best, each, index) => (size(each) > size(list[best]) ? index : best), 0);
-  const lane = most(results, (row) => row.speedup);
-  return { lane, step: most(lanes[lane].steps, ({ event }) => event.emitted.length) };
+  const indexOfMax = (list, sizeOf) =>
+    list.reduce((best, item, index) => (sizeOf(item) > sizeOf(list[best]) ? index : best), 0);
+  const lane = indexOfMax(results, (row) => row.speedup);
+  return { lane, step: indexOfMax(lanes[lane].steps, ({ event }) => event.emitted.length) };
 }
 
 export class Inspector {
-  // `stage` is the element that tells of races; `player` knows whether a replay plays.
+  // `stage` is the element whose events report races; `player` knows whether a replay plays.
   constructor(stage, player) {
     this.stage = stage;
     this.player = player;
@@ -81,7 +83,7 @@ export class Inspector {
     stage.addEventListener("reel", ({ detail }) => (this.results = detail.results));
     stage.addEventListener("result", () => this.choose());
     stage.addEventListener("cursor", ({ detail }) => this.follow(detail));
-    new IntersectionObserver(([{ isIntersecting }]) => (this.seen = isIntersecting)).observe(this.node);
+    new IntersectionObserver(([{ isIntersecting }]) => (this.visible = isIntersecting)).observe(this.node);
   }
 
   legend() {
@@ -98,12 +100,12 @@ export class Inspector {
     return node;
   }
 
-  // The lane that was looked at stays, or else it is the last.
+  // Begins a race. The lane that was shown before stays, if it races again; else it is the last one.
   setLanes(lanes) {
-    // A step of the race before may still wait to be drawn.
+    // A step of the previous race may still wait to be drawn.
     clearTimeout(this.timer);
-    const before = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
-    this.at = { lane: before < 0 ? lanes.length - 1 : before, step: 0 };
+    const previous = lanes.findIndex((lane) => lane.lane === this.node.dataset.lane);
+    this.at = { lane: previous < 0 ? lanes.length - 1 : previous, step: 0 };
     this.lanes = lanes.map((lane) => ({ ...lane, steps: [], tokens: 0 }));
     this.tabs.replaceChildren(
       ...this.lanes.map((lane, number) => {
@@ -117,14 +119,15 @@ export class Inspector {
   }
 
   add(steps) {
-    for (const { lane, at, event } of steps) {
-      const own = this.lanes[lane];
-      own.steps.push({ event, at, base: own.tokens });
-      own.tokens += event.emitted.length;
+    for (const { lane: index, at, event } of steps) {
+      const lane = this.lanes[index];
+      lane.steps.push({ event, at, base: lane.tokens });
+      lane.tokens += event.emitted.length;
     }
   }
 
-  press() {
+  // Marks the tab of the present lane.
+  markTab() {
     const { lane } = this.at;
     this.node.dataset.lane = this.lanes[lane].lane;
     this.tabs
@@ -132,28 +135,31 @@ export class Inspector {
       .forEach((tab, number) => tab.setAttribute("aria-pressed", String(number === lane)));
   }
 
-  // Where to look first, once the race is over.
+  // The race is over: shows the step to look at first.
   choose() {
     const { lane, step } = findLongest(this.lanes, this.results);
     this.show(lane, step);
   }
 
-  // While a race plays the lane stays, or no tree could be read: its latest step; else whatever the cursor is at.
+  // Shows the step under the cursor. While a race plays it shows the present lane's latest step instead: changing lanes
+  // all the time, no tree could be read.
   follow({ lane, step }) {
     if (!this.player.playing && !this.player.live) return this.show(lane, step);
-    if (!this.seen) return undefined;
-    const later = this.lanes[this.at.lane].steps.findIndex((each) => each.at > this.player.time);
-    return this.show(this.at.lane, later < 0 ? this.lanes[this.at.lane].steps.length - 1 : later - 1);
+    if (!this.visible) return undefined;
+    const { steps } = this.lanes[this.at.lane];
+    const next = steps.findIndex(({ at }) => at > this.player.time);
+    return this.show(this.at.lane, next < 0 ? steps.length - 1 : next - 1);
   }
 
-  // Another lane, at the step that was under way at the same race time.
+  // Shows another lane, at the step that it took at the same race time.
   jump(lane) {
-    const at = this.lanes[this.at.lane].steps[this.at.step]?.at ?? 0;
-    const later = this.lanes[lane].steps.findIndex((each) => each.at >= at);
+    const time = this.lanes[this.at.lane].steps[this.at.step]?.at ?? 0;
+    const { steps } = this.lanes[lane];
+    const step = steps.findIndex(({ at }) => at >= time);
     this.at = { lane, step: 0 };
-    this.press();
+    this.markTab();
     if (this.player.live) return;
-    this.seek(later < 0 ? this.lanes[lane].steps.length - 1 : later);
+    this.seek(step < 0 ? steps.length - 1 : step);
   }
 
   seek(step) {
@@ -163,33 +169,33 @@ export class Inspector {
     this.stage.dispatchEvent(new CustomEvent("seek", { detail: { lane, step } }));
   }
 
-  // A replay may come by often: the tree is drawn at most four times a second, and the last step always.
+  // Shows a step: `now`, or at most four times a second, because a replay calls this often. The last one is always drawn.
   show(lane, step, now = false) {
     if (!this.lanes[lane]?.steps[step]) return;
     this.at = { lane, step };
     clearTimeout(this.timer);
-    const wait = now ? 0 : Math.max(0, (this.drawn ?? 0) + TREE_PERIOD_MS - performance.now());
-    if (wait) this.timer = setTimeout(() => this.draw(), wait);
+    const delay = now ? 0 : Math.max(0, (this.drawnAt ?? 0) + TREE_PERIOD_MS - performance.now());
+    if (delay) this.timer = setTimeout(() => this.draw(), delay);
     else this.draw();
   }
 
   draw() {
-    this.drawn = performance.now();
+    this.drawnAt = performance.now();
     const { lane, step } = this.at;
     const { steps, title } = this.lanes[lane];
     const { event, at } = steps[step];
     this.node.dataset.step = step;
-    this.press();
+    this.markTab();
     this.back.disabled = !step;
     this.next.disabled = step === steps.length - 1;
     this.place.textContent = `step ${step + 1} of ${steps.length}`;
-    this.picture(event, steps[step + 1]?.event, describeStep(event, title, at));
+    this.drawTree(event, steps[step + 1]?.event, describeStep(event, title, at));
     this.rest.replaceChildren(...this.parts(event, steps, step));
   }
 
-  picture(event, following, words) {
+  drawTree(event, nextEvent, words) {
     this.words.textContent = words;
-    const tree = new Tree(event, following);
+    const tree = new Tree(event, nextEvent);
     this.tree.replaceChildren(tree.draw(words));
     this.tree.scrollTop = tree.nodes[0].y + NODE_PX / 2 - this.tree.clientHeight / 2;
     this.more.textContent = tree.left ? `+${countOf(tree.left, "more node")}` : "";
@@ -206,7 +212,7 @@ export class Inspector {
         this.part(
           "Attention mask",
           drawMask(event),
-          "A row a node, in draft order: it sees the filled ones, its ancestors, and all of the text before them.",
+          "One row for each node, in draft order: it sees the filled ones, its ancestors, and all text before them.",
         ),
       );
     }
@@ -260,13 +266,13 @@ export class Inspector {
     return node;
   }
 
-  // The same node in the tree and in the mask.
+  // Highlights the node under the pointer in the tree and in the mask.
   point(node) {
     const number = node?.dataset.node;
     if (number === this.pointed) return;
     this.pointed = number;
     this.node
       .querySelectorAll("[data-node]")
-      .forEach((each) => each.classList.toggle("pointed", each.dataset.node === number));
+      .forEach((element) => element.classList.toggle("pointed", element.dataset.node === number));
   }
 }

@@ -1,13 +1,13 @@
-// Keys and buttons.
+// What the page's keys and buttons do.
 import { make } from "./dom.js";
 import { pressRace, pressStop, toggleDark } from "./gradio.js";
 import { copyText, linkTo, packRace, saveReel } from "./share.js";
 
-// A link's parameters are those of ui/asking.py.
+// A link's parameters are those of ui/race_request.py.
 const LEFT_OUT = "It leaves out lanes' options, model, dtype and top-k; Save keeps them.";
 const NAMES = { " ": "space", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", 1: "1 – 6" };
 
-// [key, what it does in words, what it does].
+// [key, its description, its action].
 function listKeys(stage, tools) {
   const { player } = stage;
   return [
@@ -32,7 +32,7 @@ function listKeys(stage, tools) {
   ];
 }
 
-// What a button's data-do says.
+// The action of each button, by its data-do.
 function listActions(stage, tools) {
   const { player } = stage;
   return {
@@ -58,7 +58,7 @@ function listActions(stage, tools) {
   };
 }
 
-// What this page cannot do, by its button and its key: logs are files, and the tour needs its recorded races.
+// [button's data-do, key] of what this page cannot do: logs are files, and the tour needs its recorded races.
 function listMissing(stage, tools) {
   const missing = [];
   if (!stage.gallery.takesFiles) missing.push(["logs", "l"]);
@@ -90,7 +90,7 @@ async function copyRace(stage) {
   );
 }
 
-// Over the page; the replay waits.
+// Opens a show over the page, and pauses the replay.
 function openShow(stage, show) {
   show.open(stage.reel);
   if (!show.node.open) return;
@@ -114,7 +114,7 @@ function fullScreen() {
   else document.documentElement.requestFullscreen?.();
 }
 
-// Whether what is in focus takes a key for itself.
+// Whether the element in focus uses a key itself.
 export function isTaken({ target, key }) {
   const fields = "input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]";
   if (key !== "Escape" && target.closest?.(fields)) return true;
@@ -122,8 +122,8 @@ export function isTaken({ target, key }) {
   return key.startsWith("Arrow") && takesArrows(target);
 }
 
-// Choices are walked through with the arrows, sliders moved, and wide tables scrolled. The player's own slider is the
-// replay's time, which the page's arrows move.
+// Arrow keys move through choices, move sliders and scroll wide tables. The player's slider is an exception: it is the
+// replay's time, which the page's own arrow keys move.
 function takesArrows(target) {
   if (target.closest?.("[type=radio], .text")) return true;
   if (target.closest?.("[type=range]")) return !target.closest(".player");
@@ -138,23 +138,24 @@ export function nameOf(key) {
 export function bindKeys(stage, tools) {
   const { player } = stage;
   const missing = listMissing(stage, tools);
-  const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, own]) => own === key));
-  const deeds = listActions(stage, tools);
-  // For the page's style: the menu may not be there yet.
-  document.body.dataset.missing = missing.map(([deed]) => deed).join(" ");
+  const keys = listKeys(stage, tools).filter(([key]) => !missing.some(([, missingKey]) => missingKey === key));
+  const actions = listActions(stage, tools);
+  // The page's style hides their buttons: the menu may not be there yet.
+  document.body.dataset.missing = missing.map(([name]) => name).join(" ");
   document.addEventListener("keydown", (event) => {
     const { key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || stage.find("dialog[open]") || isTaken(event)) return;
-    const found = keys.find(([name]) => name === nameOf(key));
-    if (!found) return;
+    const entry = keys.find(([name]) => name === nameOf(key));
+    if (!entry) return;
+    const [, , action] = entry;
     if (key === " " || key.startsWith("Arrow")) event.preventDefault();
-    found[2](key);
+    action(key);
   });
   document.addEventListener("click", ({ target }) => {
     if (target.closest?.("#stop")) player.result();
     const button = target.closest?.(".stage [data-do], .menu [data-do]");
-    const deed = deeds[button?.dataset.do];
-    if (deed && !(button.closest(".player") && !stage.reel)) deed();
+    const action = actions[button?.dataset.do];
+    if (action && !(button.closest(".player") && !stage.reel)) action();
   });
   for (const [name, words] of keys)
     stage.find(".help dl").append(make("dt", "", NAMES[name] ?? name), make("dd", "", words));

@@ -1,5 +1,5 @@
 // The dialog "Your logs": takes a log of requests, lets the server score it without a model, and shows the scores.
-import { Advice, Costs, tellRound } from "./advice.js";
+import { Advice, Costs, describeRound } from "./advice.js";
 import { button, make } from "./dom.js";
 import { describeLane } from "./lanes.js";
 import { adviseLog, askChoices, isRecordedRace, joinLogs, scoreLog } from "./scoring.js";
@@ -209,7 +209,7 @@ export class Logs {
     this.advice.node.inert = true;
     const choice = { ...this.choice(), ...this.costs.chosen() };
     try {
-      const advice = await adviseLog(this.log, choice, this.onProgress(task, tellRound), task.signal);
+      const advice = await adviseLog(this.log, choice, this.onProgress(task, describeRound), task.signal);
       if (this.task !== task) return;
       this.advice.show(advice, name);
       this.progress.textContent = "";

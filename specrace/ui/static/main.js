@@ -2,8 +2,8 @@
 import { Attract } from "./attract.js";
 import { Examples } from "./examples.js";
 import {
-  fitUploads,
-  hearToasts,
+  limitUploads,
+  redirectToasts,
   limitLanes,
   markDefaultLanes,
   pressRace,
@@ -70,8 +70,8 @@ function followLink(failed) {
 }
 
 silenceClock();
-hearToasts();
-fitUploads();
+redirectToasts();
+limitUploads();
 window.specrace = Object.freeze({
   drawStage,
   drawStatus,

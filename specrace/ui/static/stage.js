@@ -15,7 +15,7 @@
 import { describeRange, describeRecording } from "./format.js";
 import { Feed } from "./event_stream.js";
 import { Gallery } from "./gallery.js";
-import { canRace, focusAsked, markStop, openSettings, setQuestion } from "./gradio.js";
+import { canRace, isRaceControlFocused, markStop, openSettings, setQuestion } from "./gradio.js";
 import { Guess } from "./guess.js";
 import { describeLane, inOrder } from "./lanes.js";
 import { CALM, runDue } from "./motion.js";
@@ -148,7 +148,7 @@ export class Stage {
   // Says why what the address asks for is not possible. Nothing plays until the visitor acts.
   refuse(text) {
     this.tell("refused");
-    this.gallery.withdraw();
+    this.gallery.cancelOffered();
     this.note("failed", text);
   }
 
@@ -161,12 +161,12 @@ export class Stage {
   wait(race, key) {
     this.cancelStart();
     // A recording that is still loading would end this race.
-    this.gallery.outdate();
+    this.gallery.cancel();
     if (this.player.live) this.player.pause();
     Object.assign(this.node.dataset, { race, key, phase: "waiting", steps: 0 });
     markStop(true);
     // Take the focus from the pressed button, so that the space bar controls the replay.
-    if (focusAsked()) this.node.focus({ preventScroll: true });
+    if (isRaceControlFocused()) this.node.focus({ preventScroll: true });
   }
 
   note(phase, text) {

@@ -58,7 +58,7 @@ export class Tools {
   }
 
   toggleExplain() {
-    const on = this.explainer.turn(this.explainer.node.hidden);
+    const on = this.explainer.toggle(this.explainer.node.hidden);
     document.getElementById("explain-toggle")?.setAttribute("aria-pressed", String(on));
   }
 }

@@ -3,9 +3,9 @@ import {
   Costs,
   listFiles,
   listTried,
-  tellGroup,
-  tellRound,
-  tellVerdict,
+  describeGroup,
+  describeRound,
+  describeVerdict,
 } from "../../../specrace/ui/static/advice.js";
 import { HOSTILE, put } from "./given.js";
 
@@ -52,11 +52,11 @@ function shown() {
 
 export const cases = {
   "rounds in words": () => [
-    [tellRound({ requests: 1 }), tellRound({ settings: 101, requests: 16, done: 1, cells: 4 })],
+    [describeRound({ requests: 1 }), describeRound({ settings: 101, requests: 16, done: 1, cells: 4 })],
     ["Reading: 1 request", "Trying 101 settings on 16 requests, 25 %"],
   ],
   "what to do, and why": () => [
-    [tellVerdict(engine("vllm")), tellVerdict({ title: "vLLM", recommendation: none })],
+    [describeVerdict(engine("vllm")), describeVerdict({ title: "vLLM", recommendation: none })],
     [
       ["Use some-lane, up to 8 draft tokens", "Forecast: 1.90× as fast (1.80 to 2.04)"],
       ["Do not draft", "On this log no setting of vLLM is reliably faster than no drafting."],
@@ -64,12 +64,12 @@ export const cases = {
   ],
   "advice by category": () => [
     [
-      tellGroup({ advice: "draft", lane: "a", best }),
-      tellGroup({ advice: "use another lane", lane: "a", best }),
-      tellGroup({ advice: "use other settings", lane: "some-lane", best }),
-      tellGroup({ advice: "not certain", lane: "a", best }),
-      tellGroup({ advice: "switch drafting off", lane: "a", best }),
-      tellGroup({ advice: "switch drafting off", lane: "vanilla", best }),
+      describeGroup({ advice: "draft", lane: "a", best }),
+      describeGroup({ advice: "use another lane", lane: "a", best }),
+      describeGroup({ advice: "use other settings", lane: "some-lane", best }),
+      describeGroup({ advice: "not certain", lane: "a", best }),
+      describeGroup({ advice: "switch drafting off", lane: "a", best }),
+      describeGroup({ advice: "switch drafting off", lane: "vanilla", best }),
     ],
     [
       "draft",

@@ -6,7 +6,7 @@ function attract() {
   const node = put();
   const gallery = {
     play: async (name, offered) => played.push(`${name} ${offered}`),
-    withdraw: () => played.push("withdrawn"),
+    cancelOffered: () => played.push("withdrawn"),
   };
   return { played, node, attract: new Attract({ node, gallery }, [{ name: "a" }, { name: "b" }]) };
 }

@@ -1,4 +1,4 @@
-import { Audience, drawCode, originFor, tell } from "../../../specrace/ui/static/audience.js";
+import { Audience, drawCode, originFor, describeRound } from "../../../specrace/ui/static/audience.js";
 import { put, ROWS } from "./given.js";
 
 const lanes = ["Vanilla", "Trie", "Fusion"];
@@ -14,11 +14,11 @@ export const cases = {
   ],
   "who leads is a secret until the votes are closed": () => [
     [
-      tell({ lanes, open: true, counts: [0, 0, 0], winner: null }),
-      tell({ lanes, open: true, counts: [0, 1, 0], winner: null }),
-      tell({ lanes, open: false, counts: [0, 1, 4], winner: null }),
-      tell({ lanes, open: false, counts: [0, 1, 4], winner: 1 }),
-      tell({ lanes, open: false, counts: [0, 0, 0], winner: 1 }),
+      describeRound({ lanes, open: true, counts: [0, 0, 0], winner: null }),
+      describeRound({ lanes, open: true, counts: [0, 1, 0], winner: null }),
+      describeRound({ lanes, open: false, counts: [0, 1, 4], winner: null }),
+      describeRound({ lanes, open: false, counts: [0, 1, 4], winner: 1 }),
+      describeRound({ lanes, open: false, counts: [0, 0, 0], winner: 1 }),
     ],
     [
       "Audience: no votes yet.",
@@ -38,7 +38,7 @@ export const cases = {
     const told = [];
     const audience = new Audience(stage, "");
     audience.state = { winner: null };
-    audience.steer = (open, winner) => told.push([open, winner]);
+    audience.setRound = (open, winner) => told.push([open, winner]);
     for (const rows of [ROWS, []]) stage.node.dispatchEvent(new CustomEvent("result", { detail: rows }));
     return [
       told,
@@ -63,9 +63,9 @@ export const cases = {
     window.fetch = async () => ({ ok: false, status: answers.shift(), json: async () => ({ error: "Gone." }) });
     audience.poll = { key: "k", code: "c" };
     try {
-      await audience.steer(true);
+      await audience.setRound(true);
       const after = Boolean(audience.poll);
-      await audience.steer(true);
+      await audience.setRound(true);
       return [
         [after, audience.poll, said.length, closed, line.hidden],
         [true, undefined, 1, ["closed"], true],

@@ -4,7 +4,7 @@ import {
   readFailures,
   readPositions,
   readTau,
-  tellInterval,
+  describeInterval,
 } from "../../../specrace/ui/static/charts.js";
 import { HOSTILE, put } from "./given.js";
 
@@ -38,7 +38,7 @@ const SCORES = { groups: [row("trie", "qa", 9), row("trie", "all", 1.5), row("su
 
 export const cases = {
   "tokens per step over all requests, with the interval where there is one": () => [
-    readTau(SCORES, LANES).map((each) => [each.lane, each.tau, each.low, each.high, tellInterval(each)]),
+    readTau(SCORES, LANES).map((each) => [each.lane, each.tau, each.low, each.high, describeInterval(each)]),
     [
       ["trie", 1.5, 1.1, 1.9, "1.10–1.90"],
       ["suffix", 1.25, null, null, ""],

@@ -1,4 +1,4 @@
-import { asUsual, Examples } from "../../../specrace/ui/static/examples.js";
+import { hasDefaultSettings, Examples } from "../../../specrace/ui/static/examples.js";
 import { put } from "./given.js";
 
 const CARDS = [
@@ -44,7 +44,7 @@ export const cases = {
     return [told, ["live When?"]];
   },
   "other settings race": () => [
-    ["", "?q=Why%3F&__theme=light", "?autorun=1", "?lanes=vanilla,trie", "?q=a&seed=3"].map(asUsual),
+    ["", "?q=Why%3F&__theme=light", "?autorun=1", "?lanes=vanilla,trie", "?q=a&seed=3"].map(hasDefaultSettings),
     [true, true, true, false, false],
   ],
 };

@@ -59,7 +59,7 @@ export const cases = {
     const server = { play_recorded: () => new Promise((answer, fail) => answers.push({ answer, fail })) };
     const { gallery, told } = open(server);
     const all = [gallery.play("a"), gallery.play("b", true)];
-    gallery.outdate();
+    gallery.cancel();
     answers[0].answer({ reel: '"a"' });
     answers[1].fail(new Error("gone"));
     return [
@@ -74,7 +74,7 @@ export const cases = {
       ["asked", false],
     ]) {
       const played = gallery.play(name, offered);
-      gallery.withdraw();
+      gallery.cancelOffered();
       await played;
     }
     return [told, ["asked"]];
@@ -97,7 +97,10 @@ export const cases = {
     gallery.sift = (files) => told.push(files.map((file) => file.name));
     gallery.sort(["a.jsonl", "b.parquet", "c.md"].map((name) => new File(["{}"], name)));
     gallery.sort([new File(["x"], "photo.png")]);
-    return [told, [["a.jsonl", "b.parquet"], "photo.png is no saved race and no log; this page takes .jsonl files."]];
+    return [
+      told,
+      [["a.jsonl", "b.parquet"], "photo.png is neither a saved race nor a log; this page takes .jsonl files."],
+    ];
   },
   "a server that is gone": async () => {
     const { gallery, told } = open({ play_recorded: () => Promise.reject(new Error("gone")) });

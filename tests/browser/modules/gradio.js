@@ -1,6 +1,6 @@
 import {
   canRace,
-  hearToasts,
+  redirectToasts,
   isUpload,
   limitLanes,
   markDefaultLanes,
@@ -74,7 +74,7 @@ export const cases = {
     const host = put(["section", { className: "stage" }]);
     const heard = [];
     host.firstChild.addEventListener("complain", ({ detail }) => heard.push(detail));
-    hearToasts();
+    redirectToasts();
     const toast = document.createElement("div");
     toast.append(Object.assign(document.createElement("p"), { textContent: `HTTP 429: ${HOSTILE}` }));
     toast.firstChild.dataset.testid = "toast-text";

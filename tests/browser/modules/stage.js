@@ -78,7 +78,7 @@ export const cases = {
       answer({ reel: JSON.stringify(WIRE) });
       await played;
       return [
-        [stage.reel, stage.feed.left, stage.node.dataset.phase],
+        [stage.reel, stage.feed.abandonedRace, stage.node.dataset.phase],
         [undefined, -1, "waiting"],
       ];
     }, server);
