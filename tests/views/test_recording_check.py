@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import math
 import os
 from collections.abc import Callable
@@ -20,6 +21,10 @@ from specrace.views.recording_check import PAGE, TERMINAL, RecordingLimits, open
 from specrace.views.reel import make_reel
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[2] / "assets" / "recordings").glob("*.jsonl"))
+# The others are checked by `tests/paths/test_large_recordings.py`: they take seconds.
+QUICK_BYTES = 250_000
+SMALL = [path for path in RECORDINGS if path.stat().st_size < QUICK_BYTES]
+LARGE = [path for path in RECORDINGS if path not in SMALL]
 Rows = list[dict[str, Any]]
 
 
@@ -31,16 +36,23 @@ def text_of(rows: Rows) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+@pytest.fixture(scope="module")
+def packed() -> bytes:
+    """The rows of a recording, for every test to unpack its own, which is faster than to parse them."""
+    return marshal.dumps(rows_of(next(path for path in RECORDINGS if path.stem == "ngram-trie")))
+
+
 @pytest.fixture
-def rows() -> Rows:
-    return rows_of(next(each for each in RECORDINGS if each.stem == "ngram-trie"))
+def rows(packed: bytes) -> Rows:
+    unpacked: Rows = marshal.loads(packed)
+    return unpacked
 
 
 def step_of(rows: Rows, lane: str, number: int = 0) -> dict[str, Any]:
     return [row for row in rows if row["type"] == "step" and row["lane"] == lane][number]
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_the_recordings_that_ship_pass(path: Path) -> None:
     events = open_recording(path.read_bytes(), path.name)
     assert events == read_recording(path) == read_recording(path, TERMINAL)
@@ -49,7 +61,7 @@ def test_the_recordings_that_ship_pass(path: Path) -> None:
 
 
 def test_there_are_recordings_to_check() -> None:
-    assert RECORDINGS
+    assert SMALL and LARGE
 
 
 def test_sentences_need_no_rank_as_evidence(rows: Rows) -> None:
@@ -67,7 +79,7 @@ def test_line_separators_inside_a_text_are_no_line_ends(rows: Rows) -> None:
     assert isinstance(first, Started) and first.about["question"] == "one\u2028two\x85three"
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_control_tokens_of_older_recordings_do_not_show(path: Path) -> None:
     """Neither in a draft nor in a drafter's details; the printed texts are as they were."""
     for row, event in zip(rows_of(path), read_recording(path), strict=True):
