@@ -17,7 +17,7 @@ from specrace.views.reel import make_reel
 from specrace.workbench import Workbench
 
 ROOT = Path(__file__).resolve().parents[1]
-LANES = ("vanilla", "trie", "prompt-lookup", "suffix")
+LANES = ("vanilla", "trie", "suffix")
 NUM_QUESTIONS = 4
 NUM_STEPS = 100
 
