@@ -113,10 +113,11 @@ class TokenTree:
 
     def pruned(self, depth: int) -> TokenTree:
         """This tree without the nodes deeper than `depth`."""
+        depth = max(0, depth)
         # The first test is cheap: a tree is never deeper than its number of draft nodes.
         if depth >= self.num_draft or max(self.depths) <= depth:
             return self
-        return self._keep([node for node, node_depth in enumerate(self.depths) if node_depth <= max(0, depth)])
+        return self._keep([node for node, node_depth in enumerate(self.depths) if node_depth <= depth])
 
     def _keep(self, nodes: Sequence[int]) -> TokenTree:
         """The tree of `nodes`, which include the parent of each."""

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specrace.core.tree import TokenTree, TreeBuilder
@@ -88,17 +88,18 @@ def test_a_cut_of_a_tree_without_extras_has_none() -> None:
 
 
 @given(trees(), st.integers(-1, 8))
+@example(TokenTree((5,), (-1,)), -1)
 def test_a_pruned_tree_keeps_the_nodes_that_are_not_too_deep(tree: TokenTree, depth: int) -> None:
     size = len(tree)
     tree = TokenTree(tree.tokens, tree.parents, tuple(node / 100 for node in range(size)), tuple(range(size)))
     pruned = tree.pruned(depth)
     # Each node's position is its old number.
-    kept = [node for node in range(size) if tree.depths[node] <= max(0, depth)]
-    assert pruned.positions == tuple(kept) and pruned.probs == tuple(node / 100 for node in kept)
-    assert pruned.tokens == tuple(tree.tokens[node] for node in kept)
-    for number, node in enumerate(kept):
-        assert [kept[each] for each in pruned.path_to(number)] == list(tree.path_to(node))
-    assert (pruned is tree) == (len(kept) == size)
+    kept_nodes = [node for node in range(size) if tree.depths[node] <= max(0, depth)]
+    assert pruned.positions == tuple(kept_nodes) and pruned.probs == tuple(node / 100 for node in kept_nodes)
+    assert pruned.tokens == tuple(tree.tokens[node] for node in kept_nodes)
+    for number, node in enumerate(kept_nodes):
+        assert [kept_nodes[index] for index in pruned.path_to(number)] == list(tree.path_to(node))
+    assert (pruned is tree) == (len(kept_nodes) == size)
     assert TokenTree(tree.tokens, tree.parents).pruned(depth) == TokenTree(pruned.tokens, pruned.parents)
 
 
@@ -116,9 +117,9 @@ def test_merged_paths_are_the_set_of_their_prefixes(paths: list[list[int]]) -> N
         nodes = builder.add_path(path)
         assert [builder.tokens[node] for node in nodes] == path
     tree = builder.build()
-    found = {tuple(tree.tokens[node] for node in tree.path_to(end)[1:]) for end in range(1, len(tree))}
-    assert found == {tuple(path[:length]) for path in paths for length in range(1, len(path) + 1)}
-    assert len(found) == tree.num_draft
+    prefixes = {tuple(tree.tokens[node] for node in tree.path_to(end)[1:]) for end in range(1, len(tree))}
+    assert prefixes == {tuple(path[:length]) for path in paths for length in range(1, len(path) + 1)}
+    assert len(prefixes) == tree.num_draft
 
 
 def test_a_cut_that_cuts_nothing_is_the_tree_itself() -> None:
@@ -142,6 +143,7 @@ def test_padding_is_a_chain_behind_the_last_node() -> None:
 @given(trees())
 def test_path_probs_are_products_along_the_path(tree: TokenTree) -> None:
     probs = tuple(1.0 if not node else 1 / (1 + node) for node in range(len(tree)))
-    found = TokenTree(tree.tokens, tree.parents, probs).path_probs()
-    assert found == pytest.approx([math.prod(probs[each] for each in tree.path_to(node)) for node in range(len(tree))])
+    products = TokenTree(tree.tokens, tree.parents, probs).path_probs()
+    expected = [math.prod(probs[ancestor] for ancestor in tree.path_to(node)) for node in range(len(tree))]
+    assert products == pytest.approx(expected)
     assert tree.probs is not None or tree.path_probs() == [1.0] * len(tree)
