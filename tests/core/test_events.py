@@ -10,7 +10,7 @@ from specrace.core.verify import Scores, Verdict
 
 
 def branching_step(last: int, emitted: int) -> Step:
-    """Accepted down to the node `last`; node i has the token i."""
+    """A step whose accepted path ends at the node `last`; node i has the token i."""
     tree = TokenTree(tuple(range(7)), (-1, 0, 0, 1, 1, 3, 2))
     path = tree.path_to(last)
     verdict = Verdict(path, 9, Scores((0,) * 7))

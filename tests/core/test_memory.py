@@ -14,9 +14,9 @@ STATUS = Path("/proc/self/status")
 
 
 def resident() -> int:
-    found = re.search(r"RssAnon:\s*(\d+) kB", STATUS.read_text())
-    assert found is not None
-    return 1024 * int(found[1])
+    match = re.search(r"RssAnon:\s*(\d+) kB", STATUS.read_text())
+    assert match is not None
+    return 1024 * int(match[1])
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library keeps no freed memory")
@@ -36,7 +36,7 @@ def test_what_was_freed_is_returned() -> None:
 
 
 def test_a_library_without_the_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: asked.append(name) or object())
+    opened = []
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: opened.append(name) or object())
     memory.return_memory()
-    assert asked == [None]
+    assert opened == [None]

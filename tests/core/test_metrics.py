@@ -48,7 +48,7 @@ def test_tokens_cut_at_the_end_do_not_count_for_tau() -> None:
 
 
 def test_accepted_tokens_behind_the_end_count_nowhere() -> None:
-    """Five drafts were right and one token was left: one of them was printed."""
+    """Five draft tokens were right but only one more token was allowed, so one was printed."""
     step = _step([5, 6, 7, 8, 9], [5, 6, 7, 8, 9, 3], emitted=1)
     assert step.verdict.accepted == 5 and step.accepted == 1
     metrics = LaneMetrics()
@@ -83,8 +83,8 @@ def _is_loop(tokens: list[int], length: int, period: int) -> bool:
     st.integers(0, 20),
     st.integers(0, 5),
 )
-def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], turn: list[int], turns: int, rest: int) -> None:
-    tokens = [*head, *turn * turns, *turn[:rest]]
+def test_a_loop_is_the_longest_tail_that_repeats(head: list[int], cycle: list[int], turns: int, rest: int) -> None:
+    tokens = [*head, *cycle * turns, *cycle[:rest]]
     loops = [
         length
         for period in range(1, LOOP_PERIOD + 1)
@@ -137,10 +137,10 @@ def test_a_speedup_is_the_ratio_of_tokens_per_second() -> None:
 
 def test_a_loop_has_a_period_of_at_most_48_tokens_and_takes_three_turns() -> None:
     for period in (13, 23, LOOP_PERIOD):
-        turn = list(range(period))
-        assert loop_tokens(turn * LOOP_TURNS) == LOOP_TURNS * period
-        assert loop_tokens((turn * LOOP_TURNS)[1:]) == 0
-        assert loop_tokens(turn * 2) == 0
+        cycle = list(range(period))
+        assert loop_tokens(cycle * LOOP_TURNS) == LOOP_TURNS * period
+        assert loop_tokens((cycle * LOOP_TURNS)[1:]) == 0
+        assert loop_tokens(cycle * 2) == 0
     assert loop_tokens(list(range(LOOP_PERIOD + 1)) * LOOP_TURNS) == 0
 
 

@@ -19,15 +19,15 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("own", "around", "count"),
+    ("quota", "parent_quota", "count"),
     [("max 100000", "max 100000", 64), ("250000 100000", "max 100000", 2), ("max 100000", "800000 100000", 8),
      ("50000 100000", "800000 100000", 1), ("nonsense", "1 0", 64)],
 )  # fmt: skip
-def test_the_narrowest_share_counts(groups: Path, own: str, around: str, count: int) -> None:
+def test_the_narrowest_share_counts(groups: Path, quota: str, parent_quota: str, count: int) -> None:
     (groups / "own").write_text("0::/docker/ab\n")
     (groups / "docker" / "ab").mkdir(parents=True)
-    (groups / "docker" / "ab" / "cpu.max").write_text(f"{own}\n")
-    (groups / "cpu.max").write_text(f"{around}\n")
+    (groups / "docker" / "ab" / "cpu.max").write_text(f"{quota}\n")
+    (groups / "cpu.max").write_text(f"{parent_quota}\n")
     assert module.processors() == count
 
 

@@ -32,10 +32,10 @@ def test_a_chain_that_is_accepted_whole_has_its_bonus_from_p() -> None:
 
 
 def test_the_first_rejected_guess_is_replaced_from_the_residual_and_ends_the_walk() -> None:
-    # 0.3 / 0.5 = 0.6: a coin of 0.6 rejects, for the rule is strict. Left of p - q is 0.25 at letter 0 alone.
+    # 0.3 / 0.5 = 0.6: a coin of 0.6 rejects, for the rule is strict. (p - q)+ is 0.25 at letter 0 and 0 elsewhere.
     assert verdict_of((1, 2), [(0.6, 0.99), (0.0, 0.0), (0.0, 0.0)]) == ((0,), 0, 1)
     assert verdict_of((1, 2), [(0.5999, 0.0), (0.0, 0.0), (0.0, 0.99)]) == ((0, 1, 2), 2, 2)
-    # 0.1 / 0.4 = 0.25; what is left of the second row is 0.4 at letter 2.
+    # 0.1 / 0.4 = 0.25; the second row's (p - q)+ is 0.4 at letter 2 and 0 elsewhere.
     assert verdict_of((0, 0), [(0.0, 0.0), (0.26, 0.0), (0.0, 0.0)]) == ((0, 1), 2, 2)
 
 
@@ -60,7 +60,7 @@ def test_what_the_target_never_says_is_never_accepted_nor_drawn() -> None:
 
 
 def test_certain_agreement_is_always_accepted() -> None:
-    """p = q, coins up to the last before 1: no rounding may reject."""
+    """With p = q, not even the largest coin below 1 is rejected by rounding."""
     probs = np.random.default_rng(0).random(10_000)
     assert accepts(probs, probs, np.nextafter(1.0, 0.0)).all()  # type: ignore[union-attr]
 
@@ -98,20 +98,25 @@ def test_shapes_that_do_not_fit_are_refused(tree: TokenTree, p: np.ndarray, q: n
 
 
 def test_coins_belong_to_seed_lane_and_position() -> None:
-    keys = [(seed, lane, place) for seed in (0, 1, MAX_SEED) for lane in ("bigram", "trigram") for place in (1, 2, 900)]
-    numbers = [number for seed, lane, place in keys for number in Coins(seed, lane).at(place)]
+    keys = [
+        (seed, lane, position)
+        for seed in (0, 1, MAX_SEED)
+        for lane in ("bigram", "trigram")
+        for position in (1, 2, 900)
+    ]
+    numbers = [number for seed, lane, position in keys for number in Coins(seed, lane).at(position)]
     assert len(set(numbers)) == len(numbers) and all(0 <= number < 1 for number in numbers)
     assert Coins(7, "bigram").at(3) == Coins(7, "bigram").at(3)
 
 
 def test_the_coins_of_a_seed_stay_what_they_were() -> None:
-    """Else a race cannot be run again from its record."""
+    """Otherwise a race could not be run again from its recording."""
     assert Coins(7, "bigram").at(3) == pytest.approx((0.006505154233849231, 0.43289674348108376), abs=1e-12)
 
 
 def test_coins_are_uniform_and_unrelated() -> None:
     coins = Coins(3, "trigram")
-    pairs = np.array([coins.at(place) for place in range(20_000)])
+    pairs = np.array([coins.at(position) for position in range(20_000)])
     columns = np.stack([pairs[:-1, 0], pairs[:-1, 1], pairs[1:, 0]])
     assert np.abs(np.corrcoef(columns) - np.eye(3)).max() < 0.03
     assert np.abs(np.bincount((pairs[:, 0] * 10).astype(int), minlength=10) / 20_000 - 0.1).max() < 0.01
@@ -128,12 +133,12 @@ def test_what_has_no_probability_gets_none_in_a_single_row_either() -> None:
 def test_top_k_keeps_the_k_likeliest_of_many() -> None:
     probs = np.random.default_rng(5).permutation(np.arange(1.0, 1001.0)) / 500500
     for top_k in (1, 20, 999):
-        kept = np.flatnonzero(warp_probs(probs, SamplingParams(1.0, top_k=top_k)))
-        assert set(kept) == set(np.argsort(-probs)[:top_k])
+        kept_tokens = np.flatnonzero(warp_probs(probs, SamplingParams(1.0, top_k=top_k)))
+        assert set(kept_tokens) == set(np.argsort(-probs)[:top_k])
 
 
 def test_of_equal_tokens_top_p_keeps_the_first() -> None:
-    # The even ones are three times as likely, so they hold three quarters; then the first odd ones come.
+    # Even tokens are three times as likely and hold three quarters of the mass; the first odd tokens come next.
     warped = warp_probs(np.array([3.0, 1.0] * 64) / 256, SamplingParams(1.0, top_p=0.75 + 10.5 / 256))
     assert np.flatnonzero(warped).tolist() == sorted([*range(0, 128, 2), *range(1, 23, 2)])
 
@@ -147,7 +152,7 @@ def test_a_temperature_near_zero_is_all_on_the_best_token(temperature: float) ->
     assert warp_probs(P, SamplingParams(temperature)) == pytest.approx(np.eye(3)[[0, 2, 1]], abs=1e-9)
 
 
-# The record.
+# The recording.
 
 
 def step_with(checks: tuple[Check, ...] | None) -> Step:

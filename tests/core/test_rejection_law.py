@@ -1,7 +1,7 @@
 """Rejection sampling has the target's distribution; four similar rules do not.
 
 The target is a Markov chain over four letters whose rows are known, the drafter another one. The walk under test is the
-one that lanes use, on 200,000 chains at once.
+one that lanes use; it runs on 200,000 chains at once.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from specrace.core.sampling_params import SamplingParams
 LETTERS = 4
 NUM_DRAFT = 2
 FIRST, PAIRS = 200_000, 100_000
-# The mean distance of so many fair draws is at most 0.002 for one letter and 0.005 for two.
+# With this many fair draws the mean distance is at most 0.002 for one letter and 0.005 for two.
 BOUND = 0.007
 
-# Row a: what follows the letter a. Letter 0 was said last.
+# Row a: what follows the letter a. Every text begins after letter 0.
 TARGET = np.array([[0.4, 0.3, 0.2, 0.1], [0.05, 0.15, 0.7, 0.1], [0.25, 0.3, 0.05, 0.4], [0.6, 0.1, 0.1, 0.2]])
 DRAFTERS = {
     "sharp": np.array([[0.9, 0.06, 0.03, 0.01], [0.02, 0.03, 0.9, 0.05], [0.05, 0.05, 0.8, 0.1], [0.1, 0.7, 0.1, 0.1]]),
@@ -50,13 +50,13 @@ class Practice:
         drawn_from = self.rows(self.q)
         drafts = np.empty((len(last), NUM_DRAFT), dtype=int)
         contexts = [last]
-        for place in range(NUM_DRAFT):
-            drafts[:, place] = draw(drawn_from[contexts[-1]], random.random(len(last)))
-            contexts.append(drafts[:, place])
+        for depth in range(NUM_DRAFT):
+            drafts[:, depth] = draw(drawn_from[contexts[-1]], random.random(len(last)))
+            contexts.append(drafts[:, depth])
         reported = self.q if self.reports_unscaled_q else drawn_from
-        # The wrong one asks its table again with the context of the step's beginning, which has rolled on since.
-        asked = [last] * NUM_DRAFT if self.recomputes_q else contexts[:-1]
-        q = reported[np.stack(asked, axis=1)]
+        # The mutant looks q up again in the context from before the step, although the chain has moved on since.
+        q_contexts = [last] * NUM_DRAFT if self.recomputes_q else contexts[:-1]
+        q = reported[np.stack(q_contexts, axis=1)]
         p = self.rows(TARGET)[np.stack(contexts, axis=1)]
         coins = random.random((len(last), NUM_DRAFT))
         if self.one_coin_a_path:
@@ -64,7 +64,7 @@ class Practice:
         return drafts, *walk(drafts, p, q, coins, random.random((len(last), NUM_DRAFT + 1)))
 
     def first_two(self, count: int) -> np.ndarray:
-        """The first two letters of `count` texts, [count, 2]; where the first step said one only, a second step."""
+        """The first two letters of `count` texts, [count, 2]; a second step adds what the first lacks."""
         random = np.random.default_rng(20240)
         drafts, accepted, after = self.step(np.zeros(count, dtype=int), random)
         texts = np.stack([np.where(accepted > 0, drafts[:, 0], after), np.where(accepted > 1, drafts[:, 1], after)], 1)
@@ -74,7 +74,7 @@ class Practice:
         return texts
 
     def distances(self) -> tuple[float, float]:
-        """Total variation between what was said and the target's law: the first letter, and the first two."""
+        """Total variation between the emitted letters and the target's law: the first letter, and the first two."""
         rows = self.rows(TARGET)
         texts = self.first_two(FIRST)
         first = np.bincount(texts[:, 0], minlength=LETTERS) / FIRST
@@ -85,7 +85,7 @@ class Practice:
 
 
 def redrawn_from_all_of_p(p: np.ndarray, q: np.ndarray) -> np.ndarray:  # noqa: ARG001  stands in for `residual`
-    """The mutant of `residual`."""
+    """A wrong `residual`: all of p."""
     return p
 
 
@@ -108,7 +108,7 @@ def test_the_law_is_the_targets(name: str) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_same_bound_catches_a_wrong_rule(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that is wrong shows with most drafters: with some it happens to be almost right."""
+    """A wrong rule shows with most drafters; with some it happens to be almost right."""
     if not MUTANTS[mutant]:
         monkeypatch.setattr(rejection, "residual", redrawn_from_all_of_p)
     practices = [replace(practice, **MUTANTS[mutant]) for name, practice in PRACTICES.items() if name.endswith("0.7")]
@@ -118,7 +118,7 @@ def test_the_same_bound_catches_a_wrong_rule(mutant: str, monkeypatch: pytest.Mo
 
 
 def test_the_cases_are_what_they_are_called() -> None:
-    """Else an easy drafter would have made the test easy."""
+    """Otherwise an easy drafter could have made the test easy."""
     agreement = {name: np.minimum(TARGET, q).sum(axis=1).mean() for name, q in DRAFTERS.items()}
     assert agreement["nearly disjoint"] < 0.3
     assert DRAFTERS["sharp"].max(axis=1).mean() > 0.8 and DRAFTERS["flat"].max() < 0.31
