@@ -45,22 +45,22 @@ def test_frequent_tokens_come_in_the_order_of_their_counts() -> None:
     assert len(BackoffModel(2, range(100)).frequent()) == NUM_FREQUENT
 
 
-@given(text=TOKENS, more=st.lists(TOKENS, max_size=6))
-def test_frequent_tokens_are_recounted_as_the_text_grows(text: list[int], more: list[list[int]]) -> None:
-    """Those of the last count; ties in order of first occurrence."""
-    model, at = BackoffModel(2, text), len(text)
-    for tokens in [[], *more]:
+@given(text=TOKENS, additions=st.lists(TOKENS, max_size=6))
+def test_frequent_tokens_are_recounted_as_the_text_grows(text: list[int], additions: list[list[int]]) -> None:
+    """They are those of the last count; ties go to the token that occurred first."""
+    model, counted_up_to = BackoffModel(2, text), len(text)
+    for tokens in [[], *additions]:
         model.automaton.extend(tokens)
         text = [*text, *tokens]
-        if len(text) >= at + max(REFRESH, GROWTH * at):
-            at = len(text)
-        counts = Counter(text[:at])
-        expected = [(token, count / (at + ESCAPE * len(counts))) for token, count in counts.most_common()]
+        if len(text) >= counted_up_to + max(REFRESH, GROWTH * counted_up_to):
+            counted_up_to = len(text)
+        counts = Counter(text[:counted_up_to])
+        expected = [(token, count / (counted_up_to + ESCAPE * len(counts))) for token, count in counts.most_common()]
         assert model.frequent() == expected
 
 
 def counted(text: Sequence[int], context: Sequence[int], longest: int) -> tuple[dict[int, float], float]:
-    """By the formula: estimates and escape mass."""
+    """Estimates and escape mass, by the formula."""
     probs: dict[int, float] = {}
     escape = 1.0
     for length in range(min(longest, len(context)), 0, -1):
@@ -82,42 +82,45 @@ def test_estimates_are_those_of_lists(text: list[int], path: list[int], longest:
     state, context = model.automaton.suffix(), list(text)
     for token in [*path, None]:
         probs, escape = estimate(model, state)
-        expected, left = counted(text, context, longest)
-        assert probs == pytest.approx(expected) and escape == pytest.approx(left)
+        expected, expected_escape = counted(text, context, longest)
+        assert probs == pytest.approx(expected) and escape == pytest.approx(expected_escape)
         assert sum(probs.values()) + escape == pytest.approx(1.0)
         if token is not None:
             state, context = model.automaton.follow(state, [token]), [*context, token]
 
 
-@given(text=TOKENS, path=TOKENS, longest=st.integers(1, 6), least=st.sampled_from([0.1, 0.3, 0.7, 1.0]))
-def test_a_deterministic_context_is_its_estimate(text: list[int], path: list[int], longest: int, least: float) -> None:
+@given(text=TOKENS, path=TOKENS, longest=st.integers(1, 6), min_mass=st.sampled_from([0.1, 0.3, 0.7, 1.0]))
+def test_a_deterministic_context_is_its_estimate(
+    text: list[int], path: list[int], longest: int, min_mass: float
+) -> None:
     model = BackoffModel(longest, text)
-    context = model.automaton.suffix()
+    automaton, context = model.automaton, model.automaton.suffix()
     for token in [*path, None]:
         probs: dict[int, float] = {}
-        escape = model.blend(context, probs, 1.0, least)
-        only = model.only_continuation(context, least)
+        escape = model.blend(context, probs, 1.0, min_mass)
+        only = model.only_continuation(context, min_mass)
         if only is not None:
             assert probs == pytest.approx({only[0]: 1.0 - only[1]}) and escape == pytest.approx(only[1])
         else:
             state, length = context
-            shorter = model.automaton.lengths[model.automaton.links[state]] if length else 0
+            shorter = automaton.lengths[automaton.links[state]] if length else 0
             first: dict[int, float] = {}
-            assert not length or model.blend(context, first, 1.0, least, min_length=shorter) >= least or len(first) > 1
+            escape = model.blend(context, first, 1.0, min_mass, min_length=shorter)
+            assert not length or escape >= min_mass or len(first) > 1
         if token is not None:
             context = model.automaton.follow(context, [token])
 
 
-@given(text=TOKENS, other=TOKENS, longest=st.integers(1, 6))
-def test_another_text_is_followed_token_by_token(text: list[int], other: list[int], longest: int) -> None:
-    """Contexts of another text: the longest suffix that the model's text has."""
+@given(text=TOKENS, other_text=TOKENS, longest=st.integers(1, 6))
+def test_another_text_is_followed_token_by_token(text: list[int], other_text: list[int], longest: int) -> None:
+    """The context is the longest suffix of the other text that the model's text has."""
     model = BackoffModel(longest, text)
     state = NO_MATCH
-    for token in other:
+    for token in other_text:
         state = model.automaton.follow(state, [token])
     probs, escape = estimate(model, state)
-    expected, left = counted(text, other, longest)
-    assert probs == pytest.approx(expected) and escape == pytest.approx(left)
+    expected, expected_escape = counted(text, other_text, longest)
+    assert probs == pytest.approx(expected) and escape == pytest.approx(expected_escape)
 
 
 @pytest.mark.parametrize("period", [1, 40, 32_000], ids=["one token", "a loop", "no repeat"])
@@ -149,7 +152,7 @@ def test_a_long_text_recounts_its_frequent_tokens_less_often() -> None:
 
 
 def test_a_given_automaton_is_not_built_again() -> None:
-    known = SuffixAutomaton(4, [1, 2, 1])
-    model = BackoffModel(3, automaton=known)
-    assert model.automaton is known and model.longest == 3
-    assert estimate(model, known.suffix())[0] == {2: pytest.approx(1 / 3)}
+    automaton = SuffixAutomaton(4, [1, 2, 1])
+    model = BackoffModel(3, automaton=automaton)
+    assert model.automaton is automaton and model.longest == 3
+    assert estimate(model, automaton.suffix())[0] == {2: pytest.approx(1 / 3)}

@@ -41,13 +41,13 @@ def test_texts_apart_share_no_ngram(texts: list[list[int]]) -> None:
 
 
 @given(TEXT, TEXT)
-def test_a_layer_adds_to_the_one_below_and_leaves_it_alone(corpus: list[int], own: list[int]) -> None:
+def test_a_layer_adds_to_the_one_below_and_leaves_it_alone(corpus: list[int], text: list[int]) -> None:
     below = NGramCounts()
     below.extend_apart([corpus])
     above = NGramCounts(below=below)
-    above.extend(own)
+    above.extend(text)
     for context in CONTEXTS:
-        expected = Counter(brute_force(corpus, context)) + Counter(brute_force(own, context))
+        expected = Counter(brute_force(corpus, context)) + Counter(brute_force(text, context))
         assert above.row(context) == dict(expected)
         assert below.row(context) == brute_force(corpus, context)
 

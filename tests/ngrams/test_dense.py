@@ -15,7 +15,7 @@ CONTEXTS = [(a,) for a in range(VOCAB)] + [(a, b) for a in range(VOCAB) for b in
 
 @given(corpus=TEXT, prompt=TEXT, output=TEXT)
 def test_dense_rows_are_the_sparse_ones(corpus: list[int], prompt: list[int], output: list[int]) -> None:
-    """Of all layers; and from one text's end on, as the sparse ones count."""
+    """In all layers, and across the end of one text into the next."""
     below = NGramCounts()
     below.extend_apart([corpus])
     counts = NGramCounts(below=below)

@@ -1,4 +1,4 @@
-"""First occurrences: the longest suffix that stood before, by search."""
+"""First occurrences of the longest suffix, against a plain search."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def search(text: list[int], longest: int, shortest: int) -> tuple[int, int]:
 def test_the_match_is_the_first_place_of_the_longest_suffix(
     text: list[int], longest: int, shortest: int, cut: int, in_two: bool
 ) -> None:
-    found = FirstOccurrences(longest)
-    found.extend(text[:cut] if in_two else text)
-    found.extend(text[cut:] if in_two else [])
-    assert found.tokens == text
-    assert found.match_suffix(shortest) == search(text, longest, shortest)
+    occurrences = FirstOccurrences(longest)
+    occurrences.extend(text[:cut] if in_two else text)
+    occurrences.extend(text[cut:] if in_two else [])
+    assert occurrences.tokens == text
+    assert occurrences.match_suffix(shortest) == search(text, longest, shortest)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,17 @@ def test_the_match_is_the_first_place_of_the_longest_suffix(
     ],
 )
 def test_by_example(text: list[int], expected: tuple[int, int]) -> None:
-    found = FirstOccurrences(3)
-    found.extend(text)
-    assert found.match_suffix() == expected
+    occurrences = FirstOccurrences(3)
+    occurrences.extend(text)
+    assert occurrences.match_suffix() == expected
 
 
 def test_another_texts_end_is_looked_up_without_being_added() -> None:
-    found = FirstOccurrences(3)
-    found.extend([1, 2, 3, 4, 2, 3])
-    assert found.match_suffix(query=[9, 2, 3]) == (3, 2)
-    assert found.match_suffix(query=[7, 1]) == (1, 1)
-    assert found.match_suffix(query=[7, 9]) == (-1, 0)
-    assert found.match_suffix(query=[]) == (-1, 0)
-    assert found.match_suffix(shortest=2, query=[9, 3]) == (-1, 0)
-    assert found.tokens == [1, 2, 3, 4, 2, 3]
+    occurrences = FirstOccurrences(3)
+    occurrences.extend([1, 2, 3, 4, 2, 3])
+    assert occurrences.match_suffix(query=[9, 2, 3]) == (3, 2)
+    assert occurrences.match_suffix(query=[7, 1]) == (1, 1)
+    assert occurrences.match_suffix(query=[7, 9]) == (-1, 0)
+    assert occurrences.match_suffix(query=[]) == (-1, 0)
+    assert occurrences.match_suffix(shortest=2, query=[9, 3]) == (-1, 0)
+    assert occurrences.tokens == [1, 2, 3, 4, 2, 3]

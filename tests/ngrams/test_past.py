@@ -22,12 +22,12 @@ def test_sixty_four_are_kept() -> None:
 
 def test_an_automaton_reads_each_output_behind_the_end_of_its_prompt() -> None:
     past = PastOutputs([[5, 6]])
-    known = past.automaton(3)
-    assert (known.n, known.tokens) == (3, [5, 6, END])
+    automaton = past.automaton(3)
+    assert (automaton.n, automaton.tokens) == (3, [5, 6, END])
     past.add([7], prompt=range(10, 20))
-    assert known.tokens == [5, 6, END, *range(20 - PROMPT_TAIL, 20), 7, END]
-    assert past.automaton(3) is known
-    assert past.automaton(4).tokens == known.tokens
+    assert automaton.tokens == [5, 6, END, *range(20 - PROMPT_TAIL, 20), 7, END]
+    assert past.automaton(3) is automaton
+    assert past.automaton(4).tokens == automaton.tokens
 
 
 def test_what_is_forgotten_is_in_no_automaton() -> None:
@@ -58,16 +58,16 @@ def test_those_of_the_same_prompt_are_left_out() -> None:
 
 
 def test_an_index_of_another_kind_or_prompt_tail_is_its_own() -> None:
-    class Other(SuffixAutomaton):
+    class OtherAutomaton(SuffixAutomaton):
         pass
 
     past = PastOutputs()
     past.add([5], prompt=range(10))
-    whole, bare = past.index(Other, 3, prompt_tail=99), past.index(SuffixAutomaton, 3, prompt_tail=0)
-    assert (type(whole), whole.tokens) == (Other, [*range(10), 5, END]) and bare.tokens == [5, END]
+    whole, bare = past.index(OtherAutomaton, 3, prompt_tail=99), past.index(SuffixAutomaton, 3, prompt_tail=0)
+    assert (type(whole), whole.tokens) == (OtherAutomaton, [*range(10), 5, END]) and bare.tokens == [5, END]
     past.add([6], prompt=[7])
     assert whole.tokens[-3:] == [7, 6, END] and bare.tokens == [5, END, 6, END]
-    assert past.excluding([7]).index(Other, 3, prompt_tail=99).tokens == [*range(10), 5, END]
+    assert past.excluding([7]).index(OtherAutomaton, 3, prompt_tail=99).tokens == [*range(10), 5, END]
 
 
 def test_the_latest_are_a_few_or_all() -> None:

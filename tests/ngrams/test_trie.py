@@ -31,24 +31,24 @@ class BruteForce:
     def match(self, suffix: list[int]) -> Path | None:
         for cut in range(len(suffix)):
             path = tuple(suffix[cut:])
-            if any(len(other) == len(path) + 1 and other[:-1] == path for other in self.counts):
+            if any(len(longer) == len(path) + 1 and longer[:-1] == path for longer in self.counts):
                 return path
         return None
 
     def best(self, match: Path, num_draft: int) -> list[Path]:
-        """The first of all nodes below `match`, by frequency, then depth, then place; a parent never sorts after."""
+        """The first `num_draft` nodes below `match` by frequency, depth, position; parents sort before children."""
         below = [path for path in self.counts if len(path) > len(match) and path[: len(match)] == match]
         below.sort(key=lambda path: (-self.counts[path], len(path), self.first[path]))
         return below[:num_draft]
 
 
 def count_of(trie: NGramTrie, path: Sequence[int]) -> int:
-    found = trie.find(path)
-    return 0 if found is None else trie.count(found)
+    match = trie.find(path)
+    return 0 if match is None else trie.count(match)
 
 
 def num_nodes(trie: NGramTrie, match: Match | None = None) -> int:
-    """The nodes below a node, or the root; a leaf's further tokens are nodes."""
+    """Count the nodes below a match, by default the root; each further token of a leaf is a node."""
     children = trie.children(match or Match(trie.root, 0)).values()
     return len(children) + sum(num_nodes(trie, child) for child in children)
 
@@ -68,11 +68,11 @@ def test_counts_and_size_are_those_of_all_windows(text: list[int], n: int) -> No
 def test_nodes_count_their_windows_and_have_children_one_token_further(text: list[int], n: int) -> None:
     trie, brute = NGramTrie(n, text), BruteForce(n, text)
     for path, count in brute.counts.items():
-        place = trie.find(path)
-        assert place is not None and trie.count(place) == count
-        following = {other[-1] for other in brute.counts if other[:-1] == path}
-        assert set(trie.children(place)) == following
-        assert all(child == trie.find((*path, token)) for token, child in trie.children(place).items())
+        match = trie.find(path)
+        assert match is not None and trie.count(match) == count
+        following = {longer[-1] for longer in brute.counts if longer[:-1] == path}
+        assert set(trie.children(match)) == following
+        assert all(child == trie.find((*path, token)) for token, child in trie.children(match).items())
 
 
 @given(TEXTS, DEPTHS, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=20))
@@ -102,9 +102,9 @@ def test_a_trie_that_grew_equals_one_built_at_once(text: list[int], n: int, size
     for size in (*sizes, len(text)):
         grown.extend(rest[:size])
         rest = rest[size:]
-        so_far = BruteForce(n, grown.tokens)
-        assert num_nodes(grown) == len(so_far.counts)
-        assert all(count_of(grown, path) == count for path, count in so_far.counts.items())
+        expected = BruteForce(n, grown.tokens)
+        assert num_nodes(grown) == len(expected.counts)
+        assert all(count_of(grown, path) == count for path, count in expected.counts.items())
     assert grown.tokens == text
 
 
@@ -117,7 +117,7 @@ def test_the_match_is_the_longest_suffix_with_a_continuation(text: list[int], n:
 
 
 def paths_of(tree: TokenTree) -> list[Path]:
-    return [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+    return [tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))]
 
 
 @given(TEXTS, DEPTHS, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(0, 40), st.integers(0, 40))
@@ -145,7 +145,7 @@ def test_every_node_knows_the_first_place_of_its_path(text: list[int], n: int, l
     for node, path in enumerate(paths_of(tree), 1):
         assert text[tree.positions[node]] == tree.tokens[node]
         assert tree.positions[node] == brute.first[last, *path] + len(path)
-        siblings = sum(count for other, count in brute.counts.items() if other[:-1] == (last, *path[:-1]))
+        siblings = sum(count for sibling, count in brute.counts.items() if sibling[:-1] == (last, *path[:-1]))
         assert tree.probs[node] == pytest.approx(brute.counts[last, *path] / siblings)
 
 
@@ -159,8 +159,8 @@ def test_worked_example_counts() -> None:
     trie = NGramTrie(6, WORKED)
     assert (count_of(trie, [1]), count_of(trie, [1, 2]), count_of(trie, [1, 2, 3]), count_of(trie, [2])) == (3, 2, 1, 2)
     assert count_of(trie, [1, 2, 3, 4, 1, 5]) == 1  # depth 6
-    assert count_of(trie, [1, 2, 3, 4, 1, 5, 6]) == 0  # depth 7 is none
-    assert count_of(trie, [1, 2, 7]) == count_of(trie, [7]) == 1  # windows that the end cuts short are there
+    assert count_of(trie, [1, 2, 3, 4, 1, 5, 6]) == 0  # deeper than n
+    assert count_of(trie, [1, 2, 7]) == count_of(trie, [7]) == 1  # windows that the text's end cuts short count too
     # Ten windows, lengths 6 6 6 6 6 5 4 3 2 1, and what they share counted once: "the" twice, "the cat", "cat".
     assert num_nodes(trie) == 45 - 2 - 1 - 1
 
@@ -231,6 +231,6 @@ def test_the_draft_goes_by_the_weights_of_copies(
         paths = [(*path, *below) for below in paths_of(tree)]
         assert paths == brute.best(path, num_draft)
         assert tree.probs is not None
-        for each, prob in zip(paths, tree.probs[1:], strict=True):
-            siblings = sum(count for other, count in brute.counts.items() if other[:-1] == each[:-1])
-            assert prob == pytest.approx(brute.counts[each] / siblings)
+        for drafted, prob in zip(paths, tree.probs[1:], strict=True):
+            siblings = sum(count for sibling, count in brute.counts.items() if sibling[:-1] == drafted[:-1])
+            assert prob == pytest.approx(brute.counts[drafted] / siblings)
