@@ -21,7 +21,7 @@ from tests.parts import VOCAB, continuation, function_lane, inputs, markov, rand
 
 NAMES = tuple(METHODS)
 DRAFTING = tuple(name for name in METHODS if name != "vanilla")
-# The defaults of these match 12 tokens and draft 48, which no text here has.
+# By default these match 12 tokens and draft 48; no text here is long enough.
 SHORT = {f"llamacpp-{mode}": {"size_n": 1, "size_m": 4} for mode in ("simple", "map-k", "map-k4v")}
 
 
@@ -51,7 +51,7 @@ def test_every_method_prints_what_the_target_says_within_its_budget(name: str) -
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None:
-    """One of the tokens that are left is the target's own."""
+    """One of the remaining tokens is the target's own."""
     method, deepest = METHODS[name], 0
     options = method.defaults(device) | SHORT.get(name, {})
     for prompt in ((2, 3, 4, 5) * 6, random_prompt(random.Random(1))):
@@ -59,17 +59,17 @@ def test_no_guess_is_deeper_than_may_still_count(name: str, device: str) -> None
         num_draft = method.budget(device, method.defaults(device))
         lane = function_lane(prompt, drafter, markov(4, vocab=6, order=1), max_new_tokens=31, num_draft=num_draft)
         while not lane.end:
-            left = lane.remaining
+            remaining = lane.remaining
             step = lane.step()
-            assert max(step.tree.depths) < left and len(step.emitted) <= left
+            assert max(step.tree.depths) < remaining and len(step.emitted) <= remaining
             assert len(step.tree) == len(step.verdict.scores.targets)
             deepest = max(deepest, *step.tree.depths)
         assert lane.tokens == continuation(prompt, markov(4, vocab=6, order=1), 31)
     assert deepest > 1 or name == "vanilla"
 
 
-class Numbering:
-    """A user's drafter without depths: right tokens after a wrong one, and deeper than can count."""
+class DepthlessDrafter:
+    """A user's drafter that ignores depth: a wrong branch first, then right tokens deeper than can count."""
 
     def __init__(self, following: list[int]) -> None:
         self.following = following
@@ -87,23 +87,23 @@ class Numbering:
         self.told.append(tree)
 
 
-@pytest.mark.parametrize("left", range(1, 7))
-def test_a_users_drafter_needs_to_know_no_depth(left: int) -> None:
+@pytest.mark.parametrize("remaining", range(1, 7))
+def test_a_users_drafter_needs_to_know_no_depth(remaining: int) -> None:
     """Nodes too deep are pruned before scoring, and the drafter observes the pruned tree."""
-    text = [*range(2, 2 + left)]
-    drafter = Numbering(text)
-    lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=left, num_draft=20)
+    text = [*range(2, 2 + remaining)]
+    drafter = DepthlessDrafter(text)
+    lane = function_lane((1,), drafter, lambda tokens: tokens[-1] + 1, max_new_tokens=remaining, num_draft=20)
     step = lane.step()
     assert (lane.tokens, lane.end, drafter.told) == (text, "length", [step.tree])
-    wrong = [] if left == 1 else [99, 98, 97][: left - 1]
-    found = {tuple(step.tree.tokens[node] for node in step.tree.path_to(end)) for end in range(len(step.tree))}
-    expected = {(1, *line[:size]) for line in (text, wrong) for size in range(left)}
-    assert found == expected | ({(1, 99, 96)} if left > 2 else set())
+    wrong = [] if remaining == 1 else [99, 98, 97][: remaining - 1]
+    paths = {tuple(step.tree.tokens[node] for node in step.tree.path_to(end)) for end in range(len(step.tree))}
+    expected = {(1, *line[:size]) for line in (text, wrong) for size in range(remaining)}
+    assert paths == expected | ({(1, 99, 96)} if remaining > 2 else set())
 
 
 @pytest.mark.parametrize("name", DRAFTING)
 def test_every_drafter_gets_drafts_accepted(name: str) -> None:
-    """Else the tests of equality would be tests of vanilla."""
+    """Otherwise the tests of equality would be tests of vanilla."""
     prompt = (2, 3, 4, 5) * 4
     accepted = [step.verdict.accepted for seed in range(8) for step in run(name, prompt, seed, 16)[1]]
     assert sum(accepted) > 0 and max(accepted) > 1
@@ -136,13 +136,13 @@ def test_texts_shorter_than_any_ngram_and_small_budgets(name: str, prompt: tuple
 
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_rejected_again_and_again(name: str) -> None:
-    """A target that never agrees: one token a step, and drafts from real tokens only."""
+    """The target never agrees: each step emits one token, and drafts hold real tokens only."""
     prompt, context = (2, 3, 2, 3), [2, 3, 2, 3]
     drafter = METHODS[name].build(inputs(prompt))
     for step in range(30):
         tree = drafter.propose(context, 9).cut(9)
         assert tree.tokens[0] == context[-1]
-        token = next(each for each in range(step % 5, VOCAB) if each not in tree.children[0])
+        token = next(token for token in range(step % 5, VOCAB) if token not in tree.children[0])
         verdict = step_verdict(tree, [token] * len(tree))
         assert verdict.accepted == 0
         drafter.observe(tree, verdict)
@@ -151,15 +151,15 @@ def test_everything_rejected_again_and_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_leaks_between_generations(name: str) -> None:
-    """The corpus and the prompt that two drafters share are as they were."""
+    """Drafting leaves the corpus and the prompt that two drafters share unchanged."""
     corpus = NGramCounts()
     corpus.extend_apart([[2, 3, 4, 2, 3]])
     shared = inputs((2, 3, 4, 2), corpus=corpus)
     before = METHODS[name].build(shared).propose(shared.prompt, 8)
-    other = METHODS[name].build(shared)
+    used = METHODS[name].build(shared)
     for _ in range(6):
-        tree = other.propose((2, 3, 4, 2), 8)
-        other.observe(tree, step_verdict(tree, [7] * len(tree)))
+        tree = used.propose((2, 3, 4, 2), 8)
+        used.observe(tree, step_verdict(tree, [7] * len(tree)))
     assert corpus.row((2,)) == {3: 2} and corpus.row((2, 3)) == {4: 1}
     assert METHODS[name].build(shared).propose(shared.prompt, 8) == before
 
@@ -252,7 +252,7 @@ def test_jacobi_settles_in_one_step_where_the_target_ignores_its_text() -> None:
         drafter = METHODS["jacobi"].build(inputs(prompt, seed=seed))
         lane = function_lane(prompt, drafter, lambda tokens: len(tokens) % VOCAB, num_draft=6, max_new_tokens=60)
         first = lane.step()
-        # Every draft token but the refilled ones is right now.
+        # Now every draft token but the refilled ones is right.
         assert lane.step().verdict.accepted >= 6 - first.verdict.accepted
 
 
@@ -304,9 +304,9 @@ def test_the_trie_drafts_from_the_prompt_and_by_default_from_the_output() -> Non
     prompt = [1, 2, 3, 4]
     static, growing = (METHODS["trie"].build(inputs(prompt), static=value) for value in (True, False))
     for drafter in (static, growing):
-        for root, said in ((4, 8), (8, 9), (9, 4)):
+        for root, target_token in ((4, 8), (8, 9), (9, 4)):
             tree = TokenTree.chain(root)
-            drafter.observe(tree, step_verdict(tree, [said]))
+            drafter.observe(tree, step_verdict(tree, [target_token]))
     context = [*prompt, 8, 9, 4]
     assert static.propose(context, 8).tokens == (4,)
     assert growing.propose(context, 8).tokens == (4, 8, 9, 4)
@@ -393,7 +393,7 @@ def test_unknown_options_and_lanes_list_what_there_is() -> None:
     ("n", "window", "guesses"), [(3, 5, 3), (5, 15, 15), (3, 1, 0), (16, 1, 0), (7, 4, 0), (4, 2, 9)]
 )
 def test_lookaheads_budget_is_its_largest_draft(n: int, window: int, guesses: int) -> None:
-    """Were it more, a prompt that fits would be refused and every lane warmed up for trees that never come."""
+    """If it were more, a prompt that fits would be refused and lanes warmed up for trees that never come."""
     widest, row = 0, window + n - 3
     for stage in range(n - 2):
         widest = max(widest, (row - stage) + stage * (row - stage + 1))

@@ -1,4 +1,4 @@
-"""A draft model's drafts: from a cache that follows what was kept, within the budget, on the lane's clock."""
+"""A draft model's drafts: from a cache that follows the accepted text, within the budget, on the lane's clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_draft_and_the_rollback_by_hand() -> None:
     # The pending token and two draft tokens were read, the last one was not.
     assert session.readings == [[5], [6], [7]]
     drafter.observe(tree, step_verdict(tree, [6, 9, 0, 0]))
-    # 6 was kept, 9 said instead of 7: the cache goes back to 5 6 7 5 6, and 9 alone is new to it.
+    # 6 was accepted and 9 came instead of 7: the cache goes back to 5 6 7 5 6, and only 9 is new to it.
     tree = drafter.propose((5, 6, 7, 5, 6, 9), 2)
     assert session.readings[3:] == [[9], [9]] and tree.tokens == (9, 9, 9)
     assert session.tokens == [5, 6, 7, 5, 6, 9, 9]
@@ -69,7 +69,7 @@ def test_without_a_budget_nothing_is_read_and_later_all_of_it() -> None:
 
 
 def test_the_cache_always_holds_the_text_and_the_draft() -> None:
-    """On Markov texts, whatever was accepted: what is read is the context and the draft but its last token."""
+    """On Markov texts, whatever was accepted, it holds the context and the draft without its last token."""
     chance = random.Random(2)
     for seed in range(20):
         prompt, model = random_prompt(chance), CopyingModel()
@@ -92,9 +92,9 @@ def test_nothing_is_drafted_past_the_answers_end(num_draft: int, sampled: bool) 
         lane = function_lane(PROMPT, drafter, markov(3, vocab=6), max_new_tokens=limit, num_draft=num_draft)
         readings = model.sessions[0].readings
         while not lane.end:
-            left, before = lane.remaining, len(readings)
+            remaining, num_readings = lane.remaining, len(readings)
             step = lane.step()
-            assert len(readings) - before == step.tree.num_draft == min(num_draft, left - 1)
+            assert len(readings) - num_readings == step.tree.num_draft == min(num_draft, remaining - 1)
         assert lane.tokens == continuation(PROMPT, markov(3, vocab=6), limit)
 
 
@@ -113,7 +113,7 @@ def test_without_a_model_it_says_what_to_do() -> None:
 
 
 def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The wall's clock: who sleeps may wake up late, and never early.
+    # The wall clock: a sleep may end late, but never early.
     monkeypatch.setattr("specrace.core.clock.waited_ms", lambda: 0.0)
 
     class Slow(CopyingSession):
@@ -124,7 +124,7 @@ def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Prompted:
         prefill_ms = 0.0
 
-        def session(self, *given: Any) -> CopyingSession:
+        def session(self, *arguments: Any) -> CopyingSession:
             time.sleep(0.02)
             return Slow(PROMPT[:-1], 1 << 20)
 
@@ -139,7 +139,7 @@ def test_its_time_is_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_prefill_is_reported_and_on_no_clock() -> None:
-    """As the target's: measured by its second run, apart from the lane's own time."""
+    """Its prefill is measured by a second run, like the target's, and not part of the lane's own time."""
     readings: list[int] = []
 
     class Reading(CopyingModel):
@@ -167,7 +167,7 @@ def test_it_cannot_be_scored_and_says_why() -> None:
 
 
 def test_q_is_the_distribution_that_was_drawn_from() -> None:
-    """The first token's and, after each first token, the second's; drawn as often as it says."""
+    """Checked for the first token and, after each first token, for the second; frequencies match q."""
     model, params = CopyingModel(), SamplingParams(0.7)
     drafter = DraftModelDrafter(inputs(PROMPT, params=params, draft_model=model), sampled=True)
     firsts: list[int] = []

@@ -28,7 +28,7 @@ def test_the_examples_of_a_module_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_drafter_has_an_example(name: str) -> None:
-    """Its own class's docstring shows a context and the draft, not one inherited."""
+    """The class's own docstring, not an inherited one, shows a context and the draft."""
     drafter = METHODS[name].build
     assert isinstance(drafter, type)
     examples = doctest.DocTestParser().get_examples(drafter.__doc__ or "")

@@ -30,8 +30,9 @@ from tests.parts import VOCAB, TableTarget, inputs, random_prompt, step_verdict
 
 FREE = CostCurve((1, 65), (1.0, 1.0))
 STEEP = CostCurve((1, 2, 64), (1.0, 2.5, 100.0))
-# Two and three rows cost more than four, as in fp32 on a CPU; and one row less than the curve's own start.
+# Two and three rows cost more than four, as in fp32 on a CPU.
 CLIFF = CostCurve((1, 2, 3, 4, 8, 64), (1.0, 1.5, 1.6, 1.2, 1.5, 5.0))
+# Two rows cost less than one.
 NOISY = CostCurve((1, 2, 4, 8, 64), (1.0, 0.97, 1.4, 1.3, 3.0))
 CURVES = {"gpu": ASSUMED_GPU, "cpu": ASSUMED_CPU, "cliff": CLIFF, "noisy": NOISY, "steep": STEEP}
 
@@ -46,23 +47,23 @@ def fusion(prompt: Sequence[int], curve: CostCurve = FREE, longest: int = 8, **v
 def path_probs(tree: TokenTree) -> list[float]:
     """The path probability of each draft node."""
     assert tree.probs is not None
-    found = [1.0]
+    probs = [1.0]
     for node in range(1, len(tree)):
-        found.append(found[tree.parents[node]] * tree.probs[node])
-    return found[1:]
+        probs.append(probs[tree.parents[node]] * tree.probs[node])
+    return probs[1:]
 
 
 def test_the_tree_by_hand() -> None:
-    """After 2 came 3, twice: 2 / (2 + 2 * 1), of which a tenth is not trusted yet. The rest goes by frequency.
+    """After 2 came 3, twice: 2 / (2 + 2 * 1), less the tenth that is not trusted yet. The rest goes by frequency.
 
-    2 is three of 8 tokens, 1 two, and 4 are different; a tenth of that is not trusted either. After 3 came 9 and 1:
+    Of 8 tokens, of 4 kinds, 2 is three and 1 is two; a tenth of that is not trusted either. After 3 came 9 and 1:
     1 / (2 + 2 * 2) each.
     """
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     tree = fusion(prompt, longest=1).propose(prompt, 5)
     assert tree.tokens == (2, 3, 2, 9, 1, 1) and tree.parents == (-1, 0, 0, 1, 1, 0)
-    known, rest = 0.9 * 2 / 4, 0.9 * (1 - 0.9 * 2 / 4)
-    assert tree.probs == pytest.approx((1.0, known, rest * 3 / 16, 0.9 / 6, 0.9 / 6, rest * 2 / 16))
+    copied, rest = 0.9 * 2 / 4, 0.9 * (1 - 0.9 * 2 / 4)
+    assert tree.probs == pytest.approx((1.0, copied, rest * 3 / 16, 0.9 / 6, 0.9 / 6, rest * 2 / 16))
     assert tree.positions == (-1, 2, -1, 3, 6, -1)
 
 
@@ -98,11 +99,13 @@ def test_the_cut_is_the_best_of_all_sizes(seed: int, curve: str, budget: int) ->
 @settings(deadline=None)
 @given(seed=st.integers(0, 200), depth=st.integers(1, 5))
 def test_near_the_length_limit_the_draft_can_count(seed: int, depth: int) -> None:
-    """Best first as ever, of what is not too deep: nothing that was left out is likelier than what was taken."""
+    """Among the nodes that are not too deep, none that was left out is likelier than one that was taken."""
     prompt = random_prompt(random.Random(seed))
     whole, tree = fusion(prompt).propose(prompt, 400), fusion(prompt).propose(prompt, 12, depth)
     assert max(tree.depths) <= depth
-    shallow = sorted((prob for prob, at in zip(path_probs(whole), whole.depths[1:], strict=True) if at <= depth))
+    shallow = sorted(
+        (prob for prob, node_depth in zip(path_probs(whole), whole.depths[1:], strict=True) if node_depth <= depth)
+    )
     assert path_probs(tree) == pytest.approx(shallow[::-1][:12])
 
 
@@ -132,13 +135,13 @@ def test_padded_rows_and_drafting_time_are_paid_for() -> None:
 
 @pytest.mark.parametrize("measured", sorted(CURVES))
 def test_no_draft_size_that_could_pay_is_missed(measured: str) -> None:
-    """Whether more can pay is decided at the corners of the curve: the same as at every number."""
+    """Whether more can pay is decided at the corners of the curve, with the same result as at every size."""
     costs, chance = StepCosts(CURVES[measured], 40), random.Random(3)
     for _ in range(300):
         count, prob, best = chance.randrange(40), chance.random(), 1 + 3 * chance.random()
         tokens = 1 + count * chance.random()
         best = max(best, tokens / costs.costs[count])
-        pays = [tokens + prob * (each - count) > best * costs.costs[each] for each in range(count + 1, 41)]
+        pays = [tokens + prob * (size - count) > best * costs.costs[size] for size in range(count + 1, 41)]
         assert costs.may_pay(count, tokens, prob, best) == any(pays)
 
 
@@ -173,7 +176,7 @@ def test_drafts_that_do_not_pay_are_suspended_for_longer_each_time() -> None:
 
 
 def test_a_pause_ends_early_where_half_of_it_is_predictable() -> None:
-    """Each time more is asked, so that a text that is predictable only where nothing is drafted costs little, too."""
+    """Each pause ends later, so a text that is predictable only while nothing is drafted costs little, too."""
     cool_down, skipped = CoolDown(), []
     for _ in range(7):
         cool_down.record(1, 3.0)
@@ -200,7 +203,7 @@ def test_fusion_drafts_again_once_the_text_copies_again() -> None:
         drafted.append(tree.num_draft)
         drafter.observe(tree, verify(tree, Scores((token,) * len(tree))))
         context.append(token)
-    # The first token is no copy yet, four more are looked at, and the next step drafts.
+    # The first token is no copy yet, the next four are watched, and the step after them drafts.
     assert drafted[:5] == [0] * 5 and drafted[5] > 0
 
 
@@ -211,12 +214,12 @@ def test_drafts_that_pay_are_never_suspended() -> None:
         assert not cool_down.skip_step()
 
 
-def cost_of(drafter: Drafter, prompt: Sequence[int], said: Any, steps: int, curve: CostCurve) -> float:
-    """Mean cost of a step whose target tokens are `said` of the context and the tree."""
+def cost_of(drafter: Drafter, prompt: Sequence[int], target_token: Any, steps: int, curve: CostCurve) -> float:
+    """Mean cost of a step whose target token is `said(context, tree)` at every node."""
     context, cost = list(prompt), 0.0
     for _ in range(steps):
         tree = drafter.propose(context, 32)
-        verdict = verify(tree, Scores(tuple(said(context, tree) for _ in range(len(tree)))))
+        verdict = verify(tree, Scores(tuple(target_token(context, tree) for _ in range(len(tree)))))
         assert verdict.accepted == 0
         cost += curve.at(len(tree))
         drafter.observe(tree, verdict)
@@ -258,8 +261,8 @@ def test_the_corpus_gets_the_escape_mass_of_the_text() -> None:
     assert 21 not in fusion([5, 20]).propose([5, 20], 8).tokens
     tree = fusion([5, 20], corpus=corpus).propose([5, 20], 8)
     assert tree.tokens[1:3] == (21, 22) and tree.positions is not None and tree.positions[1] == -1
-    own = [20, 6] * 4 + [20]
-    assert fusion(own, corpus=corpus).propose(own, 8).tokens[1] == 6
+    prompt = [20, 6] * 4 + [20]
+    assert fusion(prompt, corpus=corpus).propose(prompt, 8).tokens[1] == 6
 
 
 def test_earlier_outputs_are_copied_and_their_ends_are_not_drafted() -> None:
@@ -288,9 +291,9 @@ def test_how_outputs_begin_is_remembered_after_how_their_prompts_end() -> None:
 
 def test_automata_of_earlier_outputs_are_shared_and_grow() -> None:
     past = PastOutputs([(1, 2)], max_outputs=4)
-    known = past.automaton(5)
+    automaton = past.automaton(5)
     past.add((1, 3))
-    assert past.automaton(5) is known and known.counts[known.successor(ROOT, 1)] == 2
+    assert past.automaton(5) is automaton and automaton.counts[automaton.successor(ROOT, 1)] == 2
     for token in range(10, 13):
         past.add((token,))
     assert [output[0] for output in past] == [10, 11, 12] and past.automaton(5).successor(ROOT, 1) == NO_STATE
@@ -311,7 +314,7 @@ def test_what_the_target_thought_likely_is_recycled() -> None:
 
 
 def test_copied_are_the_logits_where_the_last_two_tokens_stood() -> None:
-    """6 stood after 5, where 11 was likely, and last after 7, where 12 was; before that 5 came first of all."""
+    """6 stood after 5, where 11 was likely, and later after 7, where 12 was; now 5 and 6 come again."""
     after_five = {}
     for options in ({"recycling": True}, {"copy": True}):
         drafter = fusion([4, 5], **options)
@@ -344,9 +347,9 @@ def test_copied_or_not_the_text_is_vanillas(method: str, temperature: float) -> 
     lanes = [("vanilla", {}), (method, {"copy": False}), (method, {"copy": True})]
     texts, steps = [], []
     for lane, options in lanes:
-        found = list(generate(target, lane, prompt, max_new_tokens=32, temperature=temperature, seed=3, **options))
-        texts.append([token for step in found for token in step.emitted])
-        steps.append(len(found))
+        lane_steps = list(generate(target, lane, prompt, max_new_tokens=32, temperature=temperature, seed=3, **options))
+        texts.append([token for step in lane_steps for token in step.emitted])
+        steps.append(len(lane_steps))
     assert texts[0] == texts[1] == texts[2] and steps[2] < steps[0]
 
 
@@ -355,15 +358,15 @@ def test_only_a_drafter_that_recycles_asks_for_likely_tokens() -> None:
         assert [METHODS["fusion"].defaults(device)[name] for device in ("cpu", "cuda")] == [False, True]
     target = TableTarget()
     prefix = target.prefill([2, 3, 4])
-    for value, asked in ((False, 0), (True, NUM_TOP)):
+    for value, num_top in ((False, 0), (True, NUM_TOP)):
         spec = RaceSpec(("fusion",), options={"fusion": {"recycling": value}})
         lane = make_lane(target, "fusion", prefix, inputs([2, 3, 4]), spec)
-        assert lane.session.num_top == asked  # type: ignore[attr-defined]
+        assert lane.session.num_top == num_top  # type: ignore[attr-defined]
 
 
 @given(seed=st.integers(0, 200))
 def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
-    """Prompt and output both, for a page shows where a draft comes from."""
+    """In the prompt and in the output, because the page shows where a draft comes from."""
     text = list(random_prompt(random.Random(seed)))
     drafter = fusion(text[:5])
     for token in text[5:]:
@@ -372,13 +375,13 @@ def test_every_position_is_the_tokens_place_after_its_parent(seed: int) -> None:
     tree = drafter.propose(text, 30)
     assert tree.positions is not None
     for node in range(1, len(tree)):
-        place = tree.positions[node]
-        if place >= 0:
-            assert text[place] == tree.tokens[node] and text[place - 1] == tree.tokens[tree.parents[node]]
+        position = tree.positions[node]
+        if position >= 0:
+            assert text[position] == tree.tokens[node] and text[position - 1] == tree.tokens[tree.parents[node]]
 
 
 def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None:
-    """A race hands the machine's curve over: rows too dear leave the bare root."""
+    """A race hands over the machine's curve; where rows are too dear, only the bare root is drafted."""
     target, prompt = TableTarget(), [2, 3, 4] * 6
     assert plan_lane(RaceSpec(("fusion",)), "fusion", "cpu", STEEP).num_draft == METHODS["fusion"].budget("cpu", {})
     drafted = {}
@@ -391,7 +394,7 @@ def test_its_size_is_not_set_by_a_profile_but_by_the_curve_it_is_given() -> None
 
 
 def test_the_curve_of_a_generation_reaches_it() -> None:
-    """Where a second row costs twenty times the first nothing pays, however well the text repeats itself."""
+    """Where a second row costs twenty times the first, nothing pays, however well the text repeats itself."""
     target, prompt = TableTarget(), [2, 3, 4, 5] * 8
     steep = CostCurve((1, 2, 64), (1.0, 20.0, 40.0))
     drafted = [step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24, curve=steep)]
@@ -399,7 +402,7 @@ def test_the_curve_of_a_generation_reaches_it() -> None:
     assert any(step.tree.num_draft for step in generate(target, "fusion", prompt, max_new_tokens=24))
 
 
-# What the mutants of fusion asked for.
+# Tests that kill mutants of fusion.
 
 
 def test_candidates_that_do_not_pay_together_are_not_drafted() -> None:
@@ -435,7 +438,7 @@ def test_a_sure_copy_of_the_text_yields_to_a_longer_match_in_earlier_outputs() -
 
 
 def test_the_place_in_earlier_outputs_is_followed_through_accepted_drafts() -> None:
-    """Whatever of a draft was accepted, and where none was: as many tokens match as stand there."""
+    """However much of a draft was accepted, the match covers the whole earlier output so far."""
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     for accepted in (0, 1, 2):
         drafter = fusion([11, 1, 2], past_outputs=(text,) * 3)
@@ -446,30 +449,30 @@ def test_the_place_in_earlier_outputs_is_followed_through_accepted_drafts() -> N
             tree = tree.cut(accepted)
             targets = targets[: len(tree)]
         drafter.observe(tree, step_verdict(tree, targets))
-        said = [11, *text[: 3 + accepted]]
-        labels = [row.label for row in drafter.note(drafter.propose(said, 1)).rows]
-        assert labels == [f"earlier outputs, {len(said) - 1} tokens matched"]
+        context = [11, *text[: 3 + accepted]]
+        labels = [row.label for row in drafter.note(drafter.propose(context, 1)).rows]
+        assert labels == [f"earlier outputs, {len(context) - 1} tokens matched"]
 
 
 def test_estimates_are_judged_by_what_came() -> None:
-    """After 2 came 3 twice, 1/2; then 9 or 1. At first the likeliest came, then it did not but a frequent token."""
+    """After 2 came 3 twice, 1/2; after 3 came 9 or 1. The likeliest token came, then a frequent one instead."""
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
     tree = drafter.propose(prompt, 1)
     assert tree.tokens == (2, 3)
     drafter.observe(tree, step_verdict(tree, [3, 2]))
-    # Of the last node of a draft that ends there nothing was asked.
+    # The last node of a draft has no children, so no estimate of its is judged.
     assert drafter.calibration.hits == pytest.approx([3.6, 4.6, 2.0])
     assert drafter.calibration.expected == pytest.approx([4.0, 4.5, 4.0])
-    other = fusion(prompt, longest=1)
-    tree = other.propose(prompt, 1)
-    other.observe(tree, step_verdict(tree, [9, 0]))
-    assert other.calibration.hits == pytest.approx([4.6, 3.6, 2.0])
-    assert other.calibration.expected == pytest.approx([4.5, 4.5, 4.0])
-    unknown = fusion(prompt, longest=1)
-    tree = unknown.propose(prompt, 1)
-    unknown.observe(tree, step_verdict(tree, [30, 0]))
-    assert unknown.calibration.hits == pytest.approx([3.6, 3.6, 2.0])
+    second = fusion(prompt, longest=1)
+    tree = second.propose(prompt, 1)
+    second.observe(tree, step_verdict(tree, [9, 0]))
+    assert second.calibration.hits == pytest.approx([4.6, 3.6, 2.0])
+    assert second.calibration.expected == pytest.approx([4.5, 4.5, 4.0])
+    third = fusion(prompt, longest=1)
+    tree = third.propose(prompt, 1)
+    third.observe(tree, step_verdict(tree, [30, 0]))
+    assert third.calibration.hits == pytest.approx([3.6, 3.6, 2.0])
 
 
 def first_level(tree: TokenTree) -> dict[int, float]:
@@ -479,7 +482,7 @@ def first_level(tree: TokenTree) -> dict[int, float]:
 
 
 def test_a_sure_copy_by_hand() -> None:
-    """After 1 came 2 twenty times: 20/22, less a tenth. 1 is 21 of 41 tokens of two kinds."""
+    """After 1 came 2 twenty times: 20/22, less a tenth. 21 of the 41 tokens, of two kinds, are 1."""
     prompt = [1, 2] * 20 + [1]
     drafter = fusion(prompt, longest=1)
     tree = drafter.propose(prompt, 40)
@@ -490,7 +493,7 @@ def test_a_sure_copy_by_hand() -> None:
 
 
 def test_text_and_earlier_outputs_by_hand() -> None:
-    """Earlier outputs first as far as they match longer, then the text, then they again."""
+    """Earlier outputs go first as far as they match longer, then the text, then earlier outputs again."""
     prompt, past = [2, 3, 1, 2], ((1, 2, 9), (5, 2, 8), (5, 2, 8))
     drafter = fusion(prompt, past_outputs=past)
     tree = drafter.propose(prompt, 1)
@@ -514,13 +517,13 @@ def test_of_matches_as_long_the_text_is_asked_first_and_judged() -> None:
 
 
 def test_where_the_longer_contexts_leave_little_the_shorter_are_not_asked() -> None:
-    """1 2 was followed by 3 or 4 forty times, which leaves 4/44; 2 alone by 5, too: a frequent token and no more."""
+    """1 2 was followed by 3 or 4 forty times, which leaves 4/44; 2 alone also by 5, which counts as frequent only."""
     text = [1, 2, 3] * 38 + [1, 2, 4] * 2 + [9, 2, 5] * 3 + [1, 2]
-    found = first_level(fusion(text).propose(text, 1500))
-    assert found[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
+    level = first_level(fusion(text).propose(text, 1500))
+    assert level[5] == pytest.approx((1 - 0.9 * 40 / 44) * 0.9 * 3 / (len(text) + 2 * 6))
     prompt, past = [1, 2, 3, 1, 2], ((1, 2, 9),) * 18 + ((5, 2, 8),) * 18
-    found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    assert 9 in found and 8 not in found
+    level = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    assert 9 in level and 8 not in level
 
 
 def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
@@ -533,12 +536,12 @@ def test_the_likeliest_is_judged_not_the_first_nor_the_highest() -> None:
 
 
 def test_frequent_tokens_are_calibrated() -> None:
-    """Two tokens that are none of them: half of what was expected twice did not come."""
+    """Two tokens came that are not among them: half of what was expected twice did not come."""
     prompt = [1, 2, 3, 9, 2, 3, 1, 2]
     drafter = fusion(prompt, longest=1)
-    for root, said in ((2, 30), (30, 31)):
+    for root, target_token in ((2, 30), (30, 31)):
         tree = drafter.propose([*prompt, root], 1).cut(0)
-        drafter.observe(tree, step_verdict(tree, [said]))
+        drafter.observe(tree, step_verdict(tree, [target_token]))
     tree = drafter.propose([*prompt, 30, 31], 1)
     assert tree.tokens == (31, 2) and tree.probs == pytest.approx((1.0, 3.6 / 5.0 * 3 / 16))
 
@@ -559,8 +562,8 @@ def test_other_sources_are_asked_where_the_text_knows_nothing() -> None:
     corpus.extend_apart([[699, 5]] * 9)
     assert fusion(prompt).propose(prompt, 4).num_draft == 0
     assert fusion(prompt, corpus=corpus).propose(prompt, 1).tokens == (699, 5)
-    every = fusion(prompt, corpus=corpus, recycling=True, past_outputs=((1, 2),))
-    assert every.propose(prompt, 1).tokens == (699, 5)
+    all_sources = fusion(prompt, corpus=corpus, recycling=True, past_outputs=((1, 2),))
+    assert all_sources.propose(prompt, 1).tokens == (699, 5)
 
 
 def test_a_text_of_one_token_has_none_before_it() -> None:
@@ -570,8 +573,8 @@ def test_a_text_of_one_token_has_none_before_it() -> None:
 
 
 def test_earlier_outputs_may_be_left_aside_and_match_as_far_as_the_text_does() -> None:
-    given = inputs((1, 2, 3), past=((1, 2, 3, 4),) * 2)
-    assert FusionDrafter(given, past=False).past is None and FusionDrafter(inputs((1, 2, 3))).past is None
+    drafter_inputs = inputs((1, 2, 3), past=((1, 2, 3, 4),) * 2)
+    assert FusionDrafter(drafter_inputs, past=False).past is None and FusionDrafter(inputs((1, 2, 3))).past is None
     drafter = FusionDrafter(inputs((1, 2), past=((1, 2, 3, 4, 5),) * 2), longest=2)
     for context in ([1, 2], [1, 2, 3], [1, 2, 3, 4]):
         tree = drafter.propose(context, 1)
@@ -586,16 +589,16 @@ def test_the_corpus_is_off_by_default() -> None:
 def test_all_that_matches_longer_in_earlier_outputs_goes_before_the_text() -> None:
     """4 1 2 was followed by 9, 1 2 by 9 and by 8; of the text only 2 matches."""
     prompt, past = [2, 3, 4, 1, 2], ((4, 1, 2, 9), (7, 1, 2, 8))
-    found = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
-    # Of what both leave 3, the text's own, takes a third, and of the rest each of them a sixth again.
-    each = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
-    assert found[8] == pytest.approx(0.5 * each) and found[9] == pytest.approx(0.5 * (1 / 3 + each))
+    level = first_level(fusion(prompt, past_outputs=past).propose(prompt, 40))
+    # 3, from the text, takes a third of what both leave; each of the two takes another sixth of the rest.
+    share = 2 / 3 / 6 + 2 / 3 * 4 / 6 * 2 / 3 / 6
+    assert level[8] == pytest.approx(0.5 * share) and level[9] == pytest.approx(0.5 * (1 / 3 + share))
 
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 400), curve=st.sampled_from(sorted(CURVES)), budget=st.integers(1, 40))
 def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budget: int) -> None:
-    """The first child that a tree gets is the likeliest, for it grows best first."""
+    """A tree grows best first, so the first child that a node gets is its likeliest."""
     prompt = random_prompt(random.Random(seed))
     chain = FusionDrafter(inputs(prompt, curve=CURVES[curve]), chain=True).propose(prompt, budget)
     wide = FusionDrafter(inputs(prompt, curve=FREE)).propose(prompt, 400)
@@ -603,7 +606,7 @@ def test_a_chain_is_the_likeliest_child_of_each_node(seed: int, curve: str, budg
     node = 0
     for token in chain.tokens[1:]:
         if node not in wide.parents:
-            break  # below the least probability that a tree of this size looks at
+            break  # below the lowest probability that a tree of this size looks at
         node = wide.parents.index(node)
         assert wide.tokens[node] == token
 

@@ -1,4 +1,4 @@
-"""What becomes of copies: estimates follow the token that was to come, what came instead, and earlier answers."""
+"""Calibration of copies: by the expected token, by the token that came instead, and by earlier answers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from specrace.ngrams.suffix_index import END as OVER
 STOP, CITE, ONE, CLOSE, END, START = 3, 4, 5, 6, 7, 12
 
 
-def answers(number: int) -> list[tuple[list[int], list[int]]]:
-    """Prompts of three sentences that end in STOP; outputs begin with START, copy the second up to it and cite it."""
-    found = []
-    for each in range(number):
-        words = iter(range(100 + 100 * each, 200 + 100 * each))
+def answers(num_requests: int) -> list[tuple[list[int], list[int]]]:
+    """Prompts of three sentences that end in STOP; outputs: START, a copy of the second up to STOP, a citation."""
+    requests = []
+    for index in range(num_requests):
+        words = iter(range(100 + 100 * index, 200 + 100 * index))
         sentences = [[next(words) for _ in range(12)] + [STOP] for _ in range(3)]
         prompt = [*sentences[0], *sentences[1], *sentences[2], 8, 9, 10, 11]
-        found.append((prompt, [START, *sentences[1][:-1], CITE, ONE, CLOSE, END]))
-    return found
+        requests.append((prompt, [START, *sentences[1][:-1], CITE, ONE, CLOSE, END]))
+    return requests
 
 
 def emitted(prompt: Sequence[int], output: Sequence[int], past: PastOutputs) -> list[tuple[int, ...]]:
@@ -36,13 +36,19 @@ def emitted(prompt: Sequence[int], output: Sequence[int], past: PastOutputs) -> 
 
 
 def test_a_token_at_which_copies_stop_is_no_longer_drafted_but_what_came_instead() -> None:
-    past, told = PastOutputs(), list[list[tuple[int, ...]]]()
+    past, steps_of_requests = PastOutputs(), list[list[tuple[int, ...]]]()
     for prompt, output in answers(6):
-        told.append(emitted(prompt, output, past))
+        steps_of_requests.append(emitted(prompt, output, past))
         past.add(output, prompt)
-    assert [(CITE in step, CLOSE in step) for step in told[0][-3:]] == [(False, False), (False, True), (False, False)]
+    assert [(CITE in step, CLOSE in step) for step in steps_of_requests[0][-3:]] == [
+        (False, False),
+        (False, True),
+        (False, False),
+    ]
     # The end of the copy and all that follows come in one step.
-    assert told[-1][-1][-4:] == (CITE, ONE, CLOSE, END) and len(told[-1]) <= 3 < len(told[0])
+    assert steps_of_requests[-1][-1][-4:] == (CITE, ONE, CLOSE, END) and len(steps_of_requests[-1]) <= 3 < len(
+        steps_of_requests[0]
+    )
 
 
 def test_estimates_are_revised_by_hits_and_misses_of_the_likeliest_token() -> None:
@@ -76,34 +82,37 @@ def test_a_calibration_starts_from_the_earlier_one_and_leaves_it_as_it_was() -> 
     for _ in range(400):
         earlier.learn(2, 50, 0.5, 51)
     hits, expected = list(earlier.hits), list(earlier.expected)
-    own = Calibration(2, earlier)
-    assert own.factor(2, 0.5) == pytest.approx(hits[2] / expected[2]) and own.expected[2] == Calibration.MAX_EARLIER
-    assert own.factor(1, 0.5) == pytest.approx(0.9)
-    # A request of its own kind soon outweighs the others.
+    calibration = Calibration(2, earlier)
+    assert (
+        calibration.factor(2, 0.5) == pytest.approx(hits[2] / expected[2])
+        and calibration.expected[2] == Calibration.MAX_EARLIER
+    )
+    assert calibration.factor(1, 0.5) == pytest.approx(0.9)
+    # The request's own outcomes soon outweigh the earlier ones.
     for _ in range(20):
-        own.learn(2, 52, 0.5, 52)
-    assert own.factor(2, 0.5) > 0.9
+        calibration.learn(2, 52, 0.5, 52)
+    assert calibration.factor(2, 0.5) > 0.9
     assert (earlier.hits, earlier.expected) == (hits, expected) and 52 not in earlier.tokens
 
 
 def test_earlier_answers_are_what_a_drafter_sees_token_by_token() -> None:
-    """In an answer predictions come from its prompt and from the answers before; without its prompt there are none."""
-    (_, output), (other, said) = answers(2)
-    found = EarlierAnswers(8)
-    found.add((), output)
-    assert not found.calibration.tokens and found.model.automaton.tokens[: len(output)] == output
-    found.add(other, said)
-    assert found.calibration.instead(STOP) == {CITE}
-    outcomes = found.calibration.tokens[CLOSE]
+    """Predictions in an answer come from its prompt and from earlier answers; without the prompt there are none."""
+    (_, output), (second_prompt, second_output) = answers(2)
+    earlier = EarlierAnswers(8)
+    earlier.add((), output)
+    assert not earlier.calibration.tokens and earlier.model.automaton.tokens[: len(output)] == output
+    earlier.add(second_prompt, second_output)
+    assert earlier.calibration.instead(STOP) == {CITE}
+    outcomes = earlier.calibration.tokens[CLOSE]
     assert outcomes.hits == 1 and outcomes.expected > 0
 
 
 def test_where_an_earlier_output_ended_is_no_prediction() -> None:
-    """Outputs of a log end without an end token: a text that goes on there missed no copy."""
+    """Outputs in a log end without an end token, so a text that goes on there did not miss a copy."""
     earlier, past = EarlierAnswers(8), PastOutputs()
-    for each in range(8):
-        earlier.add((20 + each,), (40 + each, 8, 9))
-        past.add((40 + each, 8, 9), (20 + each,))
+    for number in range(8):
+        earlier.add((20 + number,), (40 + number, 8, 9))
+        past.add((40 + number, 8, 9), (20 + number,))
     earlier.add((3,), (4, 8, 9, 30))
     assert OVER not in earlier.calibration.tokens
     drafter = FusionDrafter(DrafterInputs((3,), 5000, curve=ASSUMED_CPU, past=past))
@@ -112,19 +121,19 @@ def test_where_an_earlier_output_ended_is_no_prediction() -> None:
 
 
 def test_an_index_of_answers_gets_prompts_and_outputs_and_is_rebuilt_between_requests() -> None:
-    class Pairs:
+    class AnswerList:
         def __init__(self) -> None:
-            self.found = list[tuple[tuple[int, ...], tuple[int, ...]]]()
+            self.pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]()
 
         def add(self, prompt: Sequence[int], output: Sequence[int]) -> None:
-            self.found.append((tuple(prompt), tuple(output)))
+            self.pairs.append((tuple(prompt), tuple(output)))
 
     past = PastOutputs(max_outputs=2)
     past.add([1], [10, 11])
-    pairs = past.answers(Pairs)
+    answer_list = past.answers(AnswerList)
     past.add([2], [12])
-    assert pairs.found == [((10, 11), (1,)), ((12,), (2,))] and past.answers(Pairs) is pairs
-    assert past.excluding([12]).answers(Pairs).found == [((10, 11), (1,))]
+    assert answer_list.pairs == [((10, 11), (1,)), ((12,), (2,))] and past.answers(AnswerList) is answer_list
+    assert past.excluding([12]).answers(AnswerList).pairs == [((10, 11), (1,))]
     past.add([3], [13])
     rebuilt = past._indexes.copy()
-    assert past.answers(Pairs).found == [((12,), (2,)), ((13,), (3,))] and past._indexes == rebuilt
+    assert past.answers(AnswerList).pairs == [((12,), (2,)), ((13,), (3,))] and past._indexes == rebuilt

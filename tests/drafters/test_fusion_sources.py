@@ -1,4 +1,4 @@
-"""Fusion's sources by hand: rows of the corpus, what the target said at rejected nodes; and prices and calibration."""
+"""Fusion's sources by hand: rows of the corpus, the target's tokens at rejected nodes; costs and calibration."""
 
 from __future__ import annotations
 
@@ -47,52 +47,52 @@ def test_a_row_is_read_once() -> None:
 
 
 def test_recycled_estimates_halve_from_rank_to_rank() -> None:
-    known = Recycled()
-    assert known.successors(0, 5) == ({}, 1.0)
+    recycled = Recycled()
+    assert recycled.successors(0, 5) == ({}, 1.0)
     tree = TokenTree((5, 6, 6, 7), (-1, 0, 1, 0))
     scores = Scores((6, 8, 9, 4), ((6, 3), (8, 2), (9, 1), (4, 0)))
-    known.learn(tree, verify(tree, scores))
-    assert known.successors(0, 5) == ({6: 0.25, 3: 0.125}, 0.625)
+    recycled.learn(tree, verify(tree, scores))
+    assert recycled.successors(0, 5) == ({6: 0.25, 3: 0.125}, 0.625)
     # Node 2 carries 6 as well, but node 1 was accepted.
-    assert known.successors(0, 6)[0] == {8: 0.25, 2: 0.125} and known.successors(0, 7)[0] == {4: 0.25, 0: 0.125}
+    assert recycled.successors(0, 6)[0] == {8: 0.25, 2: 0.125} and recycled.successors(0, 7)[0] == {4: 0.25, 0: 0.125}
 
 
 def test_with_copy_two_tokens_go_before_one() -> None:
-    """6 stood after 5, where 8 and 2 were likely, and last after 7, where 9 was."""
-    known = Recycled(copy=True)
+    """6 stood after 5, where 8 and 2 were likely, and later after 7, where 9 was."""
+    recycled = Recycled(copy=True)
     tree = TokenTree((5, 6, 7, 6), (-1, 0, 0, 2))
-    known.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
-    assert known.row(5, 6) == (2, (8, 2)) and known.row(7, 6) == (2, (9, 1))
-    assert known.row(1, 6) == (1, (9, 1)) and known.row(3, 5) == (2, (0,)) and known.row(1, 1) == (0, ())
-    assert known.successors(5, 6) == (pytest.approx({8: 0.35, 2: 0.175}), pytest.approx(0.475))
-    assert known.successors(1, 6)[0] == {9: 0.25, 1: 0.125}
+    recycled.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
+    assert recycled.row(5, 6) == (2, (8, 2)) and recycled.row(7, 6) == (2, (9, 1))
+    assert recycled.row(1, 6) == (1, (9, 1)) and recycled.row(3, 5) == (2, (0,)) and recycled.row(1, 1) == (0, ())
+    assert recycled.successors(5, 6) == (pytest.approx({8: 0.35, 2: 0.175}), pytest.approx(0.475))
+    assert recycled.successors(1, 6)[0] == {9: 0.25, 1: 0.125}
     plain = Recycled()
     plain.learn(tree, verify(tree, Scores((0, 8, 4, 9), ((0,), (8, 2), (4,), (9, 1)))), 3)
     assert plain.row(5, 6) == plain.row(7, 6) == (1, (9, 1))
 
 
 def test_recycled_estimates_are_calibrated_by_the_tokens_matched() -> None:
-    """4 expected hits came; then a row of 0.25 + 0.125 hits once and misses once."""
-    known = Recycled(copy=True)
-    known.rows = {(6,): (8, 2), (5, 6): (9,)}
-    known.calibrate(1, 6, 2)
-    known.calibrate(1, 6, 7)
+    """Starting from 4 hits in 4 expected, a row of 0.25 + 0.125 hits once and misses once."""
+    recycled = Recycled(copy=True)
+    recycled.rows = {(6,): (8, 2), (5, 6): (9,)}
+    recycled.calibrate(1, 6, 2)
+    recycled.calibrate(1, 6, 7)
     factor = 5.0 / (4.0 + 2 * 0.375)
-    assert known.successors(1, 6)[0] == pytest.approx({8: factor * 0.25, 2: factor * 0.125})
-    assert known.successors(5, 6)[0] == pytest.approx({9: 0.35})
-    known.calibrate(5, 6, 7)
-    assert known.successors(5, 6)[0] == pytest.approx({9: 0.35 * 4.0 / 4.35})
-    known.calibrate(0, 0, 1)
-    assert known.successors(0, 0) == ({}, 1.0)
+    assert recycled.successors(1, 6)[0] == pytest.approx({8: factor * 0.25, 2: factor * 0.125})
+    assert recycled.successors(5, 6)[0] == pytest.approx({9: 0.35})
+    recycled.calibrate(5, 6, 7)
+    assert recycled.successors(5, 6)[0] == pytest.approx({9: 0.35 * 4.0 / 4.35})
+    recycled.calibrate(0, 0, 1)
+    assert recycled.successors(0, 0) == ({}, 1.0)
 
 
 def test_a_target_with_its_own_token_only_is_learned_from_too() -> None:
-    known = Recycled()
+    recycled = Recycled()
     tree = TokenTree((5, 6, 7, 8), (-1, 0, 0, 0))
-    known.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
-    assert known.rows == {(5,): (9,), (6,): (0,), (7,): (1,)}
-    known.learn(TokenTree.chain(5), verify(TokenTree.chain(5), Scores((1,), (tuple(range(12)),))))
-    assert known.rows[5,] == tuple(range(NUM_TOP))
+    recycled.learn(tree, verify(tree, Scores((9, 0, 1, -1))))
+    assert recycled.rows == {(5,): (9,), (6,): (0,), (7,): (1,)}
+    recycled.learn(TokenTree.chain(5), verify(TokenTree.chain(5), Scores((1,), (tuple(range(12)),))))
+    assert recycled.rows[5,] == tuple(range(NUM_TOP))
 
 
 def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
@@ -100,7 +100,7 @@ def test_no_draft_costs_one_step_and_hopeless_tokens_have_a_floor() -> None:
     assert free.costs == [1.0] * 9 and free.floor == StepCosts.MIN_FLOOR and free.knots == [8]
     dear = StepCosts(CostCurve((1, 3, 9), (1.0, 2.0, 3.0)), 8)
     assert dear.knots == [2, 8] and dear.floor == pytest.approx(2 / 8)
-    assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + each / 6 for each in range(7))])
+    assert dear.costs == pytest.approx([1.0, 1.5, *(2.0 + extra / 6 for extra in range(7))])
     none = StepCosts(CostCurve((1, 9), (1.0, 2.0)), 0)
     assert (none.costs, none.knots, none.floor) == ([1.0], [], 1.0)
 

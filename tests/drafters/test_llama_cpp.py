@@ -25,7 +25,7 @@ Rule = Callable[[Text, Outputs], Text]
 
 
 def follow(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = None) -> list[tuple[int, ...]]:
-    """The drafts of every step, each compared with the rule's."""
+    """The draft of every step, compared with the rule's."""
     context, outputs, drafts = list(prompt), [], []
     for step in forced_steps(drafter, prompt, output, 100):
         draft = step.tree.tokens[1:]
@@ -39,7 +39,7 @@ def follow(drafter: Drafter, prompt: Text, output: Text, rule: Rule | None = Non
 
 
 def refuse(drafter: Drafter, context: list[int], token: int) -> TokenTree:
-    """The draft for `context`; nothing of it is accepted, and the context goes on with `token`."""
+    """Draft for `context`, accept nothing and append `token` to the context; return the draft."""
     tree = drafter.propose(context, 100)
     drafter.observe(tree, step_verdict(tree, [token] * len(tree)))
     context.append(token)
@@ -47,7 +47,7 @@ def refuse(drafter: Drafter, context: list[int], token: int) -> TokenTree:
 
 
 def test_the_first_token_is_the_prompts() -> None:
-    """Elsewhere a draft may go with the prompt's last token; here the prompt's forward gives the first token alone."""
+    """Our lanes may draft after the prompt's last token; llama.cpp's prompt forward yields only the first token."""
     prompt = (2, 3, 4, 5) * 5
     for name in ("simple", "map-k", "map-k4v", "mod", "cache"):
         options = {"mod": {"n_match": 2, "n_min": 1}, "cache": {}}.get(name, {"size_n": 2, "size_m": 4})
@@ -76,12 +76,12 @@ def test_the_defaults_are_the_engines() -> None:
 @settings(max_examples=60)
 def test_simple_copies_what_followed_the_latest_occurrence(prompt: Text, output: Text, n: int, m: int) -> None:
     def rule(context: Text, _outputs: Outputs) -> Text:
-        known = context[:-1]
-        if len(known) <= n + m + 1:
+        text = context[:-1]
+        if len(text) <= n + m + 1:
             return ()
-        for start in range(len(known) - n - 1, 0, -1):
+        for start in range(len(text) - n - 1, 0, -1):
             if context[start : start + n] == context[-n:]:
-                draft = known[start + n : start + n + m]
+                draft = text[start + n : start + n + m]
                 return draft if len(draft) >= n else ()
         return ()
 
@@ -123,7 +123,7 @@ def test_map_k_drafts_as_much_as_was_accepted_last_time_and_then_no_more() -> No
 
 
 def test_map_k_never_finds_what_reaches_the_prompts_end() -> None:
-    """Neither the prompt's n-grams at its end nor those across it are entered; the output's are, once they are old."""
+    """N-grams at the prompt's end or across it are not entered; the output's are, once they are old enough."""
     prompt = [*range(10, 30), 1, 2, 3]
     drafter = METHODS["llamacpp-map-k"].build(inputs(prompt), size_n=2, size_m=3)
     context = [*prompt, *range(30, 60)]
@@ -136,7 +136,7 @@ def test_map_k_never_finds_what_reaches_the_prompts_end() -> None:
 
 def values(*following: int) -> list[int]:
     """A prompt in which the key (1, 2) was followed by each of these, twice over."""
-    return [0, *(token for each in following for token in (1, 2, each, each, 0)), 7, 8, 9, 7, 8, 9]
+    return [0, *(token for follower in following for token in (1, 2, follower, follower, 0)), 7, 8, 9, 7, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def values(*following: int) -> list[int]:
 def test_map_k4v_drafts_what_is_twice_as_frequent_as_the_rest(prompt: list[int], drafted: int) -> None:
     drafter = METHODS["llamacpp-map-k4v"].build(inputs(prompt), size_n=2, size_m=2)
     tree = drafter.propose([*prompt, 1, 2], 9)
-    # What is drafted follows the occurrence that was found, not the frequent one.
+    # The draft follows the latest occurrence, not the most frequent one.
     latest = prompt[len(prompt) - 9]
     assert tree.tokens == ((2, latest, latest) if drafted else (2,))
 
@@ -174,8 +174,8 @@ def test_map_k4v_counts_the_occurrence_it_found_at_every_lookup() -> None:
 
 @given(TEXTS, TEXTS, st.integers(1, 3), st.integers(0, 4), st.integers(1, 6))
 @settings(max_examples=60)
-def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int, least: int, most: int) -> None:
-    """A table without hashes, filled as the pool is: with the prompt, then when 32 tokens are new."""
+def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int, n_min: int, n_max: int) -> None:
+    """A table without hashes, filled like the pool: with the prompt, then whenever 32 tokens are new."""
     added = max(0, len(prompt) - n)
     table = {tuple(prompt[start : start + n]): prompt[start + n] for start in range(len(prompt) - n)}
     low, length = 0, 0
@@ -187,34 +187,36 @@ def test_mod_follows_the_latest_continuations(prompt: Text, output: Text, n: int
             if low == 5:
                 table.clear()
                 low = added = 0
-        known = len(context) - 1
+        num_known = len(context) - 1
         length = 0
-        if known < n:
+        if num_known < n:
             return ()
-        if added + 32 < known:
-            table.update({tuple(context[at : at + n]): context[at + n] for at in range(added, known - n)})
-            added = known - n
+        if added + 32 < num_known:
+            table.update(
+                {tuple(context[start : start + n]): context[start + n] for start in range(added, num_known - n)}
+            )
+            added = num_known - n
         text = list(context[-n:])
-        while len(text) - n < most and (token := table.get(tuple(text[-n:]))) is not None:
+        while len(text) - n < n_max and (token := table.get(tuple(text[-n:]))) is not None:
             text.append(token)
         length = len(text) - n
-        if length < least and length < most:
+        if length < n_min and length < n_max:
             length = 0
         return text[n : n + length]
 
-    options = {"n_match": n, "n_min": least, "n_max": most}
+    options = {"n_match": n, "n_min": n_min, "n_max": n_max}
     follow(METHODS["llamacpp-mod"].build(inputs(prompt), **options), prompt, output, rule)
 
 
 def test_mods_defaults_draft_nothing_where_repetitions_are_short() -> None:
-    """An answer that quotes 20 tokens of its prompt: a draft needs 24 that match, and 48 that go on from there."""
+    """For an answer that quotes 20 tokens of its prompt: a draft needs 24 that match and 48 that follow."""
     chance = random.Random(1)
     prompt = [chance.randrange(100, 5000) for _ in range(400)]
-    own = [chance.randrange(100, 5000) for _ in range(30)]
+    new = [chance.randrange(100, 5000) for _ in range(30)]
 
     def longest(quoted: list[int], **options: int) -> int:
         drafter = METHODS["llamacpp-mod"].build(inputs(prompt), **options)
-        return max(len(draft) for draft in follow(drafter, prompt, [*own, *quoted, *own[::-1]]))
+        return max(len(draft) for draft in follow(drafter, prompt, [*new, *quoted, *new[::-1]]))
 
     assert longest(prompt[200:220]) == 0
     assert longest(prompt[200:220], n_match=12) == longest(prompt[200:230]) == 64
@@ -243,17 +245,21 @@ def test_cache_counts_within_the_prompt_and_within_each_step(prompt: Text, outpu
     def rule(context: Text, outputs: Outputs) -> Text:
         chunks, text = [[*prompt, *outputs[0]], *outputs[1:]], list(context)
         while len(text) < len(context) + 8:
-            for size, fewest, percent in ((4, 1, 50), (3, 1, 50), (2, 2, 50), (1, 2, 66)):
+            for size, min_count, percent in ((4, 1, 50), (3, 1, 50), (2, 2, 50), (1, 2, 66)):
                 ngram = tuple(text[-size:])
-                seen = [
+                followers = [
                     chunk[end]
                     for chunk in chunks
                     for end in range(size, len(chunk))
                     if len(ngram) == size and tuple(chunk[end - size : end]) == ngram
                 ]
-                # The token that was seen first last.
-                best = max(dict.fromkeys(seen), key=lambda token: (seen.count(token), seen.index(token)), default=0)
-                if len(seen) >= fewest and 100 * seen.count(best) >= percent * len(seen):
+                # Among equals, the token whose first occurrence is latest.
+                best = max(
+                    dict.fromkeys(followers),
+                    key=lambda token: (followers.count(token), followers.index(token)),
+                    default=0,
+                )
+                if len(followers) >= min_count and 100 * followers.count(best) >= percent * len(followers):
                     text.append(best)
                     break
             else:
@@ -275,7 +281,7 @@ def test_caches_static_counts_are_the_documents_bigrams() -> None:
 
 @pytest.mark.parametrize("name", ["simple", "map-k", "map-k4v", "mod"])
 def test_the_budget_cuts_a_draft_after_the_rule_made_it(name: str) -> None:
-    """So its share of accepted tokens is of the whole draft, and a shorter one is not refused as too short."""
+    """Its share of accepted tokens is of the whole draft, and a cut draft is not refused as too short."""
     prompt = [*range(2, 30), 2]
     options: dict[str, Any] = {"n_match": 2, "n_min": 8} if name == "mod" else {"size_n": 2, "size_m": 9}
     drafter = METHODS[f"llamacpp-{name}"].build(inputs(prompt), **options)

@@ -20,10 +20,10 @@ def test_the_copies_by_hand() -> None:
     drafter = PromptLookupDrafter(inputs(prompt), llma=True)
     steps = [(step.tree.tokens, step.emitted) for step in forced_steps(drafter, prompt, output, 3)]
     assert steps == [
-        ((6,), (2,)),  # 6 stands only where the prompt ends
-        ((2, 3, 4, 5), (3, 9)),  # one token triggers, the first place counts
+        ((6,), (2,)),  # 6 occurs only at the prompt's end
+        ((2, 3, 4, 5), (3, 9)),  # one token is enough; its first occurrence counts
         ((9,), (9,)),  # not in the prompt
-        ((9,), (3,)),  # it was said before, and is not copied all the same
+        ((9,), (3,)),  # the output has it, but only the prompt is copied
         ((3, 4, 5, 2), (4, 5, 2, 6)),
     ]
 
@@ -47,17 +47,17 @@ def test_by_default_it_copies_as_many_tokens_as_the_papers() -> None:
     method, llma = METHODS["prompt-lookup"], {"llma": True}
     assert [method.budget(device, llma) for device in ("cpu", "cuda")] == [20, 20]
     assert [method.budget(device, {"llma": False}) for device in ("cpu", "cuda")] == [10, 10]
-    assert [ScoredLane.of("prompt-lookup", given).num_draft for given in ({"llma": "yes"}, {})] == [20, 10]
+    assert [ScoredLane.of("prompt-lookup", options).num_draft for options in ({"llma": "yes"}, {})] == [20, 10]
     spec = RaceSpec(("prompt-lookup",), options={"prompt-lookup": llma})
     assert plan_lane(spec, "prompt-lookup", "cuda").num_draft == 20
-    # On a CPU, and where rows were measured, what pays on the machine goes before both.
+    # On a CPU, and where rows were measured, what pays on the machine comes before both.
     cheap, dear = CostCurve((1, 33), (1.0, 1.01)), CostCurve((1, 2, 33), (1.0, 2.0, 90.0))
-    for each in (spec, RaceSpec(("prompt-lookup",))):
+    for race_spec in (spec, RaceSpec(("prompt-lookup",))):
         assert (
-            plan_lane(each, "prompt-lookup", "cpu", dear).num_draft
+            plan_lane(race_spec, "prompt-lookup", "cpu", dear).num_draft
             < 10
             < 15
-            < plan_lane(each, "prompt-lookup", "cpu", cheap).num_draft
+            < plan_lane(race_spec, "prompt-lookup", "cpu", cheap).num_draft
         )
 
 
@@ -83,7 +83,7 @@ def test_drafts_are_the_brute_force_ones(prompt: list[int], output: list[int], n
 def copied(prompt: list[int], text: list[int], longest: int, num_draft: int) -> list[int]:
     """What follows the longest suffix of `text` at its first occurrence in the prompt, if anything."""
     for length in range(min(longest, len(text)), 0, -1):
-        places = [at for at in range(length, len(prompt)) if prompt[at - length : at] == text[-length:]]
-        if places:
-            return prompt[places[0] : places[0] + num_draft]
+        ends = [end for end in range(length, len(prompt)) if prompt[end - length : end] == text[-length:]]
+        if ends:
+            return prompt[ends[0] : ends[0] + num_draft]
     return []

@@ -48,23 +48,24 @@ def fill(drafter: LookaheadDrafter, chance: random.Random, steps: int | None = N
 
 
 def published(rows: Sequence[Sequence[int]], current: int, guesses: Sequence[Sequence[int]]) -> set[Placed]:
-    """Every token of the published layout as (the tokens that it sees, in order, itself last; position - base)."""
+    """Every token of the published layout as (the tokens it sees in order, itself last; position - base)."""
     trunk = [current, *rows[0]]
     layout: list[tuple[list[int], int]] = [(trunk[: k + 1], k) for k in range(len(trunk))]
     for level in range(1, len(rows)):
         for column in range(len(rows[level])):
-            seen = trunk[: column + 1] + [rows[each][column] for each in range(1, level + 1)]
-            layout.append((seen, level + column))
+            visible = trunk[: column + 1] + [rows[upper][column] for upper in range(1, level + 1)]
+            layout.append((visible, level + column))
     for guess in guesses:
         layout += [([current, *guess[: j + 1]], 1 + j) for j in range(len(guess))]
-    return {(tuple(seen), position) for seen, position in layout}
+    return {(tuple(visible), position) for visible, position in layout}
 
 
 def as_masked(tree: TokenTree) -> set[Placed]:
-    """The same of a tree, read off its ancestor mask and depths as the target does."""
+    """A tree's tokens in the form of `published`, read off its ancestor mask and depths as the target does."""
     mask = tree.ancestor_mask()
     return {
-        (tuple(tree.tokens[other] for other in mask[node].nonzero()[0]), tree.depths[node]) for node in range(len(tree))
+        (tuple(tree.tokens[ancestor] for ancestor in mask[node].nonzero()[0]), tree.depths[node])
+        for node in range(len(tree))
     }
 
 
@@ -119,7 +120,7 @@ def test_the_stages_of_filling_are_the_published_ones(w: int, n: int, g: int) ->
 
 
 class RecordingPool(NGramPool):
-    """A pool that remembers what was put in."""
+    """A pool that remembers every insertion."""
 
     def __init__(self, guesses: int) -> None:
         super().__init__(guesses)
@@ -142,13 +143,13 @@ def test_a_step_yields_one_ngram_a_column_keyed_by_the_token_before(w: int, n: i
         rows = drafter.rows
         tree = drafter.propose([pending], 10_000)
         targets = random_targets(tree, chance)
-        said = dict(zip([seen for seen, _ in sorted_nodes(tree)], targets, strict=True))
+        target_after = dict(zip([path for path, _ in sorted_nodes(tree)], targets, strict=True))
         drafter.observe(tree, step_verdict(tree, targets))
         expected = []
         for column in range(w):
             trunk = [pending, *rows[0][:column]]
             middle = [rows[level][column] for level in range(1, n - 1)]
-            expected.append((trunk[-1], (*middle, said[(*trunk, *middle)])))
+            expected.append((trunk[-1], (*middle, target_after[(*trunk, *middle)])))
         assert pool.inserted == expected
         assert all(len(ngram) == n - 1 for _, ngram in pool.inserted)
         pending = step_verdict(tree, targets).bonus
@@ -156,7 +157,7 @@ def test_a_step_yields_one_ngram_a_column_keyed_by_the_token_before(w: int, n: i
 
 def sorted_nodes(tree: TokenTree) -> list[Placed]:
     """Every node's path as tokens, in the order of the nodes."""
-    return [(tuple(tree.tokens[each] for each in tree.path_to(node)), node) for node in range(len(tree))]
+    return [(tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)), node) for node in range(len(tree))]
 
 
 def test_worked_example() -> None:
@@ -181,20 +182,22 @@ def test_worked_example() -> None:
 @pytest.mark.parametrize("depth", range(8))
 @pytest.mark.parametrize(("w", "n"), [(1, 3), (3, 4), (5, 3), (4, 5)])
 def test_near_the_end_the_window_has_the_columns_that_are_left(w: int, n: int, depth: int) -> None:
-    """A column is W's no more once its deepest token would stand past the end; the others go on as ever."""
+    """A column is dropped once its deepest token would stand past the end; the others go on unchanged."""
     drafter, whole = drafter_of(w, n, 3), drafter_of(w, n, 3)
     pending = fill(drafter, random.Random(5))
     assert fill(whole, random.Random(5)) == pending and drafter.rows == whole.rows
     drafter.pool = pool = RecordingPool(3)
-    whole.pool = every = RecordingPool(3)
+    whole.pool = whole_pool = RecordingPool(3)
     rows, columns = drafter.rows, max(0, min(w, depth - (n - 2) + 1))
     tree, wide = drafter.propose([pending], 10_000, depth), whole.propose([pending], 10_000)
     cut = [rows[0][: max(0, columns - 1)], *(row[:columns] for row in rows[1:])]
     assert as_masked(tree) == (published(cut, pending, []) if columns else {((pending,), 0)})
-    said = dict(zip([seen for seen, _ in sorted_nodes(wide)], random_targets(wide, random.Random(1)), strict=True))
-    for each, shape in ((drafter, tree), (whole, wide)):
-        each.observe(shape, step_verdict(shape, [said[seen] for seen, _ in sorted_nodes(shape)]))
-    assert pool.inserted == every.inserted[:columns]
+    target_after = dict(
+        zip([path for path, _ in sorted_nodes(wide)], random_targets(wide, random.Random(1)), strict=True)
+    )
+    for observer, shape in ((drafter, tree), (whole, wide)):
+        observer.observe(shape, step_verdict(shape, [target_after[path] for path, _ in sorted_nodes(shape)]))
+    assert pool.inserted == whole_pool.inserted[:columns]
     if columns:
         assert drafter.rows == [whole.rows[0][: columns - 1], *(row[:columns] for row in whole.rows[1:])]
     else:
@@ -220,7 +223,7 @@ def test_the_pool_drops_the_least_recently_inserted() -> None:
     pool.insert(7, (1, 1))  # a refresh: (2, 2) is the oldest now
     pool.insert(7, (4, 4))
     assert pool.after(7) == [(4, 4), (1, 1), (3, 3)]
-    pool.insert(7, (1, 1))  # from the middle: nothing goes
+    pool.insert(7, (1, 1))  # from the middle: nothing is dropped
     assert pool.after(7) == [(1, 1), (4, 4), (3, 3)]
     pool.insert(7, (5, 5))
     assert pool.after(7) == [(5, 5), (1, 1), (4, 4)]
@@ -264,7 +267,7 @@ def test_guesses_that_share_a_prefix_share_its_nodes() -> None:
 
 
 def test_the_most_recent_guess_is_drafted_first() -> None:
-    """So that what a small budget cuts off is the oldest."""
+    """A small budget then cuts off the oldest."""
     drafter = drafter_of(2, 3, 3)
     fill(drafter, random.Random(0))
     for ngram in ((30, 31), (40, 41), (50, 51)):
@@ -289,7 +292,7 @@ def test_a_budget_too_small_for_the_window_leaves_the_window_as_it_is() -> None:
 @pytest.mark.parametrize(("n", "w", "g"), [(3, 5, 3), (5, 15, 15), (4, 6, 0), (6, 9, 2)])
 @pytest.mark.parametrize("budget", [5, 8, 12, 30])
 def test_a_budget_below_the_full_size_narrows_the_window(n: int, w: int, g: int, budget: int) -> None:
-    """It fills, collects and drafts as a window that was asked to be so narrow."""
+    """It fills, collects and drafts like a window that was requested that narrow."""
     drafter = drafter_of(w, n, g)
     lane = function_lane([9, 8, 7], drafter, markov(3, vocab=6, order=1), num_draft=budget, max_new_tokens=400)
     sizes = [lane.step().tree.num_draft for _ in range(12)]
@@ -328,7 +331,7 @@ def test_the_first_row_is_drawn_from_the_prompt() -> None:
 
 
 def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> None:
-    """The noise of a position stays, so where a trajectory has come true these are the tokens of the text."""
+    """A position's noise stays the same, so where a trajectory came true these are the tokens of the text."""
     target, prompt, params = TableTarget(), (3, 4, 5, 6), SamplingParams(1.5, seed=2)
     drafter = LookaheadDrafter(inputs(prompt), n=3, window=4, guesses=2)
     session = target.session(target.prefill(prompt), 40, params)
@@ -336,8 +339,8 @@ def test_under_sampling_the_window_takes_what_is_drawn_at_its_positions() -> Non
     logits = np.stack([target.logits(text) for text in session.texts(tree)])
     drafter.observe(tree, verify(tree, session.score(tree)))
     # The window is the chain of its first row, whose node at depth d is drawn for position 4 + d.
-    drawn = compared(logits, params, range(4, 4 + len(tree))).argmax(axis=1).tolist()
-    assert drafter.rows[-1] == drawn[1:] != logits.argmax(axis=1).tolist()[1:]
+    expected = compared(logits, params, range(4, 4 + len(tree))).argmax(axis=1).tolist()
+    assert drafter.rows[-1] == expected[1:] != logits.argmax(axis=1).tolist()[1:]
 
 
 @pytest.mark.parametrize(("w", "n", "g"), SETTINGS[::7])

@@ -31,12 +31,12 @@ class EchoDrafter:
         self.rounds = rounds
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
-        earlier = [place for place, token in enumerate(context[:-1]) if token == context[-1]]
+        earlier = [position for position, token in enumerate(context[:-1]) if token == context[-1]]
         echo = list(context[earlier[-1] + 1 :]) * self.rounds if earlier else []
         return TokenTree.chain(context[-1], echo[: max(0, budget)])
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
-        """Nothing: the context has it."""
+        """Nothing to learn: the context has it all."""
 
 
 ECHO = Method("echo", "Echo", "the last thing again", EchoDrafter, 6)
@@ -52,12 +52,12 @@ def test_a_misspelt_capability_fails_at_construction() -> None:
     with pytest.raises(TypeError, match="needs_draft_modle"):
         Method("echo", "Echo", "", EchoDrafter, 6, needs_draft_modle=True)  # type: ignore[call-arg]
 
-    class Wider(DepthDrafter):
+    class Misspelt(DepthDrafter):
         def propse(self, context: Sequence[int], budget: int, depth: int) -> TokenTree:
             return TokenTree.chain(context[-1])
 
     with pytest.raises(TypeError, match="abstract"):
-        Wider()  # type: ignore[abstract]
+        Misspelt()  # type: ignore[abstract]
 
 
 def test_it_races_and_its_text_is_vanillas() -> None:

@@ -63,7 +63,11 @@ def test_lookaheads_note() -> None:
     facts = {"pool hits": 2, "tokens with n-grams in the pool": 3}
     assert drafter.note(tree) == Note(facts, (NoteRow("Window", "row 0", (1, *row)), *pool))
     drafter.observe(tree, step_verdict(tree, [7] * len(tree)))
-    below = tuple(NoteRow("Window", f"row {number}", tuple(each)) for number, each in enumerate(drafter.rows) if number)
+    below = tuple(
+        NoteRow("Window", f"row {number}", tuple(window_row))
+        for number, window_row in enumerate(drafter.rows)
+        if number
+    )
     note = drafter.note(drafter.propose((9, 1), 9))
     assert note.rows == (NoteRow("Window", "row 0", (1, *drafter.rows[0])), *below, *pool) and len(below) == 1
     assert drafter.note(drafter.propose((9, 1), 0)).rows == tuple(pool)
@@ -112,27 +116,34 @@ def test_the_draft_models_note() -> None:
 
 
 def test_drafters_made_without_options_have_the_listed_ones() -> None:
-    given = inputs((1, 2, 3))
+    drafter_inputs = inputs((1, 2, 3))
     trie, lookup, rest, suffix = (
-        make(given) for make in (TrieDrafter, PromptLookupDrafter, RestDrafter, SuffixDrafter)
+        make(drafter_inputs) for make in (TrieDrafter, PromptLookupDrafter, RestDrafter, SuffixDrafter)
     )
     assert (trie.trie.n, trie.prefix, trie.static) == (13, 3, False)
     assert (lookup.text.longest, lookup.shortest, lookup.llma) == (3, 1, False)
     assert (rest.longest, rest.shortest, rest.length, rest.branches) == (16, 2, 10, 64)
     assert (suffix.depth, suffix.factor, suffix.min_prob, suffix.tree) == (64, 1, 0.1, False)
-    assert TrieDrafter(given, n=4, prefix=32).prefix == 3 and TrieDrafter(given, n=4, prefix=2).prefix == 2
-    fusion, trigram, lookahead = FusionDrafter(given), TrigramDrafter(given), LookaheadDrafter(given)
+    assert (
+        TrieDrafter(drafter_inputs, n=4, prefix=32).prefix == 3
+        and TrieDrafter(drafter_inputs, n=4, prefix=2).prefix == 2
+    )
+    fusion, trigram, lookahead = (
+        FusionDrafter(drafter_inputs),
+        TrigramDrafter(drafter_inputs),
+        LookaheadDrafter(drafter_inputs),
+    )
     assert (fusion.text_model.longest, fusion.corpus, fusion.recycled) == (8, None, None)
     assert (trigram.min_context_count, trigram.smoothing, trigram.rows) == (2, 1.0, None)
-    assert (BigramDrafter(given).smoothing, BigramDrafter(given).rows) == (1.0, None)
+    assert (BigramDrafter(drafter_inputs).smoothing, BigramDrafter(drafter_inputs).rows) == (1.0, None)
     assert (lookahead.n, len(lookahead.rows[0]), lookahead.pool.capacity, lookahead.pool_from_prompt) == (
         3,
         5,
         3,
         False,
     )
-    assert not PoolDrafter(given).pool_from_prompt
-    assert DraftModelDrafter(given).random is None and RecyclingDrafter(given).successors == {}
+    assert not PoolDrafter(drafter_inputs).pool_from_prompt
+    assert DraftModelDrafter(drafter_inputs).random is None and RecyclingDrafter(drafter_inputs).successors == {}
 
 
 def test_the_options_that_are_listed() -> None:
@@ -197,15 +208,15 @@ def test_an_option_without_bounds_is_a_flag_of_its_name() -> None:
 
 
 def test_a_method_that_samples_has_the_option_and_the_distributions() -> None:
-    class Wishful(TrieDrafter):
+    class OptionOnly(TrieDrafter):
         def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
             super().__init__(inputs)
 
-    class Telling(TrieDrafter):
+    class DistributionsOnly(TrieDrafter):
         def distributions(self) -> np.ndarray:
             return np.zeros((0, VOCAB))
 
-    for build in (Wishful, Telling):
+    for build in (OptionOnly, DistributionsOnly):
         with pytest.raises(ValueError, match="one samples, but lacks"):
             Method("one", "One", "", build, 3, samples=True)
 
@@ -245,8 +256,8 @@ def test_recycling_goes_on_below_the_second_where_nothing_is_known_below_the_fir
 
 def test_recycling_learns_the_token_0_and_no_unknown_one() -> None:
     drafter = RecyclingDrafter(inputs((5,)))
-    for token, said in ((5, 0), (6, -1), (5, 1)):
-        drafter.observe(TokenTree.chain(token), step_verdict(TokenTree.chain(token), (said,)))
+    for token, target_token in ((5, 0), (6, -1), (5, 1)):
+        drafter.observe(TokenTree.chain(token), step_verdict(TokenTree.chain(token), (target_token,)))
     assert drafter.successors == {5: (1, 0)}
 
 
@@ -264,7 +275,7 @@ def test_a_drawn_draft_hands_over_a_row_for_each_guess() -> None:
             tree = drafter.propose((1, 2, 3), budget)
             rows = drafter.distributions()
             assert rows.shape == (tree.num_draft, VOCAB) and tree.probs is not None
-            assert tree.probs == (1.0, *(rows[at, token] for at, token in enumerate(tree.tokens[1:])))
+            assert tree.probs == (1.0, *(rows[index, token] for index, token in enumerate(tree.tokens[1:])))
             assert np.allclose(rows.sum(axis=1), 1.0)
 
 

@@ -30,11 +30,11 @@ from tests.parts import VOCAB, FunctionSession, inputs, random_prompt
 
 
 def next_token(tokens: Sequence[int]) -> int:
-    """Mostly what followed the last token before, so that drafts are accepted, and some are not."""
+    """Mostly the token that followed the last one before, so that many drafts are accepted and some are not."""
     last = tokens[-1]
-    for place in range(len(tokens) - 2, 0, -1):
-        if tokens[place - 1] == last and len(tokens) % 7:
-            return tokens[place]
+    for position in range(len(tokens) - 2, 0, -1):
+        if tokens[position - 1] == last and len(tokens) % 7:
+            return tokens[position]
     return 2 + (7 * last + len(tokens)) % (VOCAB - 2)
 
 
@@ -69,7 +69,7 @@ def test_the_tries_note_has_the_match_and_each_nodes_count(prompt: tuple[int, ..
         if tree.num_draft:
             assert length == 1 and note.rows[0].tokens == (text[-1],) and len(note.counts) == len(tree)
             for node in range(1, len(tree)):
-                path = [text[-1], *(tree.tokens[each] for each in tree.path_to(node)[1:])]
+                path = [text[-1], *(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:])]
                 assert note.counts[node] == occurrences(text, path)
                 counted += 1
         text += step.emitted
@@ -80,25 +80,23 @@ def test_the_trigrams_note_has_the_row_of_each_token_and_the_back_off(prompt: tu
     text, rows = list(prompt), {"bigram": 0, "trigram": 0}
     for step in run("trigram", prompt):
         assert step.note is not None
-        said = [*text, *step.tree.tokens[1:]]
+        drafted_text = [*text, *step.tree.tokens[1:]]
         for guess, row in enumerate(step.note.rows[: step.tree.num_draft]):
-            so_far = said[: len(text) + guess]
-            last = so_far[-2:] if row.label.startswith("trigram") else so_far[-1:]
+            context = drafted_text[: len(text) + guess]
+            last = context[-2:] if row.label.startswith("trigram") else context[-1:]
             assert row.after == tuple(last)
             assert row.tokens[0] == step.tree.tokens[guess + 1]
             assert row.counts == tuple(occurrences(text, [*last, token]) for token in row.tokens)
             rows["trigram" if len(last) == 2 else "bigram"] += 1
-            if len(last) == 1 and len(so_far) > 1:
-                assert (
-                    f"trigram only {sum(occurrences(text, [*so_far[-2:], each]) for each in range(VOCAB))}×"
-                    in row.label
-                )
+            if len(last) == 1 and len(context) > 1:
+                total = sum(occurrences(text, [*context[-2:], token]) for token in range(VOCAB))
+                assert f"trigram only {total}×" in row.label
         text += step.emitted
     assert rows["bigram"]
 
 
 def test_lookaheads_note_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -> None:
-    hits, left = 0, 60
+    hits, remaining = 0, 60
     for step in run("lookahead", prompt, n=4, window=5, guesses=3):
         assert step.note is not None
         tree, rows = step.tree, step.note.rows
@@ -114,12 +112,12 @@ def test_lookaheads_note_has_its_window_and_pool_hits(prompt: tuple[int, ...]) -
                 node = tree.children[node][row[column]]
         for row in pool if len(window) == 3 else []:
             node = 0
-            # Near the end only what may still be said is drafted: of the tokens left one is the target's own.
-            for token in row.tokens[: left - 1]:
+            # Near the end only what may still be emitted is drafted; one of the remaining tokens is the target's own.
+            for token in row.tokens[: remaining - 1]:
                 node = tree.children[node][token]
             hits += 1
-        left -= len(step.emitted)
-    assert hits and not left
+        remaining -= len(step.emitted)
+    assert hits and not remaining
 
 
 def test_fusions_note_has_each_tokens_source_and_the_cut(prompt: tuple[int, ...]) -> None:
@@ -127,14 +125,14 @@ def test_fusions_note_has_each_tokens_source_and_the_cut(prompt: tuple[int, ...]
     for step in run("fusion", prompt):
         note, tree = step.note, step.tree
         assert note is not None and note.facts["drafted"] == tree.num_draft
-        told, drafted = Counter(token for row in note.rows for token in row.tokens), Counter(tree.tokens[1:])
-        assert told == drafted or (told < drafted and any(len(row.tokens) == MAX_ROW_TOKENS for row in note.rows))
+        noted, drafted = Counter(token for row in note.rows for token in row.tokens), Counter(tree.tokens[1:])
+        assert noted == drafted or (noted < drafted and any(len(row.tokens) == MAX_ROW_TOKENS for row in note.rows))
         for row in note.rows:
             source, _, words = row.label.partition(", ")
             sources.add(source)
             length = int(words.split()[0]) if words else 0
             for token in row.tokens:
-                paths = [[*text, *(tree.tokens[each] for each in tree.path_to(node)[1:])]
+                paths = [[*text, *(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:])]
                          for node in range(1, len(tree)) if tree.tokens[node] == token]  # fmt: skip
                 if source == "prompt and output":
                     assert any(occurrences(text, path[-length - 1 :]) for path in paths)
@@ -157,14 +155,14 @@ def test_fusion_names_each_of_its_sources() -> None:
     counts = NGramCounts()
     counts.extend_apart([[2, 3, 11, 12]])
     curve = assumed_curve("cuda")
-    given = inputs((1, 2, 1, 4, 2, 3), past=((9, 2, 3, 7),), corpus=counts, curve=curve)
-    drafter = FusionDrafter(given, corpus=True)
+    drafter_inputs = inputs((1, 2, 1, 4, 2, 3), past=((9, 2, 3, 7),), corpus=counts, curve=curve)
+    drafter = FusionDrafter(drafter_inputs, corpus=True)
     tree = drafter.propose((1, 2, 1, 4, 2, 3), 12)
-    told = {row.label: row.tokens for row in drafter.note(tree).rows}
-    assert told["earlier outputs, 2 tokens matched"] == (7,)
-    assert told["the corpus"][0] == 11
-    tree = FusionDrafter(given).propose((1, 2, 1, 4, 2, 3), 0)
-    assert FusionDrafter(given).note(tree).facts["drafted"] == 0
+    tokens_by_source = {row.label: row.tokens for row in drafter.note(tree).rows}
+    assert tokens_by_source["earlier outputs, 2 tokens matched"] == (7,)
+    assert tokens_by_source["the corpus"][0] == 11
+    tree = FusionDrafter(drafter_inputs).propose((1, 2, 1, 4, 2, 3), 0)
+    assert FusionDrafter(drafter_inputs).note(tree).facts["drafted"] == 0
 
 
 def test_the_draft_models_note_has_its_probabilities(prompt: tuple[int, ...]) -> None:
@@ -191,20 +189,20 @@ def test_the_widest_window_is_cut() -> None:
     assert max(len(row.tokens) for note in notes for row in note.rows) == MAX_ROW_TOKENS
 
 
-class Slow:
-    """A long note, which takes a minute by its own clock."""
+class SlowNotes:
+    """A drafter whose long note takes a minute by its own clock."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.num_notes = 0
 
     def clock(self) -> float:
-        return 60.0 * self.told
+        return 60.0 * self.num_notes
 
     def propose(self, context: Sequence[int], budget: int) -> TokenTree:
         return TokenTree.chain(context[-1])
 
     def note(self, tree: TokenTree) -> Note:
-        self.told += 1
+        self.num_notes += 1
         return Note({str(number): number for number in range(100)})
 
     def observe(self, tree: TokenTree, verdict: Verdict) -> None:
@@ -212,11 +210,11 @@ class Slow:
 
 
 def test_a_note_is_not_on_the_lane_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    drafter = Slow()
+    drafter = SlowNotes()
     monkeypatch.setattr(time, "perf_counter", drafter.clock)
     lane = Lane("slow", drafter, FunctionSession((2, 3), next_token), (2, 3), max_new_tokens=5, num_draft=4)  # type: ignore[arg-type]
     steps = [lane.step() for _ in range(5)]
-    assert drafter.told == 5
+    assert drafter.num_notes == 5
     assert [step.timing.total_ms for step in steps] == [0.0] * 5 and drafter.clock() == 300.0
     assert steps[0].note is not None and len(steps[0].note.facts) == MAX_FACTS
 
@@ -257,7 +255,7 @@ def test_texts_are_filled_in() -> None:
 
 
 def test_notes_without_a_draft() -> None:
-    """Trie, trigram and lookahead are asked with nothing drafted, too."""
+    """Trie, trigram and lookahead have a note for a step without a draft, too."""
     for build in (TrieDrafter, TrigramDrafter, LookaheadDrafter):
         drafter = build(DrafterInputs((2, 3, 2, 3, 2), VOCAB))
         assert drafter.note(drafter.propose((2, 3, 2), 0)) is not None

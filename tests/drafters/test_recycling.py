@@ -1,4 +1,4 @@
-"""Token recycling: the template by its rule, drafts by hand, and a version that is nothing but dictionaries."""
+"""Token recycling: the template by its rule, drafts by hand, and a version made of dictionaries only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.parts import TableTarget, inputs, run_lane
 
 
 def verdict_of(tree: TokenTree, rows: dict[int, tuple[int, ...]]) -> Verdict:
-    """A step of a target whose likeliest tokens after a token are rows[token]."""
+    """The verdict of a target whose likeliest tokens after a token are `rows[token]`."""
     top = tuple(rows[token] for token in tree.tokens)
     return verify(tree, Scores(tuple(row[0] for row in top), top))
 
@@ -46,7 +46,7 @@ def levels(num_nodes: int) -> list[int]:
 
 
 def test_with_80_nodes_the_template_is_the_published_one() -> None:
-    """Its level widths, and some of what makes it: how many successors the likeliest and the next nodes have."""
+    """Its level widths, and how many successors the likeliest nodes and those after them have."""
     assert METHODS["recycling"].budget("cuda", {}) == 80
     assert levels(80) == [8, 21, 25, 15, 8, 3]
     published = template(80)
@@ -93,7 +93,7 @@ def test_the_draft_by_hand() -> None:
     assert tree.tokens == (5,)  # cold: nothing is known
     drafter.observe(tree, verdict_of(tree, {5: (6, 7, 8)}))
     tree = drafter.propose((4, 5, 6), 7)
-    assert tree.tokens == (6,)  # what follows 6 was not yet asked
+    assert tree.tokens == (6,)  # nothing was learned after 6 yet
     drafter.observe(tree, verdict_of(tree, {6: (5, 9)}))
     tree = drafter.propose((4, 5, 6, 5), 7)
     # After 5 came 6, 7, 8; after 6 came 5 and 9; after 5 again 6. The template asks for (1, 0) too: 7 is unknown.
@@ -134,12 +134,12 @@ def test_a_target_with_its_own_token_only_or_none() -> None:
 def test_warm_starts_from_the_prompts_pairs() -> None:
     prompt = (1, 2, 1, 3, 1, 3, 1, 4, 1)
     assert published(prompt).propose(prompt, 3).tokens == (1,)
-    # After 1: 3 twice, then 2 and 4 as they came. After 3: 1.
+    # After 1: 3 twice, then 2 and 4 in order of occurrence. After 3: 1.
     assert published(prompt, warm=True).propose(prompt, 3).tokens == (1, 3, 2, 1)
-    # Past outputs count with it, each for itself: after 1 now 4 three times. Nothing runs from 1 to 7.
-    given = inputs(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
-    assert RecyclingDrafter(given).successors == {}
-    assert RecyclingDrafter(given, warm=True).successors == {
+    # Past outputs count too, each apart: 4 has now come three times after 1. No pair runs from 1 to 7.
+    drafter_inputs = inputs(prompt, past=((1, 4, 1, 4, 5, 1), (7, 8)))
+    assert RecyclingDrafter(drafter_inputs).successors == {}
+    assert RecyclingDrafter(drafter_inputs, warm=True).successors == {
         1: (4, 3, 2), 2: (1,), 3: (1,), 4: (1, 5), 5: (1,), 7: (8,)
     }  # fmt: skip
 
@@ -174,27 +174,29 @@ ROWS = st.lists(st.integers(0, 5), min_size=3, max_size=3, unique=True).map(tupl
 @given(st.lists(st.lists(ROWS, min_size=20, max_size=20), min_size=1, max_size=8), st.integers(0, 19))
 @settings(deadline=None)
 def test_drafts_are_the_brute_force_ones(answers: list[list[tuple[int, ...]]], budget: int) -> None:
-    """Any target: the tree is the template's ranks looked up one by one."""
-    drafter, known, context = published((0,)), dict[int, tuple[int, ...]](), [0]
+    """For any target, the tree holds the template's ranks looked up one by one."""
+    drafter, successors, context = published((0,)), dict[int, tuple[int, ...]](), [0]
     for rows in answers:
         tree = drafter.propose(context, budget)
         expected = set()
         for ranks in template(budget):
             path = [context[-1]]
             for rank in ranks:
-                path.append((known.get(path[-1], ()) + (-1,) * NUM_TOP)[rank])
+                path.append((successors.get(path[-1], ()) + (-1,) * NUM_TOP)[rank])
             if -1 not in path:
                 expected.add(tuple(path))
-        assert {tuple(tree.tokens[each] for each in tree.path_to(node)) for node in range(1, len(tree))} == expected
+        assert {
+            tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)) for node in range(1, len(tree))
+        } == expected
         verdict = verify(tree, Scores(tuple(row[0] for row in rows[: len(tree)]), tuple(rows[: len(tree)])))
-        known |= {token: rows[node] for node, token in enumerate(tree.tokens)}
-        known |= {tree.tokens[node]: rows[node] for node in verdict.path}
+        successors |= {token: rows[node] for node, token in enumerate(tree.tokens)}
+        successors |= {tree.tokens[node]: rows[node] for node in verdict.path}
         drafter.observe(tree, verdict)
         context += [*(tree.tokens[node] for node in verdict.path[1:]), verdict.bonus]
 
 
 def test_a_race_gives_it_the_targets_likeliest_tokens() -> None:
-    """Without them a row would hold the target's own choices only."""
+    """Without them a row would hold only the tokens that the target chose."""
     target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     events = list(race(target, prompt, RaceSpec(("recycling",), max_new_tokens=24, num_draft=16)))
     assert isinstance(events[-1], Finished)

@@ -34,34 +34,34 @@ CORPUS = (
 
 def places_by_scan(documents: Sequence[Sequence[int]], query: Sequence[int]) -> list[int]:
     """Indices, in all documents with an END after each, of the tokens that follow `query`."""
-    found, base = [], 0
+    places, base = [], 0
     for tokens in documents:
-        for at in range(len(query), len(tokens)):
-            if list(tokens[at - len(query) : at]) == list(query):
-                found.append(base + at)
+        for place in range(len(query), len(tokens)):
+            if list(tokens[place - len(query) : place]) == list(query):
+                places.append(base + place)
         base += len(tokens) + 1
-    return found
+    return places
 
 
 def continuations(documents: Sequence[Sequence[int]], query: Sequence[int], length: int) -> list[tuple[int, list[int]]]:
-    """(index, the next tokens) of each place."""
+    """(index, next tokens) of each place."""
     text = [token for tokens in documents for token in (*tokens, END)]
-    found = []
-    for at in places_by_scan(documents, query):
-        window = text[at : at + length]
-        found.append((at, window[: window.index(END)] if END in window else window))
-    return found
+    windows = []
+    for place in places_by_scan(documents, query):
+        window = text[place : place + length]
+        windows.append((place, window[: window.index(END)] if END in window else window))
+    return windows
 
 
-def ranked(windows: Sequence[tuple[int, list[int]]], most: int) -> list[tuple[tuple[int, ...], int, int]]:
+def ranked(windows: Sequence[tuple[int, list[int]]], max_prefixes: int) -> list[tuple[tuple[int, ...], int, int]]:
     """(tokens, count, first place) of the best prefixes: by count, then the shorter, then the first."""
     counts: Counter[tuple[int, ...]] = Counter()
     first: dict[tuple[int, ...], int] = {}
-    for at, window in windows:
+    for place, window in windows:
         for size in range(1, len(window) + 1):
             counts[tuple(window[:size])] += 1
-            first.setdefault(tuple(window[:size]), at)
-    best = sorted(counts, key=lambda tokens: (-counts[tokens], len(tokens), first[tokens]))[:most]
+            first.setdefault(tuple(window[:size]), place)
+    best = sorted(counts, key=lambda tokens: (-counts[tokens], len(tokens), first[tokens]))[:max_prefixes]
     return [(tokens, counts[tokens], first[tokens]) for tokens in best]
 
 
@@ -74,7 +74,7 @@ def match_by_scan(documents: Sequence[Sequence[int]], context: Sequence[int], sh
 
 
 def test_the_draft_by_hand() -> None:
-    """After 1 2 came 3 twice and 4 once; 3 went on with 4 9 and with 7. The last document ends where it matches."""
+    """After 1 2 came 3 twice and 4 once; after 3 came 4 9 and 7. The last document ends with its match."""
     drafter = RestDrafter(inputs((0, 9, 1, 2), corpus_index=SuffixIndex(CORPUS)))
     tree = drafter.propose((0, 9, 1, 2), 8)
     assert tree == TokenTree((2, 3, 4, 4, 7, 9), (-1, 0, 0, 1, 1, 3), (1.0, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1.0), (-1,) * 6)
@@ -126,7 +126,7 @@ def test_the_draft_is_the_brute_force_one(
     tree = drafter.propose(context, budget)
     query = match_by_scan(documents, context, shortest, longest)
     expected = ranked(continuations(documents, query, length), budget) if query else []
-    paths = [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+    paths = [tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))]
     assert paths == [tokens for tokens, _, _ in expected]
 
 
@@ -138,7 +138,7 @@ def test_the_index_finds_all_places_sorted_by_what_follows(documents: list[list[
     assert sorted(places) == places_by_scan(documents, query)
     text = index.text.tolist()
     ahead = SORTED_TOKENS - len(query)
-    assert [text[at : at + ahead] for at in places] == sorted(text[at : at + ahead] for at in places)
+    assert [text[place : place + ahead] for place in places] == sorted(text[place : place + ahead] for place in places)
 
 
 def test_equal_suffixes_stand_in_the_order_of_the_text() -> None:
@@ -166,18 +166,18 @@ def test_a_texts_own_matches_are_the_brute_force_ones(text: list[int], shortest:
     assert earlier_matches(np.array(text), shortest, shortest + more).tolist() == expected
 
 
-@pytest.mark.parametrize("most", [1, 3, 8, 64])
+@pytest.mark.parametrize("max_nodes", [1, 3, 8, 64])
 @given(documents=DOCUMENTS, length=st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
-def test_continuations_are_counted_and_ranked(documents: list[list[int]], length: int, most: int) -> None:
+def test_continuations_are_counted_and_ranked(documents: list[list[int]], length: int, max_nodes: int) -> None:
     index = SuffixIndex(documents)
-    found = count_continuations(index.text, index.positions_after([1], 10_000), length, most)
-    expected = ranked(continuations(documents, [1], length), most)
-    assert [(each.tokens, each.count, each.first) for each in found] == expected
+    counted = count_continuations(index.text, index.positions_after([1], 10_000), length, max_nodes)
+    expected = ranked(continuations(documents, [1], length), max_nodes)
+    assert [(continuation.tokens, continuation.count, continuation.first) for continuation in counted] == expected
 
 
 def test_a_large_corpus_is_no_matter() -> None:
-    """The most places and long equal stretches: the counts add up."""
+    """With as many places as are looked at and long equal stretches, the counts add up."""
     index = SuffixIndex([[1, 2, 3]] * 6000 + [[1, 2, 4]] * 2000)
     drafter = RestDrafter(inputs((1, 2), corpus_index=index))
     tree = drafter.propose((1, 2), 8)
@@ -186,16 +186,16 @@ def test_a_large_corpus_is_no_matter() -> None:
 
 
 def test_a_race_hands_over_its_index() -> None:
-    """A corpus that holds what the model is about to say: REST drafts it, in a race and in `generate`."""
+    """From a corpus that holds the model's output REST drafts it, in a race and in `generate`."""
     target, prompt = TableTarget(), (3, 4, 5, 3, 4)
     spec = RaceSpec(("rest",), max_new_tokens=30)
-    said = [token for step in generate(target, "vanilla", prompt, max_new_tokens=30) for token in step.emitted]
-    index = SuffixIndex([[9, 9], [*prompt, *said], [3, 4, 8]])
+    output = [token for step in generate(target, "vanilla", prompt, max_new_tokens=30) for token in step.emitted]
+    index = SuffixIndex([[9, 9], [*prompt, *output], [3, 4, 8]])
     finished = list(race(target, prompt, spec, sources=Sources(corpus_index=index)))[-1]
     assert isinstance(finished, Finished) and finished.lanes[1].identical
     steps = list(generate(target, "rest", prompt, max_new_tokens=30, sources=Sources(corpus_index=index)))
-    assert len(steps) == finished.lanes[1].steps <= 1 + len(said) / 8
-    assert [token for step in steps for token in step.emitted] == said
+    assert len(steps) == finished.lanes[1].steps <= 1 + len(output) / 8
+    assert [token for step in steps for token in step.emitted] == output
 
 
 def test_places_are_whole_numbers_even_where_there_are_none() -> None:

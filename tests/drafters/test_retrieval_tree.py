@@ -12,15 +12,15 @@ from specrace.drafters.retrieval_tree import NGRAM, SHORTEST, add_retrieved
 from specrace.ngrams.automaton import SuffixAutomaton
 
 
-def retrieved(text: list[int], most: int) -> TokenTree:
+def retrieved(text: list[int], max_nodes: int) -> TokenTree:
     builder = TreeBuilder(text[-1])
-    add_retrieved(builder, SuffixAutomaton(NGRAM, text), most)
+    add_retrieved(builder, SuffixAutomaton(NGRAM, text), max_nodes)
     return builder.build()
 
 
 def paths(tree: TokenTree) -> set[tuple[int, ...]]:
     """The draft tokens from the root to each draft node."""
-    return {tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))}
+    return {tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))}
 
 
 def test_the_most_frequent_first_then_the_shallower_then_after_the_longer_suffix() -> None:
@@ -29,7 +29,7 @@ def test_the_most_frequent_first_then_the_shallower_then_after_the_longer_suffix
     tree = retrieved(text, 5)
     assert tree.tokens == (3, 6, 4, 8, 1, 8) and tree.parents == (-1, 0, 0, 1, 1, 2)
     assert tree.positions == (-1, 7, 3, 8, 12, 4)
-    assert [retrieved(text, most).tokens for most in range(3)] == [(3,), (3, 6), (3, 6, 4)]
+    assert [retrieved(text, max_nodes).tokens for max_nodes in range(3)] == [(3,), (3, 6), (3, 6, 4)]
 
 
 def test_a_single_token_does_not_match() -> None:
@@ -49,14 +49,16 @@ PHRASES = st.sampled_from([(*range(12),), (3, 4), (2,), (5, 6, 2)])
 
 @given(st.lists(PHRASES, min_size=1, max_size=9), st.integers(1, 12), st.integers(0, 20))
 @settings(deadline=None)
-def test_any_text_against_counting(phrases: list[tuple[int, ...]], end: int, most: int) -> None:
-    """The continuations of the last two tokens that occur most often, as many as there may be."""
+def test_any_text_against_counting(phrases: list[tuple[int, ...]], end: int, max_nodes: int) -> None:
+    """The draft holds the most frequent continuations of the last two tokens, up to `max_nodes`."""
     text = [token for phrase in (*phrases, tuple(range(end))) for token in phrase]
     grams: Counter[tuple[int, ...]] = Counter()
     for size in range(SHORTEST + 1, NGRAM + 1):
         grams.update(tuple(text[start : start + size]) for start in range(len(text) - size + 1))
     suffix = tuple(text[-SHORTEST:])
-    found = {gram[SHORTEST:]: count for gram, count in grams.items() if gram[:SHORTEST] == suffix}
-    chosen = paths(retrieved(text, most))
-    assert chosen <= set(found) and len(chosen) == min(most, len(found))
-    assert sorted(found[path] for path in chosen) == sorted(found.values())[len(found) - len(chosen) :]
+    count_after = {gram[SHORTEST:]: occurrences for gram, occurrences in grams.items() if gram[:SHORTEST] == suffix}
+    chosen = paths(retrieved(text, max_nodes))
+    assert chosen <= set(count_after) and len(chosen) == min(max_nodes, len(count_after))
+    assert (
+        sorted(count_after[path] for path in chosen) == sorted(count_after.values())[len(count_after) - len(chosen) :]
+    )

@@ -1,4 +1,4 @@
-"""Sampled bigram and trigram drafts: q is a distribution, it is what was drawn from, and it is the note's."""
+"""Sampled bigram and trigram drafts: q is a distribution, the one drawn from and the one in the note."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS = ("bigram", "trigram")
 
 
 def drafter(name: str, vocab: int = SMALL, seed: int = 0, prompt: tuple[int, ...] = TEXT, **values: Any) -> Any:
-    """A sampled drafter on TEXT at a temperature of 1, or at another rule; the rest are its options."""
+    """A sampled drafter on TEXT, at a temperature of 1 by default; further values are its options."""
     params = values.pop("params", SamplingParams(1.0))
     corpus = values.pop("corpus", None)
     return METHODS[name].build(DrafterInputs(prompt, vocab, seed, corpus, params=params), sampled=True, **values)
@@ -41,12 +41,12 @@ def test_q_is_a_distribution_a_guess_and_the_trees_probs_are_of_it(name: str, vo
         q = drafts.distributions()
         assert tree.is_chain and tree.num_draft == budget and q.shape == (budget, vocab)
         assert q.sum(axis=1) == pytest.approx(1.0) and (q > 0).all()
-        assert tree.probs == (1.0, *(q[place, token] for place, token in enumerate(tree.tokens[1:])))
+        assert tree.probs == (1.0, *(q[index, token] for index, token in enumerate(tree.tokens[1:])))
 
 
 @pytest.mark.parametrize(
     ("name", "vocab", "params"),
-    [  # every two values together once
+    [  # every pair of values occurs
         ("bigram", SMALL, SamplingParams(1.0)),
         ("trigram", LARGE, SamplingParams(1.0)),
         ("bigram", LARGE, SamplingParams(0.5)),
@@ -58,22 +58,22 @@ def test_q_is_a_distribution_a_guess_and_the_trees_probs_are_of_it(name: str, vo
 def test_q_is_what_was_drawn_from(name: str, vocab: int, params: SamplingParams) -> None:
     """Frequencies of the second draft token, given the first, which is then its context."""
     drafts = drafter(name, vocab, params=params)
-    drawn: dict[int, list[int]] = {}
+    seconds_after: dict[int, list[int]] = {}
     rows: dict[int, np.ndarray] = {}
     for _ in range(3000):
         first, second = drafts.propose(TEXT, 2).tokens[1:]
-        drawn.setdefault(first, []).append(second)
-        again = rows.setdefault(first, drafts.distributions()[1])
-        assert (drafts.distributions()[1] == again).all()
-    first, seconds = max(drawn.items(), key=lambda pair: len(pair[1]))
+        seconds_after.setdefault(first, []).append(second)
+        row = rows.setdefault(first, drafts.distributions()[1])
+        assert (drafts.distributions()[1] == row).all()
+    first, seconds = max(seconds_after.items(), key=lambda pair: len(pair[1]))
     assert len(seconds) > (500 if vocab == SMALL else 30)
-    found = np.bincount(seconds, minlength=vocab) / len(seconds)
+    frequencies = np.bincount(seconds, minlength=vocab) / len(seconds)
     expected_noise = np.sqrt(2 * rows[first] / np.pi / len(seconds)).sum() / 2
-    assert np.abs(found - rows[first]).sum() / 2 < 1.6 * expected_noise + 0.01
+    assert np.abs(frequencies - rows[first]).sum() / 2 < 1.6 * expected_noise + 0.01
 
 
 def test_rows_are_the_notes() -> None:
-    """(1, 2) was seen four times, before 3, 3 and 0 (its last stands at the end); alone, 2 also before another 0."""
+    """(1, 2) came before 3, 3 and 0, and once at the text's end; 2 alone also came before another 0."""
     bigram, trigram = ({3: 2, 0: 2}, {3: 2, 0: 1})
     for name, counts in (("bigram", bigram), ("trigram", trigram)):
         drafts = drafter(name)
@@ -82,7 +82,7 @@ def test_rows_are_the_notes() -> None:
 
 
 def test_backing_off_is_by_raw_counts_and_before_the_temperature() -> None:
-    """(4, 2) was seen once: the bigram row. A context never seen in the table of one: uniform."""
+    """(4, 2) was seen once, so the bigram row is used. A context that was never seen has a uniform row."""
     text = (*TEXT, 4, 2)
     params = SamplingParams(0.5)
     drafts = drafter("trigram", prompt=text, params=params)
@@ -93,9 +93,9 @@ def test_backing_off_is_by_raw_counts_and_before_the_temperature() -> None:
     trusting.propose(text, 1)
     squares = smoothed({0: 1}) ** 2
     assert trusting.distributions()[0] == pytest.approx(squares / squares.sum())
-    alone = drafter("trigram", prompt=(4,))
-    alone.propose((4,), 1)
-    assert alone.distributions()[0] == pytest.approx(np.full(SMALL, 0.2))
+    unseen = drafter("trigram", prompt=(4,))
+    unseen.propose((4,), 1)
+    assert unseen.distributions()[0] == pytest.approx(np.full(SMALL, 0.2))
 
 
 def test_smoothing_is_an_option() -> None:
@@ -106,35 +106,35 @@ def test_smoothing_is_an_option() -> None:
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_dense_and_sparse_tables_are_the_same_rows(name: str) -> None:
-    """Also while the text grows, and with a corpus below."""
+    """They stay equal while the text grows, with a corpus below."""
     corpus = NGramCounts()
     corpus.extend_apart([[4, 4, 1, 2, 2], [1, 2]])
     small, large = (drafter(name, vocab, corpus=corpus, smoothing_percent=1) for vocab in (SMALL, LARGE))
     context = list(TEXT)
-    for said in (2, 4, 1, 2, 3, 0, 2, 4):
+    for target_token in (2, 4, 1, 2, 3, 0, 2, 4):
         rows = []
         for drafts in (small, large):
             drafts.propose(context, 1)
             row = drafts.distributions()[0, :SMALL]
             rows.append(row / row.sum())
             tree = TokenTree.chain(context[-1])
-            drafts.observe(tree, step_verdict(tree, [said]))
+            drafts.observe(tree, step_verdict(tree, [target_token]))
         assert rows[0] == pytest.approx(rows[1])
-        context.append(said)
+        context.append(target_token)
     assert corpus.row((1, 2)) == {2: 1}
 
 
 def test_the_resampled_token_rolls_the_context_and_the_counts() -> None:
     drafts = drafter("trigram", smoothing_percent=1)
     tree = drafts.propose(TEXT, 3)
-    said = next(token for token in range(SMALL) if token != tree.tokens[1])
-    verdict = step_verdict(tree, [said] * len(tree))
+    target_token = next(token for token in range(SMALL) if token != tree.tokens[1])
+    verdict = step_verdict(tree, [target_token] * len(tree))
     assert verdict.accepted == 0
     drafts.observe(tree, verdict)
-    drafts.propose((*TEXT, said), 1)
+    drafts.propose((*TEXT, target_token), 1)
     counts = NGramCounts()
-    counts.extend((*TEXT, said))
-    context = (2, said) if counts.total((2, said)) >= 2 else (said,)
+    counts.extend((*TEXT, target_token))
+    context = (2, target_token) if counts.total((2, target_token)) >= 2 else (target_token,)
     assert drafts.distributions()[0] == pytest.approx(smoothed(counts.row(context), added=0.01))
 
 
@@ -152,9 +152,9 @@ def test_dense_counts_are_arrays_of_every_pair_and_triple() -> None:
 
 def test_small_vocabularies_are_dense() -> None:
     random = np.random.default_rng(0)
-    for size, kept in ((MAX_VOCABULARY, True), (LARGE, False)):
+    for size, is_dense in ((MAX_VOCABULARY, True), (LARGE, False)):
         rows = SampledRows(NGramCounts(), size, 1.0, SamplingParams(1.0), random)
-        assert (rows._dense is not None) == kept
+        assert (rows._dense is not None) == is_dense
 
 
 def test_another_seed_draws_otherwise() -> None:

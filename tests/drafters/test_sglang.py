@@ -21,7 +21,7 @@ TEXTS = st.lists(st.integers(2, 5), min_size=1, max_size=40)
 
 def paths(tree: TokenTree) -> set[tuple[int, ...]]:
     """The tokens from the root's children to every node."""
-    return {tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))}
+    return {tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))}
 
 
 def test_the_defaults_are_the_engines() -> None:
@@ -38,23 +38,23 @@ def test_the_defaults_are_the_engines() -> None:
 
 
 def test_the_prompt_is_not_copied_but_for_its_end() -> None:
-    """A draft enters the last tokens that it was made for, so the prompt's end for the drafts after it."""
+    """Drafting enters the last tokens of its context, so the prompt's end is there for the drafts after it."""
     prompt = (2, 3, 4, 5, 6, 7, 8, 9) * 4
     drafter = METHODS["sglang-ngram"].build(inputs(prompt), max_trie_depth=4)
     assert drafter.propose(prompt, 99).num_draft == 0
     assert drafter.propose((*prompt, 9), 99).num_draft == 0
-    # That entered (7, 8, 9, 9); the 2 and all before are not known.
+    # That entered (7, 8, 9, 9); the 2 and everything before are not in the trie.
     assert drafter.propose((*prompt, 9, 2), 99).num_draft == 0
     assert paths(drafter.propose((*prompt, 9, 2, 7), 99)) == {(8,), (8, 9), (8, 9, 9)}
 
 
 class Plain:
-    """The rule with a dictionary of n-grams: [count, when entered last]."""
+    """The rule with a dictionary from n-gram to [count, time of its last entry]."""
 
     def __init__(self, depth: int, narrowest: int, widest: int) -> None:
         self.depth, self.narrowest, self.widest = depth, narrowest, widest
         self.ngrams: dict[tuple[int, ...], list[int]] = {}
-        self.clock = self.known = 0
+        self.clock = self.num_read = 0
         self.live: set[int] = set()
 
     def insert(self, tokens: Sequence[int]) -> None:
@@ -65,31 +65,31 @@ class Plain:
                 entry[:] = entry[0] + 1, self.clock
 
     def children(self, ngram: tuple[int, ...]) -> list[int]:
-        found = [each for each in self.ngrams if each[:-1] == ngram]
-        return [each[-1] for each in sorted(found, key=lambda each: -self.ngrams[each][1])]
+        longer = [path for path in self.ngrams if path[:-1] == ngram]
+        return [path[-1] for path in sorted(longer, key=lambda path: -self.ngrams[path][1])]
 
     def matches(self, context: Sequence[int]) -> list[tuple[int, ...]]:
-        """Suffixes in the trie each of whose prefixes was there when it ended the text."""
-        for end in range(self.known + 1, len(context) + 1):
+        """Suffixes in the trie whose every prefix was in the trie when the text ended with it."""
+        for end in range(self.num_read + 1, len(context) + 1):
             lengths = [1, *(length + 1 for length in self.live)]
-            self.live = {each for each in lengths if tuple(context[end - each : end]) in self.ngrams}
-            self.live = {each for each in self.live if each <= self.depth}
-        self.known = len(context)
-        return [tuple(context[-each:]) for each in sorted(self.live, reverse=True)]
+            self.live = {length for length in lengths if tuple(context[end - length : end]) in self.ngrams}
+            self.live = {length for length in self.live if length <= self.depth}
+        self.num_read = len(context)
+        return [tuple(context[-length:]) for length in sorted(self.live, reverse=True)]
 
     def tree(self, context: Sequence[int], size: int) -> set[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = []
+        paths: list[tuple[int, ...]] = []
         slope = (self.widest - self.narrowest) / (self.depth - 1)
         for match in self.matches(context):
             queue = [((), (self.depth - 1 - len(match)) * slope + self.narrowest)]
             for path, breadth in queue:
                 for token in self.children(match + path)[: max(1, int(breadth))]:
-                    if len(found) == size:
-                        return set(found)
-                    if (*path, token) not in found:
-                        found.append((*path, token))
+                    if len(paths) == size:
+                        return set(paths)
+                    if (*path, token) not in paths:
+                        paths.append((*path, token))
                     queue.append(((*path, token), breadth - slope))
-        return set(found)
+        return set(paths)
 
 
 @given(TEXTS, TEXTS, st.integers(2, 5), st.integers(1, 2), st.integers(2, 4), st.integers(2, 12))
@@ -135,7 +135,7 @@ def test_documents_take_their_share_of_the_tree() -> None:
 
 @pytest.mark.parametrize("prob", [False, True])
 def test_earlier_requests_are_in_the_trie(prob: bool) -> None:
-    """After 5: in earlier outputs 6 twice, then 7; in this one 8."""
+    """After 5 came 6 twice, then 7, in earlier outputs, and 8 in this one."""
     past = ((5, 6, 9), (5, 6, 9), (5, 7))
     drafter = METHODS["sglang-ngram"].build(inputs((3,), past=past), match_type_prob=prob, num_draft_tokens=7)
     assert drafter.propose((3, 5, 8), 99).num_draft == 0
@@ -147,8 +147,8 @@ def test_earlier_requests_are_in_the_trie(prob: bool) -> None:
 
 @given(st.lists(TEXTS, min_size=1, max_size=3), TEXTS, st.integers(1, 5))
 def test_documents_match_as_a_suffix_automaton(texts: list[list[int]], context: list[int], depth: int) -> None:
-    """A state for each set of occurrences, named by its longest match, with the tokens that follow."""
-    found = Documents(SuffixIndex(texts).text, depth).matches(context)
+    """There is a state for each set of occurrences, with the length of its longest match and what follows."""
+    matches = Documents(SuffixIndex(texts).text, depth).matches(context)
     expected: dict[int, tuple[int, list[int]]] = {}
     for length in range(1, min(depth, len(context)) + 1):
         ends = [
@@ -160,9 +160,9 @@ def test_documents_match_as_a_suffix_automaton(texts: list[list[int]], context: 
         if ends:
             following = [texts[number][end] for number, end in ends if end < len(texts[number])]
             expected[len(ends)] = length, following
-    wanted = [each for each in reversed(expected.values()) if each[1]]
+    continued = [entry for entry in reversed(expected.values()) if entry[1]]
     text = SuffixIndex(texts).text
-    assert [(length, text[node].tolist()) for node, length in found] == wanted
+    assert [(length, text[node].tolist()) for node, length in matches] == continued
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -22,14 +22,14 @@ def test_the_draft_by_hand() -> None:
     prompt = (7, 1, 3, 7, 1, 4, 7, 2, 9, 7)
     drafter = SuffixDrafter(inputs(prompt), factor=8)
     tree = drafter.propose(prompt, 8)
-    # The first of the equals, 3, is followed by 7, 1 and so on, each seen once.
+    # 3, the first of equals, is followed by 7, 1 and so on, each seen once.
     assert tree.tokens == (7, 1, 3, 7, 1, 4, 7, 2, 9) and tree.is_chain
     assert tree.probs == (1.0, 0.5, 0.5, *[1.0] * 6)
     assert tree.positions == (-1, *range(1, 9))
     assert drafter.propose(prompt, 3) == tree.cut(3)
     drafter = SuffixDrafter(inputs(prompt), factor=8, tree=True)
     tree = drafter.propose(prompt, 6)
-    # By path probability: 1 (1/2); 2, 3, 4 and what follows each, 1/4 all, the shallow first.
+    # By path probability: 1 has 1/2; 2, 3, 4 and what follows them 1/4 each, the shallow first.
     assert tree.tokens == (7, 1, 2, 3, 4, 9, 7)
     assert tree.parents == (-1, 0, 0, 1, 1, 2, 3)
     assert tree.probs == (1.0, 0.5, 0.25, 0.5, 0.5, 1.0, 1.0)
@@ -101,12 +101,12 @@ def brute_force(
     budget: int,
     depth: int,
     factor: int,
-    least: float,
+    min_prob: float,
     wide: bool,
 ) -> tuple[float, list[Path]]:
-    """(score, drafted paths) of the best of all match lengths, counting in `texts` at every turn."""
+    """(score, drafted paths) of the best of all match lengths; every count scans `texts`."""
 
-    def counted(ngram: Path) -> int:
+    def total_count(ngram: Path) -> int:
         return sum(count(text, ngram) for text in texts)
 
     def first(ngram: Path) -> tuple[int, int]:
@@ -125,11 +125,11 @@ def brute_force(
                     drafted.pop()
                     break
                 score -= negative
-            below = [(*path, token) for token in range(3) if counted((*path, token))] if len(path) < depth else []
-            below.sort(key=lambda child: (-counted(child), first(child)))
+            below = [(*path, token) for token in range(3) if total_count((*path, token))] if len(path) < depth else []
+            below.sort(key=lambda child: (-total_count(child), first(child)))
             for child in below if wide else below[:1]:
-                prob = -negative * (counted(child) / counted(path))
-                if prob >= least:
+                prob = -negative * (total_count(child) / total_count(path))
+                if prob >= min_prob:
                     heapq.heappush(frontier, (-prob, len(child), first(child), child))
         if score >= best[0] and drafted:
             best = score, drafted
@@ -144,33 +144,40 @@ def brute_force(
     depth=st.integers(2, 8),
     factor=st.integers(1, 4),
     percent=st.sampled_from([1, 10, 30, 60]),
-    said=st.integers(0, 25),
+    num_output=st.integers(0, 25),
 )
 @settings(max_examples=60, deadline=None)
 def test_the_draft_is_the_brute_force_one(
-    wide: bool, prompt: list[int], past: list[list[int]], budget: int, depth: int, factor: int, percent: int, said: int
+    wide: bool,
+    prompt: list[int],
+    past: list[list[int]],
+    budget: int,
+    depth: int,
+    factor: int,
+    percent: int,
+    num_output: int,
 ) -> None:
-    """Whatever part of the text is the output."""
+    """It does not matter which part of the text is the output."""
     prompt = [0, *prompt]
-    split = max(1, len(prompt) - said)
+    split = max(1, len(prompt) - num_output)
     shared = inputs(prompt[:split], past=tuple(map(tuple, past)))
     drafter = SuffixDrafter(shared, depth=depth, factor=factor, min_percent=percent, tree=wide)
-    for at in range(split, len(prompt)):
-        bare = TokenTree.chain(prompt[at - 1])
-        drafter.observe(bare, step_verdict(bare, [prompt[at]]))
+    for position in range(split, len(prompt)):
+        bare = TokenTree.chain(prompt[position - 1])
+        drafter.observe(bare, step_verdict(bare, [prompt[position]]))
     tree = drafter.propose(prompt, budget)
     options = (budget, depth, factor, percent / 100, wide)
-    own, old = brute_force([prompt], prompt, *options), brute_force(past, prompt, *options)
-    paths = [tuple(tree.tokens[each] for each in tree.path_to(node)[1:]) for node in range(1, len(tree))]
-    assert paths == (old if old[0] > own[0] else own)[1]
+    from_request, from_past = brute_force([prompt], prompt, *options), brute_force(past, prompt, *options)
+    paths = [tuple(tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]) for node in range(1, len(tree))]
+    assert paths == (from_past if from_past[0] > from_request[0] else from_request)[1]
 
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_only_the_requests_own_text_has_positions(tree: bool) -> None:
-    """And a path that is just as likely as it must be is drafted."""
+    """A path that just reaches the lowest probability is drafted."""
     prompt = (1, 2, 3, 1)
-    own = SuffixDrafter(inputs(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
-    assert (own.tokens, own.positions) == ((1, 2, 3), (-1, 1, 2))
+    draft = SuffixDrafter(inputs(prompt), min_percent=50, factor=2, tree=tree).propose(prompt, 2)
+    assert (draft.tokens, draft.positions) == ((1, 2, 3), (-1, 1, 2))
     past = SuffixDrafter(inputs((9,), past=((9, 2, 3),)), factor=2, tree=tree).propose((9,), 2)
     assert (past.tokens, past.positions) == ((9, 2, 3), (-1, -1, -1))
 
@@ -183,7 +190,7 @@ def test_a_tree_ends_where_a_shorter_match_may_draft_no_more() -> None:
 
 
 def test_a_trees_match_is_as_short_as_brings_more() -> None:
-    """A run counts up to four tokens, match and draft: one less matched is one more drafted."""
+    """Match and draft have four tokens at most, so one token less matched is one more drafted."""
     prompt = (9, 1, 2, 3, 4, 5, 6, 8, 1, 2, 3)
     drafter = SuffixDrafter(inputs(prompt), factor=2, depth=4, tree=True)
     tree = drafter.propose(prompt, 2)

@@ -45,15 +45,15 @@ def test_the_oldest_or_the_newest_of_the_longest_ngram() -> None:
 
 def test_a_longer_match_replaces_a_shorter_one() -> None:
     """Near the end few tokens follow an n-gram; when more do, they replace the few."""
-    seen = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1)]
-    assert seen == [(), (), (2, 1), (), (2, 1, 3), (), (2, 1, 3)]
-    # Not kept all: a full match as old as the pool stays, since none is longer.
-    other = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1, is_keep_all=False)]
-    assert other == seen
+    drafted = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1)]
+    assert drafted == [(), (), (2, 1), (), (2, 1, 3), (), (2, 1, 3)]
+    # Without is_keep_all a full match stays too, because none is longer.
+    pruned = [*drafts("trtllm-ngram", (5, 1), (2, 1, 3, 1, 4, 1), max_matching_ngram_size=1, is_keep_all=False)]
+    assert pruned == drafted
 
 
 def test_after_a_removed_match_one_is_skipped() -> None:
-    """The source removes from what it iterates over: of two shorter matches in a row the second stays."""
+    """TensorRT-LLM removes from the list that it iterates over, so of two shorter matches in a row the second stays."""
     pool = NGramPool(3, 1, True)
     for tokens in ((3,), (4,), (3, 5)):
         pool.add((2,), tokens)
@@ -63,7 +63,7 @@ def test_after_a_removed_match_one_is_skipped() -> None:
 
 
 def test_lists_that_are_whole_are_not_searched_for_shorter_ones_again() -> None:
-    """Else every text's end would make each later one search whole lists."""
+    """Otherwise every text's end would make each later text search whole lists."""
     pool = NGramPool(3, 2, keep_all=True)
     pool.extend([1, 2])
     assert (1,) in pool._short
@@ -84,27 +84,27 @@ def test_the_public_pool_has_earlier_requests_with_their_prompts() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(text=TEXT, longest=st.integers(1, 4), most=st.integers(1, 5))
-def test_the_first_draft_follows_the_first_occurrence(text: list[int], longest: int, most: int) -> None:
+@given(text=TEXT, longest=st.integers(1, 4), max_draft=st.integers(1, 5))
+def test_the_first_draft_follows_the_first_occurrence(text: list[int], longest: int, max_draft: int) -> None:
     text = [9, *text]
     start, size = naive_repeat(text, longest)
-    draft = last("trtllm-ngram", *text, max_draft_len=most, max_matching_ngram_size=longest)
-    assert draft == (tuple(text[start:][:most]) if size else ())
+    draft = last("trtllm-ngram", *text, max_draft_len=max_draft, max_matching_ngram_size=longest)
+    assert draft == (tuple(text[start:][:max_draft]) if size else ())
 
 
 # SA.
 
 
 @settings(max_examples=80, deadline=None)
-@given(prompt=TEXT, output=TEXT, longest=st.sampled_from([-1, 1, 2, 5]), most=st.integers(1, 6))
+@given(prompt=TEXT, output=TEXT, longest=st.sampled_from([-1, 1, 2, 5]), max_draft=st.integers(1, 6))
 def test_sa_copies_after_the_first_of_the_longest(
-    prompt: list[int], output: list[int], longest: int, most: int
+    prompt: list[int], output: list[int], longest: int, max_draft: int
 ) -> None:
-    options = {"max_draft_len": most, "max_matching_ngram_size": longest}
+    options = {"max_draft_len": max_draft, "max_matching_ngram_size": longest}
     for count, draft in enumerate(drafts("trtllm-sa", prompt, output, **options)):
         text = [*prompt, *output[:count]]
         start, size = naive_repeat(text, longest if longest > 0 else 999)
-        assert draft == (tuple(text[start:][:most]) if count and size else ())
+        assert draft == (tuple(text[start:][:max_draft]) if count and size else ())
 
 
 @settings(max_examples=60, deadline=None)
@@ -119,19 +119,19 @@ def test_sa_searches_the_global_pool(
     past = PastOutputs()
     for request in requests:
         past.add(request[1:], prompt=request[:1])
-    others = requests[len(requests) - min(len(requests), (pool or 64) - 1) :]
+    pooled = requests[len(requests) - min(len(requests), (pool or 64) - 1) :]
     for count, draft in enumerate(drafts("trtllm-sa", prompt, output, past, **options)):
         text = [*prompt, *output[:count]]
         start, size = naive_repeat(text, longest if longest > 0 else 64)
-        # The longest match, the request's own, the most tokens after it, the latest request.
+        # Preferred in this order: longest match, the request itself, most tokens after the match, latest request.
         candidates = [(size, True, 0, 0, text[start:])] if size else []
-        for number, other in enumerate(others):
+        for number, earlier in enumerate(pooled):
             for length in range(min(len(text), longest if longest > 0 else 64), 0, -1):
-                ends = [end for end in range(length, len(other)) if other[end - length : end] == text[-length:]]
+                ends = [end for end in range(length, len(earlier)) if earlier[end - length : end] == text[-length:]]
                 if ends:
-                    candidates.append((length, False, len(other) - ends[0], number, other[ends[0] :]))
+                    candidates.append((length, False, len(earlier) - ends[0], number, earlier[ends[0] :]))
                     break
-        expected = max(candidates, key=lambda each: each[:4])[4][:4] if count and candidates else []
+        expected = max(candidates, key=lambda candidate: candidate[:4])[4][:4] if count and candidates else []
         assert draft == tuple(expected)
 
 

@@ -10,14 +10,14 @@ PROMPT = (8, 9, 1, 2, 3, 5, 7)
 
 
 def say(drafter: TrieDrafter, tokens: list[int]) -> None:
-    """Let the drafter learn of an output, one token a step."""
+    """Let the drafter observe an output, one token a step."""
     for last, token in zip([PROMPT[-1], *tokens], tokens, strict=False):
         bare = TokenTree.chain(last)
         drafter.observe(bare, step_verdict(bare, (token,)))
 
 
 def test_the_prompt_weighs_as_much_as_three_sightings_in_the_output() -> None:
-    """L_p copies of each n-gram of the prompt; of equals the one that stands first. (1 2 was followed by 3, then 4.)"""
+    """The prompt's n-grams count L_p times; ties go to the first. (1 2 was followed by 3 and, in the output, by 4.)"""
     drafter = TrieDrafter(inputs(PROMPT))
     drafts, probs = [], []
     for _ in range(4):

@@ -48,7 +48,7 @@ def test_the_longest_match_wins_and_of_equal_ones_the_earliest() -> None:
     between = {"prompt_lookup_min": 1, "prompt_lookup_max": 3, "num_speculative_tokens": 2}
     assert lookup(3, 6, 9, 2, 3, 8, 1, 2, 3, 7, 1, 2, 3, **between) == (7, 1)
     assert lookup(3, 6, 9, 2, 3, 8, 4, 2, 3, 7, 1, 2, 3, **between) == (8, 4)
-    # vLLM's own example: three tokens match nowhere, two do, and what follows ends after three.
+    # vLLM's own example: three tokens match nowhere, two do, and three tokens follow.
     assert lookup(1, 2, 3, 4, 2, 3, prompt_lookup_min=2, prompt_lookup_max=3, num_speculative_tokens=4) == (4, 2, 3)
 
 
@@ -65,15 +65,17 @@ def test_fewest_above_most_is_refused() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(prompt=TEXT, output=TEXT, low=st.integers(1, 4), more=st.integers(0, 4), most=st.integers(1, 6))
-def test_ngrams_follow_the_naive_rule(prompt: list[int], output: list[int], low: int, more: int, most: int) -> None:
-    given_options = {"prompt_lookup_min": low, "prompt_lookup_max": low + more, "num_speculative_tokens": most}
-    first, *others = drafts("vllm-ngram", prompt, output, **given_options)
+@given(prompt=TEXT, output=TEXT, low=st.integers(1, 4), more=st.integers(0, 4), max_draft=st.integers(1, 6))
+def test_ngrams_follow_the_naive_rule(
+    prompt: list[int], output: list[int], low: int, more: int, max_draft: int
+) -> None:
+    options = {"prompt_lookup_min": low, "prompt_lookup_max": low + more, "num_speculative_tokens": max_draft}
+    first, *drafts_after = drafts("vllm-ngram", prompt, output, **options)
     assert first == (), "the forward over the prompt drafts nothing"
-    for count, draft in enumerate(others, 1):
+    for count, draft in enumerate(drafts_after, 1):
         text = [*prompt, *output[:count]]
         matches = (
-            text[start + size :][:most]
+            text[start + size :][:max_draft]
             for size in range(low + more, low - 1, -1)
             for start in range(len(text) - size)
             if text[start : start + size] == text[-size:]
@@ -85,7 +87,7 @@ def test_ngrams_follow_the_naive_rule(prompt: list[int], output: list[int], low:
 
 
 class NaiveTree:
-    """Every n-gram's count, and its continuations in Arctic's order, those of each count in a list."""
+    """Every n-gram's count, and its continuations by count, in Arctic's order."""
 
     def __init__(self, depth: int) -> None:
         self.depth, self.counts, self.groups = depth, Counter[tuple[int, ...]](), dict[Any, dict[int, list[int]]]()
@@ -102,42 +104,42 @@ class NaiveTree:
             self.counts[*before, token] += 1
         self.counts[(token,)] += 1
 
-    def best(self, context: Sequence[int], most: int, factor: float, least: float) -> tuple[float, list[int]]:
+    def best(self, context: Sequence[int], max_draft: int, factor: float, min_prob: float) -> tuple[float, list[int]]:
         """The score and tokens of the best path, over all match lengths."""
-        found: tuple[float, list[int]] = (0.0, [])
+        best_path: tuple[float, list[int]] = (0.0, [])
         for size in range(1, min(self.depth, len(context))):
             prob, score, node, path = np.float32(1), np.float32(0), tuple(context[-size:]), list[int]()
-            while len(path) < min(most, int(size * factor + 1e-6)):
+            while len(path) < min(max_draft, int(size * factor + 1e-6)):
                 groups = {count: tokens for count, tokens in self.groups.get(node, {}).items() if tokens}
                 if not groups or len(node) >= self.depth:
                     break
                 count = max(groups)
                 prob *= np.float32(count) / np.float32(self.counts[node])
-                if prob < np.float32(least):
+                if prob < np.float32(min_prob):
                     break
                 score += prob
                 path.append(groups[count][0])
                 node = (*node, path[-1])
-            if score >= found[0]:
-                found = float(score), path
-        return found
+            if score >= best_path[0]:
+                best_path = float(score), path
+        return best_path
 
 
 def naive_drafts(
-    prompt: list[int], output: list[int], past: Sequence[Sequence[int]], depth: int, factor: float, least: float
+    prompt: list[int], output: list[int], past: Sequence[Sequence[int]], depth: int, factor: float, min_prob: float
 ) -> Iterator[tuple[int, ...]]:
-    own, shared, context = NaiveTree(depth), NaiveTree(depth), list(prompt)
+    request_tree, shared, context = NaiveTree(depth), NaiveTree(depth), list(prompt)
     for index, token in enumerate(prompt):
-        own.append(prompt[:index], token)
-    for each in past:
-        for index, token in enumerate(each):
-            shared.append(each[:index], token)
+        request_tree.append(prompt[:index], token)
+    for past_output in past:
+        for index, token in enumerate(past_output):
+            shared.append(past_output[:index], token)
     for index, token in enumerate(output):
-        own.append(context, token)
+        request_tree.append(context, token)
         shared.append(output[:index], token)
         context.append(token)
-        one, other = (tree.best(context, depth, factor, least) for tree in (own, shared))
-        yield tuple(one[1] if one[0] >= other[0] else other[1])
+        from_request, from_past = (tree.best(context, depth, factor, min_prob) for tree in (request_tree, shared))
+        yield tuple(from_request[1] if from_request[0] >= from_past[0] else from_past[1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -147,32 +149,32 @@ def naive_drafts(
     past=st.lists(TEXT, max_size=3),
     depth=st.integers(2, 10),
     factor=st.sampled_from([0.5, 1.0, 2.5]),
-    least=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    min_prob=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
 )
 def test_suffix_trees_follow_the_naive_rule(
-    prompt: list[int], output: list[int], past: list[list[int]], depth: int, factor: float, least: float
+    prompt: list[int], output: list[int], past: list[list[int]], depth: int, factor: float, min_prob: float
 ) -> None:
-    found = drafts("vllm-suffix", prompt, output, past, **suffix_options(depth, factor, least))
-    assert [*found] == [(), *naive_drafts(prompt, output, past, depth, factor, least)]
+    drafted = drafts("vllm-suffix", prompt, output, past, **suffix_options(depth, factor, min_prob))
+    assert [*drafted] == [(), *naive_drafts(prompt, output, past, depth, factor, min_prob)]
 
 
-def suffix_options(depth: int, factor: float, least: float) -> dict[str, float]:
+def suffix_options(depth: int, factor: float, min_prob: float) -> dict[str, float]:
     return {
         "suffix_decoding_max_tree_depth": depth,
         "suffix_decoding_max_spec_factor": factor,
-        "suffix_decoding_min_token_prob": least,
+        "suffix_decoding_min_token_prob": min_prob,
     }
 
 
 def test_of_equally_frequent_tokens_the_first_leads_until_another_overtakes_it() -> None:
     def order(*after: int) -> list[int]:
-        tree = SuffixTree(8, [token for each in after for token in (1, each)])
+        tree = SuffixTree(8, [token for follower in after for token in (1, follower)])
         return tree.siblings[tree.successor(0, 1)]
 
     assert order(2, 3) == [2, 3] and order(2, 3, 3) == [3, 2]
-    # 3 joins 2 with a count of two: it was the first of its count, so it goes before 2.
+    # 3 catches up with 2 at a count of two. It led its old count, so it goes before 2.
     assert order(2, 2, 3, 3) == [3, 2]
-    # 4 was not: after 2, which it joins.
+    # 4 did not lead its old count, so it goes after 2.
     assert order(2, 2, 3, 4, 4) == [2, 4, 3]
 
 
@@ -180,19 +182,19 @@ def test_outputs_of_earlier_requests_are_kept_apart_and_the_oldest_leave() -> No
     past = PastOutputs([[7, 8, 9, 4], [7, 8, 9, 6]])
     assert [*drafts("vllm-suffix", (2, 7), (8,), past)][-1] == (9, 4)
     assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=2)][-1] == (9, 6)
-    for most in (0, 1):
-        assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=most)][-1] == ()
+    for max_requests in (0, 1):
+        assert [*drafts("vllm-suffix", (2, 7), (8,), past, suffix_decoding_max_cached_requests=max_requests)][-1] == ()
     assert (
         list(past) == [(7, 8, 9, 4), (7, 8, 9, 6)] and past.index(SuffixTree, 24, prompt_tail=0).tokens.count(END) == 2
     )
 
 
 def arctic_drafts(cache_of: Callable[..., Any], prompt: list[int], output: list[int], past: Any) -> Iterator[Any]:
-    """What Arctic Inference drafts for vLLM's proposer at its defaults."""
+    """The drafts of Arctic Inference for vLLM's proposer at its defaults."""
     cache = cache_of(max_tree_depth=24, max_cached_requests=10_000)
-    for number, each in enumerate(past):
+    for number, past_output in enumerate(past):
         cache.start_request(number, [])
-        cache.add_active_response(number, each)
+        cache.add_active_response(number, past_output)
         cache.stop_request(number)
     cache.start_request("own", prompt)
     context = list(prompt)
