@@ -1,6 +1,5 @@
 // The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
-// set as textContent only. The stage sends these events on the .stage element; `detail` in brackets:
-//   opened   another race is on the stage (its lanes)
+// set as textContent only. Events that it sends on the .stage element, with `detail` in brackets:
 //   steps    steps of it have arrived (the steps)
 //   reel     it is complete (the reel)
 //   begun    it starts, live or as a replay ({live})
