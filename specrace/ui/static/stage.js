@@ -1,5 +1,6 @@
 // The stage: receives a race, live or whole, and shows each lane's steps as the player reaches them. Text from outside is
 // set as textContent only. Events that it sends on the .stage element, with `detail` in brackets:
+//   opened   another race is on the stage (its lanes)
 //   steps    steps of it have arrived (the steps)
 //   reel     it is complete (the reel)
 //   begun    it starts, live or as a replay ({live})
@@ -43,8 +44,7 @@ function speedupSoFar(meters, base) {
 }
 
 export class Stage {
-  // `node`: the .stage element; `lanes`: those shown before the first race; `cards`: recorded races; `server`: functions
-  // that load them.
+  // `node`: the .stage element; `lanes`: shown before the first race; `cards`: recorded races; `server` loads them.
   constructor(node, { lanes, cards, server, takesFiles = true }) {
     this.node = node;
     this.panes = [];
