@@ -19,6 +19,7 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -27,6 +28,7 @@ from transformers import (
 
 from specrace.model.target import Target
 from tests.parts import EOS, VOCAB, CopyingModel, random_prompt, random_tree
+from tests.views import test_detokenize
 
 _GROUPED = {"intermediate_size": 32, "num_key_value_heads": 2}
 _ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -40,6 +42,12 @@ _ARCHITECTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 ARCHITECTURES = tuple(_ARCHITECTURES)
 # Changes that let a model of the Llama family run in the compiled decoder.
 WIDE = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
+
+
+def byte_tokenizer(size: int = 300, texts: list[str] = test_detokenize.TEXTS[:1]) -> PreTrainedTokenizerFast:
+    """The byte-level BPE of the detokenizer's tests, wrapped as models load it."""
+    core = test_detokenize.byte_tokenizer(size, texts)
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|end|>", clean_up_tokenization_spaces=False)
 
 
 def tiny_model(name: str, *, seed: int = 0, attention: str = "sdpa", **changes: Any) -> Any:
