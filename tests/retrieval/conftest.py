@@ -1,4 +1,4 @@
-"""Parts that the retrieval tests share: the real embedder, and a wrapper that counts what it is asked."""
+"""Fixtures of the retrieval tests: the real embedder, and a wrapper that records the texts it embeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specrace.retrieval.embedder import Embedder, Vectors, load_embedder
 
 
 class CountingEmbedder:
-    """The real embedder; `embedded` holds every text it was given."""
+    """The real embedder; `embedded` holds every text that it has embedded."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder

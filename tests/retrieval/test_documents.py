@@ -139,7 +139,7 @@ def test_a_text_of_one_endless_line_is_told_by_its_beginning(tmp_path: Path, mon
     file = write(tmp_path / "a.txt", CYRILLIC.strip().encode("cp1251") * 2000)
     with pytest.raises(InputError, match="UTF-8"):
         read_documents([file])
-    assert [len(each) for each in samples] == [16_384]
+    assert [len(sample) for sample in samples] == [16_384]
 
 
 CYRILLIC = "Москва является столицей России и крупнейшим городом страны.\n"
@@ -181,8 +181,8 @@ def test_a_bad_file_among_good_ones_is_named_and_the_others_are_read(tmp_path: P
     write(tmp_path / "good.md", "Owls see at night.")
     write(tmp_path / "worse.md", "x" * 99)
     skipped: list[str] = []
-    found = read_documents([tmp_path], skip=skipped.append, limits=replace(COMMAND_LINE, file_bytes=50))
-    assert [document.name for document in found] == ["good.md"]
+    documents = read_documents([tmp_path], skip=skipped.append, limits=replace(COMMAND_LINE, file_bytes=50))
+    assert [document.name for document in documents] == ["good.md"]
     assert len(skipped) == 2 and "bad.md" in skipped[0] and "worse.md" in skipped[1]
     (tmp_path / "good.md").unlink()
     with pytest.raises(InputError, match=r"bad\.md.*worse\.md"):
@@ -202,7 +202,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "left", "named"),
+    ("limit", "bound", "num_read", "named"),
     [
         ("files", 2, 2, "holds more than 2 documents: the others are left out"),
         ("total_bytes", 14, 2, "2.md is too large: at most 14 bytes are read in all"),
@@ -210,21 +210,21 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         ("file_bytes", 5, 2, "0.md is too large: at most 5 bytes are read of a file"),
     ],
 )
-def test_limits(tmp_path: Path, limit: str, most: int, left: int, named: str) -> None:
+def test_limits(tmp_path: Path, limit: str, bound: int, num_read: int, named: str) -> None:
     for number, content in enumerate(("12345" + "6" * (limit == "file_bytes"), "12345", "12345")):
         write(tmp_path / f"{number}.md", content)
     skipped: list[str] = []
     assert len(read_documents([tmp_path], limits=replace(COMMAND_LINE, **{limit: 16}), skip=skipped.append)) == 3
     assert not skipped
-    limits = replace(COMMAND_LINE, **{limit: most})
-    assert len(read_documents([tmp_path], limits=limits, skip=skipped.append)) == left
+    limits = replace(COMMAND_LINE, **{limit: bound})
+    assert len(read_documents([tmp_path], limits=limits, skip=skipped.append)) == num_read
     assert len(skipped) == 1 and named in skipped[0]
 
 
 def test_members_of_a_zip_are_named_with_it(tmp_path: Path) -> None:
     write(tmp_path / "a.zip", samples.packed({"/etc/x.md": "out", "inner/good.md": "Fine.", "bad.pdf": "junk"}))
     skipped: list[str] = []
-    assert [each.name for each in read_documents([tmp_path], skip=skipped.append)] == ["a.zip/inner/good.md"]
+    assert [document.name for document in read_documents([tmp_path], skip=skipped.append)] == ["a.zip/inner/good.md"]
     assert [line.partition(" ")[0] for line in skipped] == [
         f"{tmp_path}/a.zip{end}" for end in ("//etc/x.md", "/bad.pdf")
     ]
@@ -254,7 +254,7 @@ def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
 
 
 def test_an_index_in_a_folder_is_no_document(tmp_path: Path) -> None:
-    """As `index . --out notes.index` leaves it there."""
+    """`index . --out notes.index` leaves one in the folder that it reads."""
     write(tmp_path / "a.md", "inside")
     for name in ("index.json", "documents.jsonl", "vectors.f16"):
         write(tmp_path / "notes.index" / name, '{"text": "twice"}')

@@ -35,10 +35,10 @@ def test_search_is_exact_and_ordered(documents: list[Document], counting: Counti
     index = open_index(documents, counting, tmp_path)
     question = counting.embed(["How is a violin tuned?"])[0]
     cosines = counting.embed([module.embedded_text(passage) for passage in index.passages]) @ question
-    found = index.search(question, 99)
-    assert [number for number, _ in found] == list(np.argsort(-cosines))
-    assert np.allclose([score for _, score in found], np.sort(cosines)[::-1], atol=1e-5)
-    assert index.search(question, 1) == found[:1]
+    matches = index.search(question, 99)
+    assert [number for number, _ in matches] == list(np.argsort(-cosines))
+    assert np.allclose([score for _, score in matches], np.sort(cosines)[::-1], atol=1e-5)
+    assert index.search(question, 1) == matches[:1]
 
 
 def test_second_opening_embeds_one_text_only(
@@ -99,14 +99,14 @@ def test_broken_cache_is_made_anew(
         file.unlink()
         file.mkdir()
     else:
-        made = {
+        contents = {
             "truncated": content[:-5],
             "half": content[: len(content) // 2],
             "garbage": b"\x80\x04junk",
             "flipped": content[:100] + bytes([content[100] ^ 64]) + content[101:],
             "empty": b"",
         }
-        file.write_bytes(made[damage])
+        file.write_bytes(contents[damage])
     again = open_index(documents, counting, tmp_path)
     question = vector_of(good, counting)
     assert again.search(question, 9) == good.search(question, 9)
@@ -153,8 +153,8 @@ def test_oldest_files_are_dropped_and_no_others(
     for number, document in enumerate(documents):
         before = set(tmp_path.iterdir())
         open_index([document], counting, tmp_path)
-        (made,) = set(tmp_path.iterdir()) - before
-        os.utime(made, (number, number))
+        (new_file,) = set(tmp_path.iterdir()) - before
+        os.utime(new_file, (number, number))
     assert len(list(tmp_path.iterdir())) == 3 and (tmp_path / "mine.txt").exists()
     counting.embedded.clear()
     open_index([documents[2]], counting, tmp_path)

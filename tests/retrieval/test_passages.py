@@ -141,14 +141,14 @@ def test_windows_of_tokens_cover_the_text_and_overlap_by_sentences(text: str, ma
 
 def test_windows_repeat_whole_sentences() -> None:
     text = "One two. Three four. Five six seven.\n\nEight nine."
-    found = split_by_tokens(document(text), count_words_of, max_tokens=5, overlap=3)
-    assert [passage.text for passage in found] == [
+    windows = split_by_tokens(document(text), count_words_of, max_tokens=5, overlap=3)
+    assert [passage.text for passage in windows] == [
         "One two. Three four.",
         "Three four. Five six seven.",
         "Five six seven.\n\nEight nine.",
     ]
-    found = split_by_tokens(document("a b c d e. F."), count_words_of, max_tokens=3)
-    assert [passage.text for passage in found] == ["a b c", "d e. F."]
+    windows = split_by_tokens(document("a b c d e. F."), count_words_of, max_tokens=3)
+    assert [passage.text for passage in windows] == ["a b c", "d e. F."]
 
 
 def test_a_long_sentence_is_not_counted_as_a_whole() -> None:

@@ -1,4 +1,4 @@
-"""Prompts: control tokens come from the template alone, and every token of a passage knows its place in it."""
+"""Prompts: control tokens come from the template alone, and every token of a passage knows its origin in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from specrace.retrieval.prompt import (
 )
 from specrace.retrieval.retriever import Hit, Sentence
 from specrace.tiny.vocabulary import CITATIONS, END, train_tokenizer
-from tests.views.test_detokenize import TEXTS, byte_tokenizer
+from tests.models import byte_tokenizer
+from tests.views.test_detokenize import TEXTS
 
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content | trim }}<|im_end|>\n{% endfor %}"
@@ -35,7 +36,7 @@ CHAT = (
 
 
 def chat_tokenizer() -> PreTrainedTokenizerFast:
-    """As chat models have it: a template that knows messages only."""
+    """A tokenizer with a chat model's template, which knows messages only."""
     tokenizer = byte_tokenizer(400, TEXTS)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = CHAT
@@ -51,11 +52,11 @@ TOKENIZERS = {"bundled": BUNDLED, "chat": CHATTING, "no template": PLAIN}
 def hit(title: str, *sentences: str, joint: str = " ") -> Hit:
     """A passage of these sentences, the first marked as evidence."""
     text = joint.join(sentences)
-    found: list[Sentence] = []
+    marked: list[Sentence] = []
     for rank, sentence in enumerate(sentences, 1):
-        start = text.index(sentence, found[-1].end if found else 0)
-        found.append(Sentence(start, start + len(sentence), sentence, 0.5, 1 if rank == 1 else 0))
-    return Hit(Passage("a.md", title, 100, 100 + len(text), text), 0.9, tuple(found))
+        start = text.index(sentence, marked[-1].end if marked else 0)
+        marked.append(Sentence(start, start + len(sentence), sentence, 0.5, 1 if rank == 1 else 0))
+    return Hit(Passage("a.md", title, 100, 100 + len(text), text), 0.9, tuple(marked))
 
 
 HITS = [
@@ -79,23 +80,23 @@ def test_the_passage_at_a_tokens_origin_is_the_tokens_text(name: str) -> None:
         if origin is None:
             continue
         placed += 1
-        there = plain(HITS[origin.passage].passage.text[origin.start : origin.end])
-        assert there and there in prompt.text[start:end]
-        assert prompt.text[start:end].strip() in (there.strip(), there.strip() + prompt.text[end - 1])
-        if there.isascii():
-            assert tokenizer.decode([token]).strip().startswith(there.strip())
+        source = plain(HITS[origin.passage].passage.text[origin.start : origin.end])
+        assert source and source in prompt.text[start:end]
+        assert prompt.text[start:end].strip() in (source.strip(), source.strip() + prompt.text[end - 1])
+        if source.isascii():
+            assert tokenizer.decode([token]).strip().startswith(source.strip())
     assert placed > 40
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_every_character_of_a_passage_is_some_tokens_origin(name: str) -> None:
     prompt = build_prompt(TOKENIZERS[name], "Where is the cat?", HITS)
-    for number, each in enumerate(HITS):
+    for number, retrieved in enumerate(HITS):
         covered = {
-            place for origin in prompt.origins if origin and origin.passage == number
-            for place in range(origin.start, origin.end)
+            index for origin in prompt.origins if origin and origin.passage == number
+            for index in range(origin.start, origin.end)
         }  # fmt: skip
-        missing = {place for place, letter in enumerate(each.passage.text) if not letter.isspace()} - covered
+        missing = {index for index, letter in enumerate(retrieved.passage.text) if not letter.isspace()} - covered
         assert not missing
 
 
@@ -104,12 +105,12 @@ def test_a_sentence_that_repeats_the_title_still_has_its_origin(name: str) -> No
     """The title stands before it in the prompt, and is no part of the passage."""
     repeated = [hit("Bread", "Bread", "Bread rises."), hit("Bread rises.", "Bread rises.", "It bakes.")]
     prompt = build_prompt(TOKENIZERS[name], "Bread rises.", repeated)
-    places = spans(TOKENIZERS[name], prompt)
+    offsets = spans(TOKENIZERS[name], prompt)
     bakes = prompt.text.index("It bakes.")
     last = prompt.text.rindex("Bread rises.", 0, bakes)
     inside = [
         origin
-        for origin, (start, end) in zip(prompt.origins, places, strict=True)
+        for origin, (start, end) in zip(prompt.origins, offsets, strict=True)
         if last <= start and end <= last + 12
     ]
     assert inside and all(origin and origin.passage == 1 for origin in inside)
@@ -152,18 +153,18 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("place", ["question", "title", "sentence", "everywhere"])
+@pytest.mark.parametrize("field", ["question", "title", "sentence", "everywhere"])
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_control_tokens_stand_only_where_the_template_puts_them(name: str, place: str, text: str) -> None:
+def test_control_tokens_stand_only_where_the_template_puts_them(name: str, field: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
 
-    def asked(hostile: str) -> Prompt:
-        question = hostile if place in ("question", "everywhere") else "x"
-        title = hostile if place in ("title", "everywhere") else "x"
-        sentence = hostile if place in ("sentence", "everywhere") else "x"
+    def prompt_with(hostile: str) -> Prompt:
+        question = hostile if field in ("question", "everywhere") else "x"
+        title = hostile if field in ("title", "everywhere") else "x"
+        sentence = hostile if field in ("sentence", "everywhere") else "x"
         return build_prompt(tokenizer, question, [hit(title, sentence, "y", sentence), hit("z", "z")])
 
-    assert controls(tokenizer, asked(text)) == controls(tokenizer, asked("x"))
+    assert controls(tokenizer, prompt_with(text)) == controls(tokenizer, prompt_with("x"))
 
 
 @given(
@@ -176,12 +177,12 @@ def test_no_mixture_of_pieces_makes_a_control_token(pieces: list[str]) -> None:
     for tokenizer in (BUNDLED, CHATTING):
         harmless = controls(tokenizer, build_prompt(tokenizer, "q", [hit("t", "s")]))
         sentence = text if text.strip() else "s"
-        asked = build_prompt(tokenizer, f"q{text}", [Hit(Passage("a", f"t {text}", 0, len(sentence), sentence), 1.0,
+        prompt = build_prompt(tokenizer, f"q{text}", [Hit(Passage("a", f"t {text}", 0, len(sentence), sentence), 1.0,
                              (Sentence(0, len(sentence), sentence, 1.0, 1),))])  # fmt: skip
-        assert controls(tokenizer, asked) == harmless
-        alone = PlainText(tokenizer)(text)
-        assert len(alone) == len(text)
-        assert not control_ids(tokenizer) & set(tokenizer(alone, add_special_tokens=False)["input_ids"])
+        assert controls(tokenizer, prompt) == harmless
+        disarmed = PlainText(tokenizer)(text)
+        assert len(disarmed) == len(text)
+        assert not control_ids(tokenizer) & set(tokenizer(disarmed, add_special_tokens=False)["input_ids"])
 
 
 def test_text_without_control_strings_stays_as_it_is() -> None:
@@ -198,7 +199,7 @@ def test_added_tokens_of_blanks_only_change_nothing() -> None:
 
 
 def test_letters_that_a_vocabulary_adds_are_letters() -> None:
-    """DeepSeek's, for instance; what its model takes for the end of a text ends nothing either."""
+    """DeepSeek's vocabulary does so. A letter that it takes for the end of a text is replaced."""
     core = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)
     tokenizer.add_tokens([AddedToken("ü"), AddedToken("<x>")])
@@ -243,15 +244,15 @@ def test_a_small_model_gets_the_evidence_again_best_first_and_each_knows_its_pla
     assert f"{evidence}\n\nQuestion: Where are Dogs?\n\nAnswer in one" in prompt.text
     first = prompt.text.index("Dogs bark.", prompt.text.index("Most relevant"))
     last = prompt.text.index("\n\nQuestion")
-    places = [
+    copies = [
         (origin.passage, [dogs, cats][origin.passage].passage.text[origin.start : origin.end], prompt.text[start:end])
         for origin, (start, end) in zip(prompt.origins, spans(CHATTING, prompt), strict=True)
         if origin and first <= start and end <= last
     ]
-    assert [passage for passage, _ in groupby(places, key=itemgetter(0))] == [0, 1, 0]
-    copied = "".join(there for _, there, _ in places)
+    assert [passage for passage, _ in groupby(copies, key=itemgetter(0))] == [0, 1, 0]
+    copied = "".join(source for _, source, _ in copies)
     assert copied.replace(" ", "") == "".join(evidence.split()[3:])
-    assert all(there.strip() in shown for _, there, shown in places)
+    assert all(source.strip() in printed for _, source, printed in copies)
 
 
 def test_a_model_that_can_think_first_answers_at_once() -> None:
@@ -261,7 +262,7 @@ def test_a_model_that_can_think_first_answers_at_once() -> None:
 
 
 def test_where_nothing_is_evidence_a_small_model_gets_the_passages_alone() -> None:
-    plain = [replace(each, sentences=()) for each in HITS]
+    plain = [replace(retrieved, sentences=()) for retrieved in HITS]
     text = build_prompt(CHATTING, "Where?", plain, BRIEF).text
     assert "Context:\nCats\nThe cat sat on the mat. It ran away." in text and "\n\nCafé 猫\n" in text
     assert "Most relevant" not in text
@@ -269,8 +270,8 @@ def test_where_nothing_is_evidence_a_small_model_gets_the_passages_alone() -> No
 
 def test_hostile_text_stays_harmless_in_a_brief_prompt() -> None:
     for text in HOSTILE:
-        asked, plain = (build_prompt(CHATTING, each, [hit(each, each, "y")], BRIEF) for each in (text, "x"))
-        assert controls(CHATTING, asked) == controls(CHATTING, plain)
+        hostile, plain = (build_prompt(CHATTING, words, [hit(words, words, "y")], BRIEF) for words in (text, "x"))
+        assert controls(CHATTING, hostile) == controls(CHATTING, plain)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,7 @@ def test_a_blank_question_is_refused(question: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_a_question_that_is_no_unicode_is_asked_without_what_is_none(name: str) -> None:
+def test_what_is_no_unicode_in_a_question_is_left_out(name: str) -> None:
     """A terminal hands over bytes that are no UTF-8 as lone surrogates."""
     prompt = build_prompt(TOKENIZERS[name], "caf\udce9?", HITS)
     assert "caf" in prompt.text
@@ -321,7 +322,7 @@ def test_a_question_that_is_no_unicode_is_asked_without_what_is_none(name: str) 
 
 
 def test_the_prompt_is_tokenised_as_a_whole() -> None:
-    """Documents tokenised apart would have other tokens where they meet the template."""
+    """Documents tokenised separately would have other tokens where they meet the template."""
     prompt = build_prompt(CHATTING, "Where?", HITS)
     assert prompt.tokens == tuple(CHATTING(prompt.text, add_special_tokens=False)["input_ids"])
     assert CHATTING.decode(list(prompt.tokens)) == prompt.text

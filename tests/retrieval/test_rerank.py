@@ -31,7 +31,7 @@ def index() -> PassageIndex:
 
 
 class ByLength:
-    """The longest passage first."""
+    """Ranks the longest passage first."""
 
     def __init__(self) -> None:
         self.read: list[Passage] = []
@@ -45,17 +45,17 @@ class ByLength:
 def test_a_reranker_chooses_from_the_best_hundred(index: PassageIndex) -> None:
     reranker = ByLength()
     hits = Retriever(index, EMBEDDER, reranker).retrieve(QUESTION, top=5)
-    asked = EMBEDDER.embed([QUESTION])[0]
-    best = [index.passages[number] for number, _ in index.search(asked, CANDIDATES)]
+    vector = EMBEDDER.embed([QUESTION])[0]
+    best = [index.passages[number] for number, _ in index.search(vector, CANDIDATES)]
     assert reranker.read == best
     assert [hit.passage for hit in hits] == sorted(best, key=lambda passage: -len(passage.text))[:5]
-    cosines = EMBEDDER.embed([embedded_text(hit.passage) for hit in hits]) @ asked
+    cosines = EMBEDDER.embed([embedded_text(hit.passage) for hit in hits]) @ vector
     assert np.allclose([hit.score for hit in hits], cosines, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedder's tokenizer, and below `scorer`, `classifier` and `encoder` a small BERT with random weights."""
+    """A folder with three small BERTs of random weights (`scorer`, `classifier`, `encoder`) and their tokenizer."""
     folder, package = tmp_path_factory.mktemp("bert"), _package_folder()
     assert package is not None
     tokenizer = AutoTokenizer.from_pretrained(package)
@@ -113,9 +113,9 @@ def test_noise_is_far_seeded_and_mixed_in(index: PassageIndex, top: int, noise: 
         hits = retriever.retrieve(QUESTION, top=top, noise=noise, seed=seed)
         assert hits == retriever.retrieve(QUESTION, top=top, noise=noise, seed=seed)
         relevant = [hit for hit in hits if hit.passage in clean[: top - noise]]
-        others = [hit for hit in hits if hit not in relevant]
-        assert (len(relevant), len(others)) == (top - noise, noise) and len({hit.passage for hit in hits}) == top
-        assert max(hit.score for hit in others) < median + 0.1 < min(hit.score for hit in relevant)
+        noisy = [hit for hit in hits if hit not in relevant]
+        assert (len(relevant), len(noisy)) == (top - noise, noise) and len({hit.passage for hit in hits}) == top
+        assert max(hit.score for hit in noisy) < median + 0.1 < min(hit.score for hit in relevant)
         orders.add(tuple(hit in relevant for hit in hits))
     assert len(orders) > 1
 
@@ -124,10 +124,10 @@ def test_noise_ends_with_the_index() -> None:
     passages = [Passage("a.md", "A", 0, 2, text) for text in ("w1", "w2")]
     retriever = Retriever(PassageIndex(passages, EMBEDDER.embed(["w1", "w2"])), EMBEDDER)
     assert {hit.passage.text for hit in retriever.retrieve("w1", top=4, noise=3)} == {"w1", "w2"}
-    alone = Retriever(PassageIndex(passages[:1], EMBEDDER.embed(["w1"])), EMBEDDER)
-    assert [hit.passage.text for hit in alone.retrieve("w1", top=4, noise=3)] == ["w1"]
+    single = Retriever(PassageIndex(passages[:1], EMBEDDER.embed(["w1"])), EMBEDDER)
+    assert [hit.passage.text for hit in single.retrieve("w1", top=4, noise=3)] == ["w1"]
     again = [Passage("b.md", "B", 0, 3, "w1 "), *passages, Passage("c.md", "C", 0, 3, " w2")]
-    twice = Retriever(PassageIndex(again, EMBEDDER.embed([each.text for each in again])), EMBEDDER)
+    twice = Retriever(PassageIndex(again, EMBEDDER.embed([passage.text for passage in again])), EMBEDDER)
     for seed in range(4):
-        found = sorted(hit.passage.text.strip() for hit in twice.retrieve("w1", top=3, noise=2, seed=seed))
-        assert found == ["w1", "w2"], "no text twice"
+        texts = sorted(hit.passage.text.strip() for hit in twice.retrieve("w1", top=3, noise=2, seed=seed))
+        assert texts == ["w1", "w2"], "no text twice"

@@ -53,8 +53,8 @@ def test_sentences_are_the_passage_in_order(
     hits = retriever(documents, counting, tmp_path).retrieve("When was the lighthouse first lit?")
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     for hit in hits:
-        assert [(part.start, part.end) for part in hit.sentences] == list(split_sentences(hit.passage.text))
-        assert all(hit.passage.text[part.start : part.end] == part.text for part in hit.sentences)
+        assert [(sentence.start, sentence.end) for sentence in hit.sentences] == list(split_sentences(hit.passage.text))
+        assert all(hit.passage.text[sentence.start : sentence.end] == sentence.text for sentence in hit.sentences)
 
 
 @pytest.mark.parametrize(("max_evidence", "ratio"), [(0, 0.6), (1, 0.6), (2, 0.0), (3, 0.6), (3, 0.95), (9, 0.0)])
@@ -129,18 +129,20 @@ def test_same_text_is_returned_once(documents: list[Document], counting: Countin
 
 
 def test_top_is_cut_to_what_there_is(documents: list[Document], counting: CountingEmbedder, tmp_path: Path) -> None:
-    made = retriever(documents, counting, tmp_path)
-    assert len(made.retrieve("violin", top=2)) == 2
-    assert {hit.passage.document for hit in made.retrieve("violin", top=99)} == {each.name for each in documents}
+    opened = retriever(documents, counting, tmp_path)
+    assert len(opened.retrieve("violin", top=2)) == 2
+    assert {hit.passage.document for hit in opened.retrieve("violin", top=99)} == {
+        document.name for document in documents
+    }
 
 
 def test_repeated_question_embeds_the_question_only(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path
 ) -> None:
-    made = retriever(documents, counting, tmp_path)
-    first = made.retrieve("How is a violin tuned?")
+    opened = retriever(documents, counting, tmp_path)
+    first = opened.retrieve("How is a violin tuned?")
     counting.embedded.clear()
-    assert made.retrieve("How is a violin tuned?") == first
+    assert opened.retrieve("How is a violin tuned?") == first
     assert counting.embedded == ["How is a violin tuned?"]
 
 
@@ -148,13 +150,13 @@ def test_memory_of_sentences_is_bounded(
     documents: list[Document], counting: CountingEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_CACHED_PASSAGES", 1)
-    made = retriever(documents, counting, tmp_path)
-    made.retrieve("How is a violin tuned?", top=1)
-    made.retrieve("Why does sourdough rise?", top=1)
+    opened = retriever(documents, counting, tmp_path)
+    opened.retrieve("How is a violin tuned?", top=1)
+    opened.retrieve("Why does sourdough rise?", top=1)
     counting.embedded.clear()
-    made.retrieve("Why does sourdough rise?", top=1)
+    opened.retrieve("Why does sourdough rise?", top=1)
     assert len(counting.embedded) == 1
-    made.retrieve("How is a violin tuned?", top=1)
+    opened.retrieve("How is a violin tuned?", top=1)
     assert len(counting.embedded) > 2
 
 

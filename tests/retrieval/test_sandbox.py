@@ -1,4 +1,4 @@
-"""The process of the parsers: what it answers, and that no file holds it, or the command, up."""
+"""The parsers' process: what it answers, and that no file blocks it, or the command."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.retrieval.readers import samples
 
 @pytest.fixture
 def reading() -> Iterator[Sandbox]:
-    with Sandbox(COMMAND_LINE) as found:
-        yield found
+    with Sandbox(COMMAND_LINE) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def page(tmp_path: Path) -> Path:
     return file
 
 
-def texts(found: list[tuple[str, Reading | str]]) -> list[tuple[str, str]]:
-    return [(member, each if isinstance(each, str) else each.text.strip()) for member, each in found]
+def texts(answers: list[tuple[str, Reading | str]]) -> list[tuple[str, str]]:
+    return [(member, answer if isinstance(answer, str) else answer.text.strip()) for member, answer in answers]
 
 
 def test_files_are_read_in_one_other_process(reading: Sandbox, page: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_script_without_a_main_guard_reads_parsed_kinds(page: Path) -> None:
     script = f"""
 from pathlib import Path
 from specrace.retrieval.documents import read_documents
-print([each.title for each in read_documents([Path({str(page)!r})])])
+print([document.title for document in read_documents([Path({str(page)!r})])])
 """
     root = Path(__file__).resolve().parents[2]
     for command in ([sys.executable, "-c", script], [sys.executable, "-"]):

@@ -109,7 +109,7 @@ def test_markdown(text: str, sentences: list[str]) -> None:
 
 @pytest.mark.parametrize("text", [".", "X. ", '."', "(. ", " ", "A\n"])
 def test_hostile_text_takes_linear_time(text: str) -> None:
-    """Up to 200,000 and more characters, and another one at the end."""
+    """Repetitions of up to 200,000 characters and more, with another character at the end."""
     assert growth(lambda times: list(split_sentences(text * times + "a")), 2000 // len(text)) < LINEAR
 
 

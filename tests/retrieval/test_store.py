@@ -1,4 +1,4 @@
-"""Indexes on the disk: what is found in them, what an addition or an interruption leaves, and broken ones."""
+"""Indexes on the disk: searches, additions, interruptions, and broken files."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def build(folder: Path, documents: Any, embedder: Any = EMBEDDER) -> Head:
 
 def search(folder: Path, question: str, top: int = 5) -> list[tuple[str, float]]:
     index = StoredIndex(folder).open(EMBEDDER)
-    found = index.search(EMBEDDER.embed([question])[0], top)
-    return [(index.passages[number].text, score) for number, score in found]
+    matches = index.search(EMBEDDER.embed([question])[0], top)
+    return [(index.passages[number].text, score) for number, score in matches]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_training() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUB_VECTORS", 2)
-        # More lists than are probed.
+        # So small that there are more lists than a search probes.
         patch.setattr(module, "PASSAGES_PER_LIST", 256)
         yield
 
@@ -71,12 +71,12 @@ def test_a_small_index_is_exact_and_has_what_was_indexed(
     assert (stored.head.kind, stored.head.passages, stored.head.documents) == ("exact", 50, 5)
     assert list(index.passages) == passages == index.passages[:] and index.passages[-1] == passages[-1]
     assert stored.documents(10**9) == documents
-    assert [each.text for each in stored.documents(700)] == [documents[0].text[:700]]
+    assert [document.text for document in stored.documents(700)] == [documents[0].text[:700]]
     question = EMBEDDER.embed([passages[7].text])[0]
-    cosines = EMBEDDER.embed([f"{each.title}\n{each.text}" for each in passages]) @ question
-    found = index.search(question, 9)
-    assert [number for number, _ in found] == list(np.argsort(-cosines)[:9]) and found[0][0] == 7
-    assert np.allclose([score for _, score in found], np.sort(cosines)[::-1][:9], atol=2e-3)
+    cosines = EMBEDDER.embed([f"{passage.title}\n{passage.text}" for passage in passages]) @ question
+    matches = index.search(question, 9)
+    assert [number for number, _ in matches] == list(np.argsort(-cosines)[:9]) and matches[0][0] == 7
+    assert np.allclose([score for _, score in matches], np.sort(cosines)[::-1][:9], atol=2e-3)
     assert live.passages and capfd.readouterr() == ("", "")
 
 
@@ -96,7 +96,7 @@ def test_a_large_index_is_approximate_good_and_quiet(large: Path, capfd: pytest.
     vector = EMBEDDER.embed([text])[0]
     unranked = StoredIndex(large).open(EMBEDDER, rescore=False).search(vector, 5)
     assert len(unranked) == 5 and unranked != StoredIndex(large).open(EMBEDDER).search(vector, 5)
-    # The lists that are probed hold fewer.
+    # The probed lists hold fewer passages.
     assert 100 < len(search(large, text, 10_000)) < 10_000
     assert capfd.readouterr().err == ""
 
@@ -106,15 +106,15 @@ def test_an_addition_is_found_and_trains_nothing(large: Path, tmp_path: Path, mo
     shutil.copytree(large, folder)
     before, opened = StoredIndex(folder).head, StoredIndex(folder).open(EMBEDDER)
     question = EMBEDDER.embed(["w5 w6 w7"])[0]
-    found = opened.search(question, 5)
+    matches = opened.search(question, 5)
     monkeypatch.setattr(module, "_train", None)
     new = list(generate_documents(3, 10, seed=9))
     head = add_to_index(new, EMBEDDER, folder, split)
     assert (head.passages, head.documents, head.lists) == (10_330, 106, before.lists)
     for passage in split(new[2]):
         assert passage.text in [text for text, _ in search(folder, passage.text)]
-    # Who has it open goes on with what there was.
-    assert opened.search(question, 5) == found and len(opened.passages) == 10_300
+    # An index that is open keeps searching what it had.
+    assert opened.search(question, 5) == matches and len(opened.passages) == 10_300
     assert sorted(file.name for file in folder.glob("*.faiss")) == ["passages-10330.faiss"]
     again = add_to_index([*new, *generate_documents(1, 100)], EMBEDDER, folder, split)
     assert again == head
@@ -145,27 +145,27 @@ def test_an_interruption_leaves_nothing_half_made(tmp_path: Path, small: Path, m
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "new", generate_documents(9, 9), Failing(8))
     assert list(tmp_path.iterdir()) == [small]
-    before, found = StoredIndex(small).head, search(small, "w1 w2 w3")
+    before, matches = StoredIndex(small).head, search(small, "w1 w2 w3")
     with pytest.raises(KeyboardInterrupt):
         add_to_index(generate_documents(9, 9, seed=1), Failing(8), small, split)
     assert (small / "passages.jsonl").stat().st_size > before.sizes["passages.jsonl"]
-    assert StoredIndex(small).head == before and search(small, "w1 w2 w3") == found
+    assert StoredIndex(small).head == before and search(small, "w1 w2 w3") == matches
     assert add_to_index(generate_documents(9, 9, seed=1), EMBEDDER, small, split).passages == 50 + 81
     text = split(next(iter(generate_documents(1, 9, seed=1))))[0].text
     assert search(small, text)[0][0] == text
 
 
 def test_an_addition_under_way_hides_no_document(small: Path) -> None:
-    """What it has written so far may end in the midst of a line."""
+    """What it has written so far may end in the middle of a line."""
     stored = StoredIndex(small)
-    whole = stored.documents(10**9)
+    documents = stored.documents(10**9)
     with (small / "documents.jsonl").open("ab") as stream:
         stream.write(b'["half", "a li')
-    assert stored.documents(10**9) == whole and len(whole) == 5
+    assert stored.documents(10**9) == documents and len(documents) == 5
 
 
 def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second is refused while the first writes or trains, and where the first ended after the second had begun."""
+    """The second is refused while the first writes or trains, and if the first ended after the second had begun."""
     pytest.importorskip("fcntl")
 
     def add(seed: int, embedder: Any = EMBEDDER) -> Head:
@@ -184,10 +184,10 @@ def test_two_additions_do_not_run_at_once(small: Path, monkeypatch: pytest.Monke
     opened = StoredIndex.open
 
     def late(stored: StoredIndex, embedder: Any) -> Any:
-        found = opened(stored, embedder)
+        index = opened(stored, embedder)
         monkeypatch.setattr(StoredIndex, "open", opened)
         add(2)
-        return found
+        return index
 
     monkeypatch.setattr(StoredIndex, "open", late)
     with pytest.raises(InputError, match="has just added"):
@@ -215,17 +215,17 @@ def test_another_user_may_read_an_index(tmp_path: Path) -> None:
 def test_documents_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 16)
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
-    most = 0
+    max_alive = 0
 
     def watched() -> Iterator[Document]:
-        nonlocal most
+        nonlocal max_alive
         for document in generate_documents(60, 4):
             alive.add(document)
-            most = max(most, len(alive))
+            max_alive = max(max_alive, len(alive))
             yield document
 
     assert build(tmp_path / "index", watched()).documents == 60
-    assert most <= 4
+    assert max_alive <= 4
 
 
 def damage(folder: Path, name: str, change: Any) -> None:
@@ -288,11 +288,11 @@ def test_documents_that_are_damaged_are_refused(small: Path) -> None:
 
 
 def test_another_embedder_is_refused(small: Path) -> None:
-    for other in (WordEmbedder(8, seed=1), WordEmbedder(16)):
+    for embedder in (WordEmbedder(8, seed=1), WordEmbedder(16)):
         with pytest.raises(InputError, match="other weights"):
-            StoredIndex(small).open(other)
+            StoredIndex(small).open(embedder)
         with pytest.raises(InputError, match="other weights"):
-            add_to_index(generate_documents(1, 1), other, small, split)
+            add_to_index(generate_documents(1, 1), embedder, small, split)
 
 
 def test_what_cannot_be_indexed_is_refused(tmp_path: Path, small: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of every kind, sound and hostile, made here."""
+"""Files of every kind, sound and hostile, made by code."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def pdf(*pages: str, title: str = "", password: str = "") -> bytes:
         objects.append(f"<< /Type /Page /Parent 2 0 R {font} /Contents {len(objects)} 0 R /MediaBox [0 0 612 792] >>")
         kids.append(f"{len(objects)} 0 R")
     objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    written, places = "%PDF-1.4\n", []
-    for number, each in enumerate(objects, 1):
-        places.append(len(written))
-        written += f"{number} 0 obj\n{each}\nendobj\n"
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    written, offsets = "%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(written))
+        written += f"{number} 0 obj\n{body}\nendobj\n"
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
     trailer = f"trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(written)}\n%%EOF"
     content = f"{written}xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode("latin-1")
     if not (title or password):
@@ -104,7 +104,7 @@ def packed(members: Mapping[str, str | bytes]) -> bytes:
 
 
 def repacked(package: bytes, part: str, change: tuple[bytes, bytes]) -> bytes:
-    """An Office file, with something replaced in one of its parts."""
+    """An Office file with `change` (old, new) made in one of its parts."""
     with zipfile.ZipFile(io.BytesIO(package)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     assert change[0] in members[part]
@@ -135,10 +135,10 @@ def good() -> dict[str, bytes]:
         "code.py": "# a comment\n\ndef double(x):\n    return 2 * x\n",
         "book.ipynb": json.dumps(NOTEBOOK),
     }
-    made = {"paper.pdf": pdf("Clocks tick.", "Pianos ring.", title="On clocks"), "letter.docx": word()}
-    made |= {"talk.pptx": slides(), "prices.xlsx": sheets()}
-    made["pack.zip"] = packed({"inner/rice.md": "# Rice\nRice grows.", "deep.zip": packed({"salt.txt": "Salt."})})
-    return {**{name: text if isinstance(text, bytes) else text.encode() for name, text in texts.items()}, **made}
+    files = {"paper.pdf": pdf("Clocks tick.", "Pianos ring.", title="On clocks"), "letter.docx": word()}
+    files |= {"talk.pptx": slides(), "prices.xlsx": sheets()}
+    files["pack.zip"] = packed({"inner/rice.md": "# Rice\nRice grows.", "deep.zip": packed({"salt.txt": "Salt."})})
+    return {**{name: text if isinstance(text, bytes) else text.encode() for name, text in texts.items()}, **files}
 
 
 def _saved(save: object) -> bytes:

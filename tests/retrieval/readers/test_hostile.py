@@ -22,9 +22,9 @@ WIDE = samples.packed({f"{number}.md": f"File {number}." for number in range(3)}
 
 def read(name: str, content: bytes, limits: ReadingLimits = COMMAND_LINE) -> tuple[dict[str, Reading], dict[str, str]]:
     """What was read, and why the rest was not, by member."""
-    found = list(read_content(name, content, limits))
-    good = {member: each for member, each in found if isinstance(each, Reading)}
-    return good, {member: each for member, each in found if isinstance(each, str)}
+    answers = list(read_content(name, content, limits))
+    good = {member: answer for member, answer in answers if isinstance(answer, Reading)}
+    return good, {member: answer for member, answer in answers if isinstance(answer, str)}
 
 
 def encrypted_zip() -> bytes:
@@ -100,7 +100,7 @@ def test_a_bad_member_leaves_the_others() -> None:
 
 def test_hidden_members_and_other_kinds_are_passed_over() -> None:
     members = {"a.md": "Fine.", ".git/b.md": "x", "__MACOSX/a.md": "x", "photo.png": "x", "folder/": ""}
-    assert [list(each) for each in read("a.zip", samples.packed(members))] == [["a.md"], []]
+    assert [list(names) for names in read("a.zip", samples.packed(members))] == [["a.md"], []]
 
 
 @pytest.mark.parametrize(

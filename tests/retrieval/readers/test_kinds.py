@@ -1,4 +1,4 @@
-"""Every kind by one table: what is read, and where it stands."""
+"""Every kind of file, in one table: which words are read, and under which address."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
     for name, content in samples.good().items():
         (folder / name).write_bytes(content)
     skipped: list[str] = []
-    found = {each.name: each for each in read_documents([folder], skip=skipped.append)}
-    assert not skipped and len(found) == len(samples.good()) + 1
-    return found
+    by_name = {document.name: document for document in read_documents([folder], skip=skipped.append)}
+    assert not skipped and len(by_name) == len(samples.good()) + 1
+    return by_name
 
 
-@pytest.mark.parametrize(("name", "title", "words", "place"), SPOTS)
+@pytest.mark.parametrize(("name", "title", "words", "address"), SPOTS)
 def test_words_are_found_under_their_address(
-    documents: dict[str, Document], name: str, title: str, words: str, place: str
+    documents: dict[str, Document], name: str, title: str, words: str, address: str
 ) -> None:
     document = documents[name]
     start = document.text.index(words)
     assert document.title == title
-    assert Addresses(document.text, document.marks).describe(start, start + len(words)) == place
+    assert Addresses(document.text, document.marks).describe(start, start + len(words)) == address
 
 
 def test_what_no_reader_shows_is_left_out(documents: dict[str, Document]) -> None:
@@ -98,17 +98,17 @@ def test_a_file_cut_anywhere_is_read_in_part_or_named(name: str) -> None:
 def test_a_passage_has_the_address_of_its_text() -> None:
     text = "One.\n\nTwo.\n\n" + "word " * 120 + "\n\nLast."
     marks = (Mark(0, "page 1"), Mark(6, "page 2"), Mark(text.index("word"), "page 3"), Mark(text.index("Last"), "end"))
-    places = [each.place for each in split_passages(Document("a.pdf", "A", text, marks))]
-    assert places == ["page 1–2", "page 3", "page 3 – end"]
+    addresses = [passage.place for passage in split_passages(Document("a.pdf", "A", text, marks))]
+    assert addresses == ["page 1–2", "page 3", "page 3 – end"]
 
 
 def test_lines_are_counted_from_the_file_s_first() -> None:
-    found = list(read_content("a.txt", b"\n# Title\nthree\n\nfive", COMMAND_LINE))
-    ((_, reading),) = found
+    readings = list(read_content("a.txt", b"\n# Title\nthree\n\nfive", COMMAND_LINE))
+    ((_, reading),) = readings
     assert not isinstance(reading, str) and reading.title == "Title"
     addresses = Addresses(reading.text, reading.marks)
-    places = {word: addresses.describe(at := reading.text.index(word), at + 1) for word in ("three", "five")}
-    assert places == {"three": "line 3", "five": "line 5"}
+    described = {word: addresses.describe(at := reading.text.index(word), at + 1) for word in ("three", "five")}
+    assert described == {"three": "line 3", "five": "line 5"}
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.log", "a.rst"])
@@ -140,13 +140,13 @@ def test_columns_have_their_names(name: str, table: str, rows: list[str]) -> Non
 
 def test_the_docs_state_the_limits() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
-    pairs = [(getattr(COMMAND_LINE, each.name), getattr(UPLOADS, each.name)) for each in fields(ReadingLimits)]
-    files, one, whole, unpacked, characters, pages, seconds, memory = pairs
+    pairs = [(getattr(COMMAND_LINE, field.name), getattr(UPLOADS, field.name)) for field in fields(ReadingLimits)]
+    files, file, total, unpacked, characters, pages, seconds, memory = pairs
     for row in (
         "| documents | {:,} | {:,} |".format(*files),
         *(
-            "| {} | {:g} MB | {:g} MB |".format(words, *(each / 1e6 for each in pair))
-            for words, pair in (("a file", one), ("all files", whole), ("an unpacked zip or Office file", unpacked))
+            "| {} | {:g} MB | {:g} MB |".format(words, *(value / 1e6 for value in pair))
+            for words, pair in (("a file", file), ("all files", total), ("an unpacked zip or Office file", unpacked))
         ),
         "| characters of all documents | {:,} | {:,} |".format(*characters),
         "| pages of a PDF, slides | {:,} | {:,} |".format(*pages),
