@@ -56,11 +56,11 @@ def _samples(count: int) -> list[Grounded]:
 def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
     prose = facts = 0
     for sample in _samples(60):
-        for asked in sample.questions:
-            if asked.answer == NO_EVIDENCE:
+        for question in sample.questions:
+            if question.answer == NO_EVIDENCE:
                 continue
-            assert re.search(r"\[\d\]\.$", asked.answer)
-            for body, number in re.findall(r"(.+?) \[(\d)\]\.(?: |$)", asked.answer):
+            assert re.search(r"\[\d\]\.$", question.answer)
+            for body, number in re.findall(r"(.+?) \[(\d)\]\.(?: |$)", question.answer):
                 source, text = sample.passages[int(number) - 1], sample.texts[int(number) - 1]
                 facts += ": " in source.title
                 prose += ": " not in source.title
@@ -72,38 +72,38 @@ def test_every_cited_sentence_is_in_the_passage_that_is_cited() -> None:
 def test_the_sentence_that_answers_is_evidence_and_mostly_the_first() -> None:
     first = answered = 0
     for sample in _samples(60):
-        for asked in sample.questions:
-            marked = [sample.passages[number].sentences[index] for number, index in asked.evidence]
-            assert len(marked) == len(set(asked.evidence)) <= 3
-            assert marked or asked.answer == NO_EVIDENCE
-            if asked.answer != NO_EVIDENCE:
-                held = [index for index, text in enumerate(marked) if text.rstrip(".") in asked.answer]
+        for question in sample.questions:
+            marked = [sample.passages[number].sentences[index] for number, index in question.evidence]
+            assert len(marked) == len(set(question.evidence)) <= 3
+            assert marked or question.answer == NO_EVIDENCE
+            if question.answer != NO_EVIDENCE:
+                held = [index for index, text in enumerate(marked) if text.rstrip(".") in question.answer]
                 assert held
                 answered, first = answered + 1, first + (held[0] == 0)
     assert 0.6 < first / answered < 0.95
 
 
 def test_the_prompt_is_the_one_that_the_app_builds(tokenizer: Any) -> None:
-    sample = next(each for each in _samples(20) if each.questions[0].evidence and len(each.passages) == 2)
-    asked = sample.questions[0]
-    text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
-    number, index = asked.evidence[0]
+    sample = next(sample for sample in _samples(20) if sample.questions[0].evidence and len(sample.passages) == 2)
+    question = sample.questions[0]
+    text = build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).text
+    number, index = question.evidence[0]
     quoted = f"Most relevant sentences:\n[{number + 1}] {sample.passages[number].sentences[index]}"
     assert f"[2] {sample.passages[1].title}\n{sample.texts[1]}\n\n{quoted}" in text
-    # Only the best piece of evidence stands there.
-    assert f"{quoted}\n\nQuestion: {asked.question}" in text
+    # Only the best sentence of evidence is quoted.
+    assert f"{quoted}\n\nQuestion: {question.question}" in text
 
 
 def test_the_prompt_says_where_there_is_no_evidence(tokenizer: Any) -> None:
     sample = _samples(1)[0]
-    asked = replace(sample.questions[0], evidence=())
-    text = build_prompt(tokenizer, asked.question, sample.hits(asked), GROUNDED).text
-    assert f"Question: {asked.question}\n\nMost relevant sentences:\n{NO_EVIDENCE}" in text
+    question = replace(sample.questions[0], evidence=())
+    text = build_prompt(tokenizer, question.question, sample.hits(question), GROUNDED).text
+    assert f"Question: {question.question}\n\nMost relevant sentences:\n{NO_EVIDENCE}" in text
     assert text.count(NO_EVIDENCE) == 1
 
 
 def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() -> None:
-    answers = [asked.answer for sample in _samples(60) for asked in sample.questions]
+    answers = [question.answer for sample in _samples(60) for question in sample.questions]
     lengths = {len(list(split_sentences(answer))) for answer in answers}
     assert lengths == {1, 2, 3}
     assert 0.05 < answers.count(NO_EVIDENCE) / len(answers) < 0.25
@@ -111,9 +111,9 @@ def test_answers_have_up_to_three_sentences_and_some_say_that_there_is_none() ->
 
 def test_no_question_repeats_the_whole_answer_and_none_leans_on_another_sentence() -> None:
     for sample in _samples(60):
-        for asked in sample.questions:
-            assert asked.question[:-1].casefold() not in asked.answer.casefold()
-            assert not asked.answer.startswith("It ")
+        for question in sample.questions:
+            assert question.question[:-1].casefold() not in question.answer.casefold()
+            assert not question.answer.startswith("It ")
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_no_question_repeats_the_whole_answer_and_none_leans_on_another_sentence
     ],
 )
 def test_a_question_is_made_where_subject_and_verb_are_plain(sentence: str, question: str) -> None:
-    made = {each for seed in range(200) for each in questions(sentence, random.Random(seed))}
-    assert question in made if question else not made
+    variants = {variant for seed in range(200) for variant in questions(sentence, random.Random(seed))}
+    assert question in variants if question else not variants
 
 
 def test_a_citation_goes_before_the_last_mark() -> None:
@@ -150,8 +150,8 @@ def tokenizer() -> Any:
     words = {
         word
         for sample in _samples(40)
-        for asked in sample.questions
-        for word in re.findall(r"\w+|[^\w\s]", f"{sample.texts} {asked.question} {asked.answer}")
+        for question in sample.questions
+        for word in re.findall(r"\w+|[^\w\s]", f"{sample.texts} {question.question} {question.answer}")
     }
     vocabulary = {word: number for number, word in enumerate(["<s>", "</s>", "<a>", "?", *sorted(words - {"?"})])}
     plain = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
@@ -198,7 +198,7 @@ def test_what_is_saved_merges_to_the_trained_model_and_training_resumes(tokenize
     _model(tokenizer).save_pretrained(base)
     tokenizer.save_pretrained(base)
     text = tmp_path / "text.jsonl"
-    rows = [{"title": each.title, "text": " ".join(each.sentences)} for each in _sources()]
+    rows = [{"title": source.title, "text": " ".join(source.sentences)} for source in _sources()]
     text.write_text("\n".join(map(json.dumps, rows)))
     command = ["adapter", "--base", str(base), "--text", str(text), "--out", str(out), "--minutes"]
     # Time for one step, and then for no more.
@@ -207,9 +207,9 @@ def test_what_is_saved_merges_to_the_trained_model_and_training_resumes(tokenize
     state = torch.load(out / "checkpoint.pt", weights_only=True)
     adapter = read_adapter(out)
     for module, (a, b) in adapter.matrices.items():
-        for half, found in (("A", a), ("B", b)):
+        for half, merged in (("A", a), ("B", b)):
             trained = state["matrices"][f"base_model.model.{module}.lora_{half}.weight"]
-            assert torch.equal(found, trained.to(torch.bfloat16).float())
+            assert torch.equal(merged, trained.to(torch.bfloat16).float())
     merge(_model(tokenizer), adapter, "the model")
 
 
@@ -220,14 +220,14 @@ def _loss(model: LlamaForCausalLM, trees: list[Tree]) -> float:
 
 def test_a_new_adapter_leaves_the_model_as_it_is_and_only_the_adapter_is_trained(tokenizer: Any) -> None:
     model, tree = _model(tokenizer), encode(_samples(1)[0], tokenizer)
-    before = {name: each.clone() for name, each in model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     expected = losses(model, tree)
     matrices = attach(model, AdapterRecipe())
     torch.testing.assert_close(losses(model, tree), expected)
     update(model, matrices, torch.optim.AdamW(matrices.values()), [tree], 0.01)
-    after = {name.replace(".layer.", "."): each for name, each in model.state_dict().items() if "lora" not in name}
-    assert all(torch.equal(after[name], each) for name, each in before.items())
-    assert any(each.abs().sum() > 0 for name, each in matrices.items() if "lora_B" in name)
+    after = {name.replace(".layer.", "."): tensor for name, tensor in model.state_dict().items() if "lora" not in name}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert any(tensor.abs().sum() > 0 for name, tensor in matrices.items() if "lora_B" in name)
 
 
 def test_text_without_plain_prose_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The character-level example: its tokenizer, its training in small, and the model that ships."""
+"""The character-level example: its tokenizer, a short training, and the model that ships."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_other_characters_are_folded_and_keep_their_places() -> None:
 
 
 def steps_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a step of a training take so long, on whatever machine."""
+    """Let a training step take `seconds`, whatever the machine."""
     monkeypatch.setattr(characters, "time", SimpleNamespace(perf_counter=count(0.0, seconds).__next__))
 
 

@@ -82,8 +82,19 @@ def test_long_marked_sentence_is_copied_to_its_end_beside_one_that_shares_its_wo
         chance = random.Random(seed)
         pieces = [[chance.randrange(20, VOCABULARY) for _ in range(10)] for _ in range(14)]
         sentence = [token for piece in pieces for token in piece]
-        other = [token for piece in chance.sample(pieces, len(pieces)) for token in piece]
-        ids = [CONTEXT, *other, EVIDENCE[0], *other[::-1], CLOSE, EVIDENCE[1], *sentence, CLOSE, EVIDENCE[2], *other]
+        shuffled = [token for piece in chance.sample(pieces, len(pieces)) for token in piece]
+        ids = [
+            CONTEXT,
+            *shuffled,
+            EVIDENCE[0],
+            *shuffled[::-1],
+            CLOSE,
+            EVIDENCE[1],
+            *sentence,
+            CLOSE,
+            EVIDENCE[2],
+            *shuffled,
+        ]
         ids += [CLOSE, QUESTION, 12, ANSWER, 9, EVIDENCE[1], *sentence]
         predicted = model(torch.tensor([ids])).logits[0, -len(sentence) - 1 : -1].argmax(-1).tolist()
         right += sum(a == b for a, b in zip(predicted, sentence, strict=True))
@@ -108,11 +119,11 @@ def test_narrow_model_of_two_layers_copies_less_surely_and_sees_the_first_word()
     right = total = 0
     for seed in range(6):
         ids, sentence = marked_text(seed)
-        found = narrow(torch.tensor([ids + sentence]), output_attentions=True)
-        predicted = found.logits[0, len(ids) - 1 : -1].argmax(-1).tolist()
+        output = narrow(torch.tensor([ids + sentence]), output_attentions=True)
+        predicted = output.logits[0, len(ids) - 1 : -1].argmax(-1).tolist()
         right += sum(a == b for a, b in zip(predicted, sentence, strict=True))
         total += len(sentence)
-        assert found.attentions[1][0, 0, ids.index(ANSWER) :, ids.index(QUESTION) + 1].min() > 0.99
+        assert output.attentions[1][0, 0, ids.index(ANSWER) :, ids.index(QUESTION) + 1].min() > 0.99
     assert right / total > 0.9
 
 
@@ -123,7 +134,7 @@ def test_too_narrow_a_model_is_refused() -> None:
 
 @torch.inference_mode()
 def test_stretch_tells_apart_two_places_where_the_same_words_stand(model) -> None:
-    """Six words occur twice in the marked sentence; what follows them is settled by what stands further back only."""
+    """Six words occur twice in the marked sentence; only words further back decide what follows them."""
     right = total = 0
     for seed in range(12):
         chance = random.Random(seed)
@@ -139,7 +150,7 @@ def test_stretch_tells_apart_two_places_where_the_same_words_stand(model) -> Non
 
 def test_weights_are_a_function_of_the_seed() -> None:
     config = tiny_config(VOCABULARY, eos_token_id=7)
-    first, second, other = (build_model(config, MARKERS, seed) for seed in (0, 0, 1))
-    same = [torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)]
-    assert all(same)
-    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+    first, second, other_seed = (build_model(config, MARKERS, seed) for seed in (0, 0, 1))
+    unchanged = [torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)]
+    assert all(unchanged)
+    assert not torch.equal(first.lm_head.weight, other_seed.lm_head.weight)
