@@ -1,8 +1,8 @@
-"""A second device that is none: tensors of the CPU that say they lie on cpu:1 and refuse to meet those that do not.
+"""A pretended second device: CPU tensors that say they lie on cpu:1 and refuse to meet those that do not.
 
-torch knows one CPU, so `torch.device("cpu", 1)` is the same memory. Within `TwoDevices()` tensors that are made there,
-moved there or computed from such carry the mark, and an operation on tensors of both devices raises a RuntimeError, as
-it does on two GPUs; numbers without dimensions may go anywhere, as there. Tensors without the mark are on the first.
+torch knows one CPU, so `torch.device("cpu", 1)` is the same memory. Within `TwoDevices()`, tensors that are made there,
+moved there or computed from marked ones carry the mark. An operation on tensors of both devices raises a RuntimeError,
+as on two GPUs; tensors without dimensions may meet any, also as there. Tensors without the mark are on the first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 FIRST, SECOND = torch.device("cpu"), torch.device("cpu", 1)
-_LAST_NORMS = ("norm", "ln_f", "final_layer_norm")
 
 
 class Second(Tensor):
@@ -40,18 +39,18 @@ def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return SECOND if isinstance(args[0], Second) else FIRST
         if function in (Tensor.tolist, Tensor.numpy):
             return function(args[0].as_subclass(Tensor), *args[1:], **kwargs)
-        asked = _asked_device(function, args, kwargs)
-        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        marks = {isinstance(each, Second) for each in tensors if each.dim()}
-        if len(marks) > 1 and asked is None and function is not Tensor.copy_:
+        requested = _asked_device(function, args, kwargs)
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        marks = {isinstance(tensor, Second) for tensor in tensors if tensor.dim()}
+        if len(marks) > 1 and requested is None and function is not Tensor.copy_:
             raise RuntimeError(f"{function}: expected all tensors to be on the same device")
         output = function(*args, **kwargs)
-        if function is Tensor.to and asked is not None and (asked == SECOND) != isinstance(args[0], Second):
-            # A move is a copy: what is written to it afterwards does not appear where it came from.
+        if function is Tensor.to and requested is not None and (requested == SECOND) != isinstance(args[0], Second):
+            # A move is a copy: later writes to it do not change the original.
             output = output.clone()
         on_second = isinstance(args[0], Second) if function is Tensor.copy_ else True in marks
-        second = on_second if asked is None else asked == SECOND
-        return tree_map_only(Tensor, lambda each: _mark(each, second), output)
+        second = on_second if requested is None else requested == SECOND
+        return tree_map_only(Tensor, lambda tensor: _mark(tensor, second), output)
 
 
 def _asked_device(function: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
@@ -59,8 +58,8 @@ def _asked_device(function: Any, args: Any, kwargs: dict[str, Any]) -> torch.dev
     if function is Tensor.cpu:
         return FIRST
     named = [kwargs.get("device"), *(args[1:2] if function is Tensor.to else ())]
-    found = [each for each in named if isinstance(each, torch.device | str)]
-    return torch.device(found[0]) if found else None
+    devices = [device for device in named if isinstance(device, torch.device | str)]
+    return torch.device(devices[0]) if devices else None
 
 
 def _mark(tensor: Tensor, second: bool) -> Tensor:
@@ -70,24 +69,24 @@ def _mark(tensor: Tensor, second: bool) -> Tensor:
 
 
 def spread_model(model: Any, first: torch.device = FIRST, second: torch.device = SECOND) -> Any:
-    """Put all but the first layer, and what comes behind them, on the second device; its inputs follow."""
-    layers = next(each for each in model.modules() if isinstance(each, nn.ModuleList))
+    """Put every layer but the first, and the modules after the layers, on the second device; their inputs follow."""
+    layers = next(module for module in model.modules() if isinstance(module, nn.ModuleList))
     ends = [
-        each
-        for name, each in model.named_modules()
+        module
+        for name, module in model.named_modules()
         if name.split(".")[1:] in (["norm"], ["ln_f"], ["final_layer_norm"])
     ]
     moved = (*layers[1:], *ends, model.get_output_embeddings())
-    behind = {part for module in moved for part in module.modules()}
-    for part in model.modules():
-        for own in (part._parameters, part._buffers):
-            for name, tensor in own.items():
+    behind = {submodule for module in moved for submodule in module.modules()}
+    for submodule in model.modules():
+        for tensors in (submodule._parameters, submodule._buffers):
+            for name, tensor in tensors.items():
                 if tensor is not None:
-                    own[name] = tensor.detach().to(second if part in behind else first)
+                    tensors[name] = tensor.detach().to(second if submodule in behind else first)
 
-    def follow(module: nn.Module, *given: Any) -> Any:
+    def follow(module: nn.Module, *inputs: Any) -> Any:
         assert module in moved
-        return tree_map_only(Tensor, lambda each: each.to(second), given)
+        return tree_map_only(Tensor, lambda tensor: tensor.to(second), inputs)
 
     for module in moved:
         module.register_forward_pre_hook(follow, with_kwargs=True)

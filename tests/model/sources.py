@@ -67,14 +67,14 @@ def write_wheel(folder: Path, gguf: Path) -> NamedModel:
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: test-model\nVersion: 1.0\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
-    hashes = (hashlib.sha256(each.read_bytes()).hexdigest() for each in (path, gguf))
+    hashes = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, gguf))
     wheel_hash, member_hash = hashes
     entry = Wheel("test-model==1.0", path.stat().st_size, wheel_hash, MEMBER, member_hash)
     return NamedModel(NAME, "nobody/Test-Model-Instruct", 10_000, wheel=entry)
 
 
 class Source:
-    """Serves `files` by path, and notes what was asked. `cuts` are the bytes after which the next answers end."""
+    """Serves `files` by path and records the requests. `cuts` has the bytes after which the next answers end."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files, self.headers = files, dict[str, dict[str, str]]()
@@ -89,7 +89,7 @@ class Source:
         self.url, self._asked = "", threading.Event()
 
     def note(self, path: str, bytes_: str | None) -> None:
-        """A request for a path, or for a part of it."""
+        """Record a request for a path, or for a range of its bytes."""
         self.asked.append((path, bytes_))
         self._asked.set()
 
@@ -98,14 +98,14 @@ class Source:
         return self._asked.wait(timeout)
 
     def starts(self, path: str) -> list[int]:
-        """Where each answer about a path was asked to start."""
-        found = [re.fullmatch(r"bytes=(\d+)-", bytes_ or "bytes=0-") for at, bytes_ in self.asked if at == path]
-        return [int(each[1]) for each in found if each]
+        """The first byte that each request for a path asked for."""
+        matches = [re.fullmatch(r"bytes=(\d+)-", bytes_ or "bytes=0-") for at, bytes_ in self.asked if at == path]
+        return [int(match[1]) for match in matches if match]
 
 
 @contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[Source]:
-    """The files over HTTP, from a thread."""
+    """Serve the files over HTTP, from a thread."""
     source = Source(files)
 
     class Handler(BaseHTTPRequestHandler):
@@ -119,11 +119,11 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
             self._answer(body=True)
 
         def _answer(self, *, body: bool) -> None:
-            path, asked = self.path.partition("?")[0], self.headers.get("Range")
+            path, range_header = self.path.partition("?")[0], self.headers.get("Range")
             if body:
-                source.note(path, asked)
-            given_login = f"Basic {base64.b64encode(source.login.encode()).decode()}"
-            if source.login and self.headers.get("Authorization") != given_login:
+                source.note(path, range_header)
+            expected_login = f"Basic {base64.b64encode(source.login.encode()).decode()}"
+            if source.login and self.headers.get("Authorization") != expected_login:
                 self.send_response(401)
                 self.send_header("WWW-Authenticate", 'Basic realm="index"')
                 self.send_header("Content-Length", "0")
@@ -133,10 +133,10 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
                 self.send_error(404)
                 return
             content = source.files[path]
-            given = re.fullmatch(r"bytes=(\d+)-(\d*)", asked or "") if source.ranges else None
-            first, last = (int(given[1]), int(given[2] or len(content) - 1)) if given else (0, len(content) - 1)
-            self.send_response(206 if given else 200)
-            if given:
+            match = re.fullmatch(r"bytes=(\d+)-(\d*)", range_header or "") if source.ranges else None
+            first, last = (int(match[1]), int(match[2] or len(content) - 1)) if match else (0, len(content) - 1)
+            self.send_response(206 if match else 200)
+            if match:
                 self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
             if source.ranges:
                 self.send_header("Accept-Ranges", "bytes")
@@ -146,8 +146,8 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
             self.send_header("Content-Length", str(last + 1 - first))
             self.end_headers()
             if body:
-                part = content[first : last + 1]
-                self.wfile.write(part[: source.cuts.pop(0)] if source.cuts else part)
+                chunk = content[first : last + 1]
+                self.wfile.write(chunk[: source.cuts.pop(0)] if source.cuts else chunk)
                 self.wfile.flush()
                 source.stall.wait()
 
@@ -162,7 +162,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Source]:
 
 
 def hub_files(hub: str, folder: Path) -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
-    """What the hub answers about a folder that it has as a model, and its headers."""
+    """The hub's answers, by path, for a model that `folder` holds, and their headers."""
     commit = "1" * 40
     contents = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     files, headers, siblings, tree = dict[str, bytes](), dict[str, dict[str, str]](), [], []

@@ -34,11 +34,11 @@ def _model(seed: int = 0) -> LlamaForCausalLM:
 def _tensors() -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(1)
     shapes = {"model.layers.0.self_attn.k_proj": (16, 32), "model.layers.1.mlp.down_proj": (32, 48)}
-    made = {}
+    tensors = {}
     for module, (rows, columns) in shapes.items():
-        made[f"base_model.model.{module}.lora_A.weight"] = torch.randn(RANK, columns, generator=random) * 0.2
-        made[f"base_model.model.{module}.lora_B.weight"] = torch.randn(rows, RANK, generator=random) * 0.2
-    return made
+        tensors[f"base_model.model.{module}.lora_A.weight"] = torch.randn(RANK, columns, generator=random) * 0.2
+        tensors[f"base_model.model.{module}.lora_B.weight"] = torch.randn(rows, RANK, generator=random) * 0.2
+    return tensors
 
 
 def _write(folder: Path, tensors: dict[str, Tensor], **config: object) -> Path:
@@ -77,20 +77,20 @@ def test_a_merged_models_lanes_print_vanillas_text(tmp_path: Path) -> None:
 
 
 def test_a_half_precision_weight_is_summed_in_float32_and_rounded_once(tmp_path: Path) -> None:
-    model, whole = _model().to(torch.bfloat16), _model().to(torch.bfloat16).float()
+    model, full_precision = _model().to(torch.bfloat16), _model().to(torch.bfloat16).float()
     adapter = read_adapter(_write(tmp_path, _tensors()))
     merge(model, adapter, "the model")
-    merge(whole, adapter, "the model")
-    for found, expected in zip(model.parameters(), whole.parameters(), strict=True):
-        assert torch.equal(found, expected.to(torch.bfloat16))
+    merge(full_precision, adapter, "the model")
+    for weight, expected in zip(model.parameters(), full_precision.parameters(), strict=True):
+        assert torch.equal(weight, expected.to(torch.bfloat16))
 
 
 def _without_b(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each for name, each in tensors.items() if "lora_A" in name}
+    return {name: tensor for name, tensor in tensors.items() if "lora_A" in name}
 
 
 def _not_finite(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each * torch.nan for name, each in tensors.items()}
+    return {name: tensor * torch.nan for name, tensor in tensors.items()}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_an_adapter_for_another_model_changes_nothing(tmp_path: Path) -> None:
     tensors[name] = tensors[name][:, 1:].contiguous()
     with pytest.raises(InputError, match=r"of 32x47, which in the model is 32x48"):
         merge(model, read_adapter(_write(tmp_path, tensors)), "the model")
-    renamed = {name.replace("layers.1", "layers.7"): each for name, each in _tensors().items()}
+    renamed = {name.replace("layers.1", "layers.7"): tensor for name, tensor in _tensors().items()}
     with pytest.raises(InputError, match=r"layers\.7.*, which the model lacks"):
         merge(model, read_adapter(_write(tmp_path, renamed)), "the model")
     for weight, expected in zip(model.parameters(), _model().parameters(), strict=True):
@@ -163,7 +163,7 @@ def test_a_loaded_target_names_its_adapter_and_scores_with_it(tmp_path: Path) ->
         for half, shape in shapes.items()
     }
     folder = _write(tmp_path, tensors, label="my adapter", style="grounded")
-    adapted, plain = (load_target(adapter=each, graphs=False) for each in (folder, "auto"))
+    adapted, plain = (load_target(adapter=adapter, graphs=False) for adapter in (folder, "auto"))
     assert adapted.describe()["model"] == "tiny + my adapter"
     assert (adapted.prompt_style, plain.prompt_style) == ("grounded", "")
     assert not torch.allclose(adapted.plain_logits([5, 6, 7]), plain.plain_logits([5, 6, 7]))

@@ -1,4 +1,4 @@
-"""Models on disk: wrong weights are refused by name, what is tied or computed is not; a model's own code never runs."""
+"""Models on disk: wrong weights are refused by name, tied or computed ones are not; a model's own code never runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from specrace.cli.main import main
 from specrace.core.bundled import BUNDLED_DRAFT_MODEL, BUNDLED_MODEL
 from specrace.core.errors import InputError
 from specrace.model.loading import load_draft_model, load_target
-from tests.models import ARCHITECTURES, change_config, tiny_model
-from tests.views.test_detokenize import byte_tokenizer
+from tests.models import ARCHITECTURES, byte_tokenizer, change_config, tiny_model
 
 NORM = "model.norm.weight"
 HEADS = {"gpt-neox": "embed_out.weight"}
@@ -57,30 +56,32 @@ def refusal(folder: Path) -> str:
 
 
 def test_a_missing_tensor_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    found = weights(saved(tmp_path, tokenizer))
-    del found[NORM]
-    change_weights(tmp_path, found)
+    tensors = weights(saved(tmp_path, tokenizer))
+    del tensors[NORM]
+    change_weights(tmp_path, tensors)
     assert f"1 missing ({NORM})" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize(("layers", "said"), [(3, "9 missing (model.layers.2."), (1, "9 not in the config (model.la")])
+@pytest.mark.parametrize(
+    ("layers", "expected"), [(3, "9 missing (model.layers.2."), (1, "9 not in the config (model.la")]
+)
 def test_more_or_fewer_layers_than_the_config_has_are_refused(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layers: int, said: str
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layers: int, expected: str
 ) -> None:
     change_config(saved(tmp_path, tokenizer), num_hidden_layers=layers)
     message = refusal(tmp_path)
-    assert said in message and "and 8 more" in message
+    assert expected in message and "and 8 more" in message
 
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    found = weights(saved(tmp_path, tokenizer))
-    change_weights(tmp_path, found | {NORM: torch.ones(31)})
+    tensors = weights(saved(tmp_path, tokenizer))
+    change_weights(tmp_path, tensors | {NORM: torch.ones(31)})
     assert f"1 of another shape ({NORM}: 31 instead of 32)" in refusal(tmp_path)
 
 
 def test_a_tensor_that_the_model_does_not_have_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    found = weights(saved(tmp_path, tokenizer))
-    change_weights(tmp_path, found | {"model.layers.0.self_attn.q_proj.lora": torch.ones(3)})
+    tensors = weights(saved(tmp_path, tokenizer))
+    change_weights(tmp_path, tensors | {"model.layers.0.self_attn.q_proj.lora": torch.ones(3)})
     assert "1 not in the config (model.layers.0.self_attn.q_proj.lora)" in refusal(tmp_path)
 
 
@@ -88,9 +89,9 @@ def test_an_incomplete_draft_model_is_refused(tmp_path: Path, bundled: Any) -> N
     for file in BUNDLED_DRAFT_MODEL.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    found = weights(tmp_path)
-    del found[NORM]
-    change_weights(tmp_path, found)
+    tensors = weights(tmp_path)
+    del tensors[NORM]
+    change_weights(tmp_path, tensors)
     with pytest.raises(InputError, match="1 missing"):
         load_draft_model(tmp_path, bundled.target)
 
@@ -100,22 +101,22 @@ def test_an_incomplete_draft_model_is_refused(tmp_path: Path, bundled: Any) -> N
 def test_every_architecture_loads_with_what_older_versions_saved_beside_its_weights(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast, name: str, *, tied: bool
 ) -> None:
-    """Tied heads that are there or not; buffers that are computed."""
-    found = weights(saved(tmp_path, tokenizer, name, tie_word_embeddings=tied))
+    """Tied heads that the file holds or lacks; buffers that the model computes."""
+    tensors = weights(saved(tmp_path, tokenizer, name, tie_word_embeddings=tied))
     load_target(tmp_path, graphs=False)
     extra = MASKS.get(name, ("model.layers.0.self_attn.rotary_emb.inv_freq",))
     if tied and name not in HEADS:
-        assert "lm_head.weight" not in found
+        assert "lm_head.weight" not in tensors
         embedded = "transformer.wte.weight" if name == "gpt2" else "model.embed_tokens.weight"
-        found["lm_head.weight"] = found[embedded].clone()
-    change_weights(tmp_path, found | {key: torch.ones(4) for key in extra})
+        tensors["lm_head.weight"] = tensors[embedded].clone()
+    change_weights(tmp_path, tensors | {key: torch.ones(4) for key in extra})
     load_target(tmp_path, graphs=False)
 
 
 def test_an_untied_model_without_its_head_is_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    found = weights(saved(tmp_path, tokenizer, tie_word_embeddings=False))
-    del found["lm_head.weight"]
-    change_weights(tmp_path, found)
+    tensors = weights(saved(tmp_path, tokenizer, tie_word_embeddings=False))
+    del tensors["lm_head.weight"]
+    change_weights(tmp_path, tensors)
     assert "1 missing (lm_head.weight)" in refusal(tmp_path)
 
 
@@ -130,8 +131,8 @@ def test_a_race_with_missing_weights_ends_with_one_sentence(
     change_config(saved(tmp_path, tokenizer), num_hidden_layers=5)
     capsys.readouterr()
     assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and "27 missing" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and "27 missing" in captured.err
 
 
 # A model's own Python.
@@ -140,8 +141,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LOADERS = {"AutoConfig", "AutoTokenizer", "AutoModelForCausalLM"}
 
 
-def with_own_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
-    """A model whose `file` names a class in a module beside it, which leaves a mark where it is run."""
+def add_custom_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
+    """Let the model's `file` name a class in a module next to it; returns the file that running the module leaves."""
     mark = folder / "ran"
     (folder / "own.py").write_text(f"open({str(mark)!r}, 'w').close()\nclass Own: pass\n")
     path = folder / file
@@ -150,7 +151,7 @@ def with_own_code(folder: Path, file: str, key: str, **changes: Any) -> Path:
     return mark
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known_type", [True, False])
 @pytest.mark.parametrize(
     ("file", "key"),
     [
@@ -167,19 +168,19 @@ def test_a_models_own_code_is_refused_and_no_question_is_asked(
     file: str,
     key: str,
     *,
-    known: bool,
+    known_type: bool,
 ) -> None:
-    """Whether transformers knows its type or not; the answer would be yes."""
+    """Whether transformers knows the model's type or not; standard input would answer yes."""
     saved(tmp_path, tokenizer)
     kind = "model_type" if file == "config.json" else "tokenizer_class"
-    mark = with_own_code(tmp_path, file, key, **({} if known else {kind: "Own"}))
+    mark = add_custom_code(tmp_path, file, key, **({} if known_type else {kind: "Own"}))
     answers = io.StringIO("y\n" * 9)
     monkeypatch.setattr("sys.stdin", answers)
     capsys.readouterr()
     assert main(["race", "Why?", "--model", str(tmp_path), "--json"]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1
-    assert str(tmp_path) in said.err and f"auto_map in its {file}" in said.err and said.err.endswith(".\n")
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert str(tmp_path) in captured.err and f"auto_map in its {file}" in captured.err and captured.err.endswith(".\n")
     assert answers.tell() == 0 and not mark.exists()
 
 
@@ -190,7 +191,7 @@ def test_a_tokenizers_own_code_is_refused_by_score(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     saved(tmp_path, tokenizer)
-    mark = with_own_code(tmp_path, "tokenizer_config.json", "AutoTokenizer", tokenizer_class="Own")
+    mark = add_custom_code(tmp_path, "tokenizer_config.json", "AutoTokenizer", tokenizer_class="Own")
     (tmp_path / "log.jsonl").write_text(json.dumps({"prompt": "the cat", "output": "sat"}))
     answers = io.StringIO("y\n" * 9)
     monkeypatch.setattr("sys.stdin", answers)
@@ -207,7 +208,7 @@ def test_every_loader_is_told_not_to_run_a_models_code() -> None:
                 continue
             called = ast.unparse(node.func)
             if called in {f"{name}.from_pretrained" for name in LOADERS} | {"SentenceTransformer"}:
-                given = {each.arg: ast.unparse(each.value) for each in node.keywords}
-                assert given.get("trust_remote_code") == "False", f"{file}, line {node.lineno}: {called}"
+                keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert keywords.get("trust_remote_code") == "False", f"{file}, line {node.lineno}: {called}"
                 calls += 1
     assert calls >= 6

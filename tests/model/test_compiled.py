@@ -45,7 +45,7 @@ from specrace.model.tree_inputs import TreeInputs
 from tests.models import WIDE, assert_scored_alike, tiny_model
 from tests.parts import VOCAB, random_prompt, random_tree
 
-# Every two of model, kind of weights, threads and lanes meet in one of these.
+# Pairwise: any two values of model, kind of weights, threads and lanes meet in one case.
 CASES = [
     ("llama", "float32", 1, 8),
     ("llama", "bfloat16", 2, 16),
@@ -65,7 +65,7 @@ AVX512, AVX2, SSE = {"avx512f": True, "avx2": True, "fma": True}, {"avx2": True,
 
 @pytest.fixture(autouse=True)
 def run_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, dict[str, bool]], None]:
-    """Lets a test run as another machine would; until then all run as one with AVX2, wherever they are."""
+    """Let a test run as on another machine; by default every test runs as on one with AVX2."""
 
     def change(machine: str, features: dict[str, bool]) -> None:
         monkeypatch.setattr(processor, "host", lambda: (machine, features))
@@ -91,7 +91,7 @@ def compiled(name: str, kind: str = "float32", lanes: int = 8) -> Target:
 
 @cache
 def eager(name: str, kind: str = "float32") -> Target:
-    """The same weights, run by the library's modules."""
+    """A target with the weights of `compiled`, run by the library's modules."""
     return Target(model_of(name, kind), name=name)
 
 
@@ -115,44 +115,46 @@ def test_trees_are_scored_as_by_the_librarys_modules(name: str, kind: str, lanes
 
 @pytest.mark.parametrize(("name", "kind", "threads", "lanes"), CASES)
 def test_a_row_in_a_tree_is_the_row_alone_to_the_last_bit(name: str, kind: str, threads: int, lanes: int) -> None:
-    """Paths of random trees, against the same tokens one at a time: logits, keys and values are equal."""
+    """Paths of random trees against the same tokens scored one at a time: logits, keys and values are equal."""
     target, chance = compiled(name, kind, lanes), random.Random(name)
     text = list(random_prompt(chance))
     with torch_threads(threads):
-        together, alone = (target.prefill(text).store.clone(400) for _ in range(2))
+        tree_store, chain_store = (target.prefill(text).store.clone(400) for _ in range(2))
         for size in (1, 5, 2, 9, 30, 3):
             tree = random_tree(chance, text[-1], size)
-            logits = target.logits(together, tree)
+            logits = target.logits(tree_store, tree)
             path = tree.path_to(chance.randrange(len(tree)))
             for node in path:
-                single = target.logits(alone, TokenTree.chain(tree.tokens[node]))
+                single = target.logits(chain_store, TokenTree.chain(tree.tokens[node]))
                 assert torch.equal(logits[node], single[0])
-                alone.keep((0,))
-            together.keep(path)
-            assert together.data is not None and alone.data is not None
-            assert torch.equal(together.data[..., : together.length, :], alone.data[..., : alone.length, :])
+                chain_store.keep((0,))
+            tree_store.keep(path)
+            assert tree_store.data is not None and chain_store.data is not None
+            assert torch.equal(
+                tree_store.data[..., : tree_store.length, :], chain_store.data[..., : chain_store.length, :]
+            )
             text += [tree.tokens[node] for node in path[1:]] + [chance.randrange(VOCAB)]
 
 
 def test_threads_change_no_bit() -> None:
     target, tree = compiled("llama"), random_tree(random.Random(3), 5, 20)
-    before, found = torch.get_num_threads(), []
+    before, outputs = torch.get_num_threads(), []
     for count in (1, 2, 7):
         torch.set_num_threads(count)
-        found.append(target.logits(target.prefill([3, 4, 5]).store.clone(90), tree))
+        outputs.append(target.logits(target.prefill([3, 4, 5]).store.clone(90), tree))
     torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
 
 
 def test_bfloat16_is_nearer_to_float32_than_the_librarys_modules_are() -> None:
     exact = Target(model_of("llama", "bfloat16").float())
     text = list(random_prompt(random.Random(1)))
     tree = random_tree(random.Random(2), text[-1], 20)
-    expected, own, modules = (
-        each.logits(each.prefill(text).store.clone(400), tree)
-        for each in (exact, compiled("llama", "bfloat16"), eager("llama", "bfloat16"))
+    expected, ours, modules = (
+        target.logits(target.prefill(text).store.clone(400), tree)
+        for target in (exact, compiled("llama", "bfloat16"), eager("llama", "bfloat16"))
     )
-    assert replays.gap(own, expected) < max(0.02, replays.gap(modules, expected))
+    assert replays.gap(ours, expected) < max(0.02, replays.gap(modules, expected))
 
 
 @pytest.mark.parametrize(
@@ -175,23 +177,25 @@ def test_other_shapes_are_scored_too(changes: dict[str, Any], lanes: int) -> Non
     target, tree = Target(model), random_tree(random.Random(3), 5, 20)
     trace_forwards(target, compiled=True, lanes=lanes)
     assert target.forward_kind == "compiled decoder"
-    found, expected = (each.logits(each.prefill([3, 4, 5]).store.clone(90), tree) for each in (target, Target(model)))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
+    logits, expected = (
+        scorer.logits(scorer.prefill([3, 4, 5]).store.clone(90), tree) for scorer in (target, Target(model))
+    )
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=5e-3)
 
 
 def test_torchs_defaults_change_nothing() -> None:
-    """transformers sets them while it loads a model, for all threads."""
+    """transformers sets torch's default dtype while it loads a model, for all threads."""
     target, tree = compiled("llama"), random_tree(random.Random(3), 5, 20)
     stores = [target.prefill([3, 4, 5]).store.clone(90) for _ in range(2)]
     expected, before = target.logits(stores[0], tree), torch.get_default_dtype()
-    own = Target(model_of("llama", "float32"))
+    fresh = Target(model_of("llama", "float32"))
     torch.set_default_dtype(torch.bfloat16)
     try:
-        trace_forwards(own, compiled=True)
-        found = own.logits(own.prefill([3, 4, 5]).store.clone(90), tree)
+        trace_forwards(fresh, compiled=True)
+        logits = fresh.logits(fresh.prefill([3, 4, 5]).store.clone(90), tree)
     finally:
         torch.set_default_dtype(before)
-    assert torch.equal(found, expected) and torch.equal(target.logits(stores[1], tree), expected)
+    assert torch.equal(logits, expected) and torch.equal(target.logits(stores[1], tree), expected)
 
 
 def test_a_step_for_which_memory_was_short_leaves_the_next_one_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,9 +226,9 @@ def test_two_threads_on_one_target_wait_for_each_other() -> None:
 
     expected = [score(tree) for tree in trees]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(score, trees * 50))
+        outputs = list(pool.map(score, trees * 50))
     torch.set_num_threads(before)
-    assert all(torch.equal(each, expected[turn % 2]) for turn, each in enumerate(found))
+    assert all(torch.equal(output, expected[index % 2]) for index, output in enumerate(outputs))
 
 
 # Numbers.
@@ -232,26 +236,26 @@ def test_two_threads_on_one_target_wait_for_each_other() -> None:
 
 def test_exponentials_are_exact_to_two_units_in_the_last_place() -> None:
     values = np.linspace(-87.0, 88.0, 20_001, dtype=np.float32)
-    found = np.array([exp(each) for each in values], np.float64)
-    assert np.abs(found / np.exp(values.astype(np.float64)) - 1.0).max() < 2 * np.finfo(np.float32).eps
+    results = np.array([exp(value) for value in values], np.float64)
+    assert np.abs(results / np.exp(values.astype(np.float64)) - 1.0).max() < 2 * np.finfo(np.float32).eps
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 61])
 def test_a_softmax_is_of_the_first_scores_only(count: int) -> None:
     scores = torch.randn(64) * 30.0
-    expected, own = torch.softmax(scores[:count] * 0.25, 0), scores.clone().numpy()
-    softmax(own, count, np.float32(0.25))
-    torch.testing.assert_close(torch.from_numpy(own[:count]), expected)
-    assert np.array_equal(own[count:], scores[count:].numpy())
+    expected, buffer = torch.softmax(scores[:count] * 0.25, 0), scores.clone().numpy()
+    softmax(buffer, count, np.float32(0.25))
+    torch.testing.assert_close(torch.from_numpy(buffer[:count]), expected)
+    assert np.array_equal(buffer[count:], scores[count:].numpy())
 
 
 def test_numbers_are_rounded_to_16_bits_as_torch_rounds_them() -> None:
     values = torch.cat(
         [torch.randn(4000) * 10.0 ** torch.randint(-6, 7, (4000,)), torch.tensor([0.0, -0.0, 1.00390625])]
     )
-    found = torch.empty(len(values), dtype=torch.bfloat16)
-    store(found.data_ptr(), values.data_ptr(), len(values), BFLOAT16)
-    assert torch.equal(found, values.to(torch.bfloat16))
+    rounded = torch.empty(len(values), dtype=torch.bfloat16)
+    store(rounded.data_ptr(), values.data_ptr(), len(values), BFLOAT16)
+    assert torch.equal(rounded, values.to(torch.bfloat16))
 
 
 def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
@@ -269,7 +273,7 @@ def test_weights_are_rounded_to_their_own_scales_and_tied_ones_once() -> None:
 
 
 def decoders() -> int:
-    return sum(each.name == "compiled-decoder" for each in threading.enumerate())
+    return sum(thread.name == "compiled-decoder" for thread in threading.enumerate())
 
 
 @pytest.fixture
@@ -284,21 +288,21 @@ def harmless_signal() -> Iterator[None]:
 def test_a_dropped_forward_ends_its_threads() -> None:
     before, target = torch.get_num_threads(), Target(tiny_model("llama", **WIDE))
     torch.set_num_threads(3)
-    others = decoders()
+    num_before = decoders()
     trace_forwards(target, compiled=True)
     torch.set_num_threads(before)
-    own = [each for each in threading.enumerate() if each.name == "compiled-decoder"][others:]
-    assert len(own) == 2
-    for each in own:
+    workers = [thread for thread in threading.enumerate() if thread.name == "compiled-decoder"][num_before:]
+    assert len(workers) == 2
+    for worker in workers:
         # A signal that arrives there only interrupts the wait.
-        signal.pthread_kill(each.ident, signal.SIGUSR1)  # type: ignore[arg-type]
+        signal.pthread_kill(worker.ident, signal.SIGUSR1)  # type: ignore[arg-type]
     target.logits(target.prefill([3]).store.clone(9), TokenTree.chain(3))
-    assert all(each.is_alive() for each in own)
+    assert all(worker.is_alive() for worker in workers)
     del target
     gc.collect()
-    for each in own:
-        each.join(60)
-    assert not any(each.is_alive() for each in own)
+    for worker in workers:
+        worker.join(60)
+    assert not any(worker.is_alive() for worker in workers)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -341,11 +345,11 @@ def test_torch_has_one_thread_between_forwards_and_as_many_as_before_after_them(
 def test_what_is_compiled_ahead_is_what_a_forward_runs(run_as: Callable[[str, dict[str, bool]], None]) -> None:
     run_as("x86_64", AVX512)
     compile_ahead()
-    known = list(compiled_step(16).signatures)
-    assert len(known) == 1
+    signatures = list(compiled_step(16).signatures)
+    assert len(signatures) == 1
     target = compiled("llama", lanes=16)
     target.logits(target.prefill([3, 4, 5]).store.clone(90), TokenTree.chain(5))
-    assert list(compiled_step(16).signatures) == known
+    assert list(compiled_step(16).signatures) == signatures
     run_as("x86_64", SSE)
     compile_ahead()
 
@@ -356,7 +360,7 @@ def test_both_widths_are_kept_side_by_side() -> None:
 
 
 def test_code_that_changed_anywhere_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """numba looks at the function's own file only; the name under which it is kept tells the others."""
+    """numba checks the function's own file only; the name in its cache covers the other files."""
     monkeypatch.setattr(jit, "__file__", str(tmp_path / "jit.py"))
 
     def name() -> str:
@@ -387,7 +391,7 @@ def test_without_a_place_on_the_disk_it_is_compiled_all_the_same(monkeypatch: py
 
 
 def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    """numba compiles, and then raises because it cannot keep that."""
+    """numba compiles, and then raises because it cannot store the result."""
 
     def refuse(*_: Any) -> bool:
         raise OSError(28, "No space left on device")
@@ -398,9 +402,9 @@ def test_a_disk_without_room_keeps_no_forward_from_running(monkeypatch: pytest.M
     refuse.signatures = []  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="No space"):
         compile_ahead()
-    said: list[str] = []
-    prepare(lambda what, *_: said.append(what))
-    assert said == ["compiling"]
+    stages: list[str] = []
+    prepare(lambda stage, *_: stages.append(stage))
+    assert stages == ["compiling"]
 
 
 # Which models run in it.
@@ -470,16 +474,16 @@ def test_so_do_small_ones_and_all_where_numba_is_missing(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("change", ["dtype", "shape", "kind"])
 def test_weights_of_another_kind_are_refused(change: str) -> None:
-    """They are read at their addresses, which no library checks."""
+    """Weights are read by address, and no library checks what is there."""
     model = tiny_model("llama", **WIDE)
-    own = model.model.layers[1].mlp
+    mlp = model.model.layers[1].mlp
     if change == "dtype":
-        own.down_proj.to(torch.bfloat16)
+        mlp.down_proj.to(torch.bfloat16)
     elif change == "shape":
-        own.gate_proj = torch.nn.Linear(64, 80, bias=False)
+        mlp.gate_proj = torch.nn.Linear(64, 80, bias=False)
     else:
-        own.up_proj = torch.nn.Sequential(own.up_proj)
-        own.up_proj.weight, own.up_proj.bias = own.up_proj[0].weight, None
+        mlp.up_proj = torch.nn.Sequential(mlp.up_proj)
+        mlp.up_proj.weight, mlp.up_proj.bias = mlp.up_proj[0].weight, None
     with pytest.raises(ValueError, match="kind or shape differs"):
         CompiledForward(model, 8)
 
@@ -490,8 +494,8 @@ def test_a_head_may_have_fewer_rows_than_the_embedding() -> None:
     target, tree = Target(model), random_tree(random.Random(3), 5, 9)
     expected = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
     target.traced = CompiledForward(model, 8)
-    found = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-3)
+    logits = target.logits(target.prefill([3, 4, 5]).store.clone(90), tree)
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=5e-3)
 
 
 def test_float16_has_no_compiled_decoder() -> None:
@@ -520,7 +524,7 @@ def test_a_processor_without_avx_runs_torchscript_says_so_and_refuses_int8(
     monkeypatch: pytest.MonkeyPatch, run_as: Callable[[str, dict[str, bool]], None]
 ) -> None:
     run_as("x86_64", SSE)
-    # It counts as a large model, which would run in the compiled decoder.
+    # The bundled model counts as a large one, which would run in the compiled decoder.
     monkeypatch.setattr(replays, "_MIN_COMPILED_PARAMETERS", 1000)
     reason = "not compiled: ValueError: no compiled decoder here: it needs AVX with FMA, or NEON, and POSIX"
     target = load_target(BUNDLED_MODEL)
@@ -549,7 +553,7 @@ def test_int8_runs_where_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_int8_may_wait_until_the_device_is_there(tmp_path: Path) -> None:
-    """A target is loaded without being ready; what cannot run in int8 is refused when it is made so."""
+    """A target may be loaded unready; a model that cannot run in int8 is refused when it is made ready."""
     target = load_target(BUNDLED_MODEL, dtype="int8", ready=False)
     assert target.traced is None
     make_ready(target)

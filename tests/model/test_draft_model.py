@@ -55,7 +55,7 @@ def replayed(name: str, seed: int = 0) -> Target:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
-    """At every step of lanes on another model's text, against forwards over the whole text."""
+    """Drafts at every step, on another model's text, against forwards over the whole text."""
     target, small = tiny_target("llama"), tiny_target(name, seed=1)
     chance, drafted = random.Random(name), 0
     for _ in range(2):
@@ -73,10 +73,10 @@ def test_drafts_are_the_models_greedy_continuation(name: str) -> None:
                 text.append(token)
                 drafted += 1
             scores = session.score(tree)
-            # Some of the draft is kept, whatever the target thinks of it: the cache must follow.
-            kept = chance.randint(0, tree.num_draft)
-            session.keep(range(kept + 1))
-            lane_context += [*tree.tokens[1 : kept + 1], scores.targets[kept]]
+            # A random part of the draft is kept, whatever the target's tokens are: the cache must follow.
+            num_kept = chance.randint(0, tree.num_draft)
+            session.keep(range(num_kept + 1))
+            lane_context += [*tree.tokens[1 : num_kept + 1], scores.targets[num_kept]]
     assert drafted > 10
 
 
@@ -91,21 +91,21 @@ def test_q_is_the_warped_distribution_that_was_drawn_from(params: SamplingParams
         tree = drafter.propose(PROMPT, 2)
         q = drafter.distributions()  # type: ignore[attr-defined]
         assert q.shape == (2, VOCAB) and q.sum(axis=1) == pytest.approx(1.0)
-        assert tree.probs == (1.0, *(q[place, token] for place, token in enumerate(tree.tokens[1:])))
+        assert tree.probs == (1.0, *(q[index, token] for index, token in enumerate(tree.tokens[1:])))
         seconds.setdefault(tree.tokens[1], []).append(tree.tokens[2])
         rows[tree.tokens[1]] = q[1]
     for first, row in rows.items():
         expected = warp(plain_row(small, [*PROMPT, first]), params).double().softmax(dim=-1)[0].numpy()
         assert row == pytest.approx(expected, abs=1e-5)
     first, drawn = max(seconds.items(), key=lambda pair: len(pair[1]))
-    found = np.bincount(drawn, minlength=VOCAB) / len(drawn)
+    frequencies = np.bincount(drawn, minlength=VOCAB) / len(drawn)
     noise = np.sqrt(2 * rows[first] / np.pi / len(drawn)).sum() / 2
-    assert np.abs(found - rows[first]).sum() / 2 < 1.6 * noise + 0.01
+    assert np.abs(frequencies - rows[first]).sum() / 2 < 1.6 * noise + 0.01
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(name: str) -> None:
-    target, other = replayed(name), replayed("gpt2" if name == "llama" else "llama", seed=1)
+    target, small = replayed(name), replayed("gpt2" if name == "llama" else "llama", seed=1)
     chance = random.Random(name)
     for params in RULES.values():
         prompt = random_prompt(chance)
@@ -113,7 +113,7 @@ def test_the_text_is_vanillas_and_the_target_as_its_own_drafter_is_an_oracle(nam
         vanilla = run_lane(
             target, prefix, prompt, METHODS["vanilla"].build(inputs(prompt)), params=params, eos_ids=ends
         )
-        for model in (other, target):
+        for model in (small, target):
             drafter = DraftModelDrafter(inputs(prompt, draft_model=DraftModel(model)))
             lane = run_lane(target, prefix, prompt, drafter, params=params, num_draft=3, eos_ids=ends)
             assert lane.tokens == vanilla.tokens
@@ -154,18 +154,18 @@ def test_tables_padded_to_another_size(rows: int) -> None:
 
 def test_without_a_model_it_says_what_to_do(bundled: Workbench) -> None:
     workbench = bundled.with_model(ASSETS / "characters")
-    with pytest.raises(InputError, match="--draft-model") as said:
+    with pytest.raises(InputError, match="--draft-model") as refused:
         next(iter(workbench.ask("Why?", RaceSpec(("draft-model",), max_new_tokens=8))))
-    assert "\n" not in str(said.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_another_vocabulary_is_refused(bundled: Workbench, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match=r"characters cannot draft for tiny: their vocabularies differ \(65 tokens"):
         load_draft_model(ASSETS / "characters", bundled.target)
-    given = ["race", "Why?", "--lanes", "draft-model", "--draft-model"]
-    assert main([*given, str(ASSETS / "characters")]) == 2
+    command = ["race", "Why?", "--lanes", "draft-model", "--draft-model"]
+    assert main([*command, str(ASSETS / "characters")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("characters cannot draft for tiny")
-    assert main([*given, "./nowhere"]) == 2
+    assert main([*command, "./nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
 
 
@@ -183,7 +183,7 @@ def test_the_same_words_under_other_numbers_are_refused(bundled: Workbench, tmp_
 
 
 def test_a_model_drafts_for_a_target_that_was_loaded_with_it() -> None:
-    """The target itself, as the largest smaller model there is."""
+    """The target drafts for itself: the largest draft model there can be."""
     target = load_target(draft_model=ASSETS / "tiny")
     prompt = target.tokenizer("<|ctx|> [1] Owls: Owls hunt at night.<|q|> When do owls hunt?<|a|>")["input_ids"]
     steps = list(generate(target, "draft-model", prompt, max_new_tokens=20, num_draft=4))
@@ -205,7 +205,7 @@ def test_the_bundled_drafter_is_small_and_of_the_targets_vocabulary(bundled: Wor
 
 
 def test_the_bundled_drafter_drafts_well(bundled: Workbench) -> None:
-    """Two layers say most of what three say: on these questions it drafts more of the answer than any copying lane."""
+    """Two layers predict most of what three do: on these questions it drafts more than any copying lane."""
     tokens = steps = 0
     for question in ("Why does bread rise?", "What causes the tides?", "How far away is the Moon?"):
         *_, finished = bundled.ask(question, RaceSpec(("draft-model",), max_new_tokens=48, num_draft=5), top=2)

@@ -42,7 +42,7 @@ def fused(name: str, kind: str = "plain") -> Target:
 
 @cache
 def eager(name: str) -> Target:
-    """The same weights, run by the library's modules."""
+    """A target with the weights of `fused`, run by the library's modules."""
     return Target(tiny_model(name), name=name)
 
 
@@ -64,9 +64,9 @@ def test_every_lane_prints_vanillas_text(name: str, kind: str, temperature: floa
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
 def test_a_prompt_fills_the_cache_as_the_librarys_modules_do(count: int) -> None:
     prompt = [random.Random(count).randrange(VOCAB) for _ in range(count + 1)]
-    found, expected = (target.prefill(prompt).store for target in (fused("qwen2", "packed"), eager("qwen2")))
-    assert found.length == expected.length == count and found.data is not None and expected.data is not None
-    torch.testing.assert_close(found.data, expected.data, rtol=1e-4, atol=1e-4)
+    store, expected = (target.prefill(prompt).store for target in (fused("qwen2", "packed"), eager("qwen2")))
+    assert store.length == expected.length == count and store.data is not None and expected.data is not None
+    torch.testing.assert_close(store.data, expected.data, rtol=1e-4, atol=1e-4)
 
 
 def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
@@ -74,8 +74,8 @@ def test_a_draft_model_is_made_ready_and_captured_as_its_target_is() -> None:
     make_ready(target)
     eager = load_target(BUNDLED_MODEL, graphs=False)
     engines = []
-    for each in (target, eager):
-        drafting = each.draft_model()
+    for loaded in (target, eager):
+        drafting = loaded.draft_model()
         assert drafting is not None and isinstance(drafting.model, Target)
         engines.append(drafting.model.forward_kind)
     assert engines == [target.forward_kind, "eager"] and target.forward_kind.startswith("fused TorchScript")
@@ -94,26 +94,26 @@ def test_a_dropped_target_frees_its_weights() -> None:
     target = tiny_target("llama")
     trace_forwards(target, packed=False)
     target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
-    weights = [StorageWeakRef(each.untyped_storage()) for each in target.model.parameters()]
-    assert not any(each.expired() for each in weights)
+    weights = [StorageWeakRef(parameter.untyped_storage()) for parameter in target.model.parameters()]
+    assert not any(storage.expired() for storage in weights)
     del target
     gc.collect()
-    assert all(each.expired() for each in weights)
+    assert all(storage.expired() for storage in weights)
 
 
 def printed(target: Target, prompt: tuple[int, ...], spec: RaceSpec) -> dict[str, list[int]]:
     """The tokens of each lane."""
-    found: dict[str, list[int]] = {name: [] for name in spec.lanes}
+    outputs: dict[str, list[int]] = {name: [] for name in spec.lanes}
     for event in race(target, prompt, spec):
         if isinstance(event, Step):
-            found[event.lane] += event.emitted
-    return found
+            outputs[event.lane] += event.emitted
+    return outputs
 
 
 # With biases, and with norms of queries and keys; the others are linear layers alone.
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])
 def test_a_target_races_on_without_its_modules_weights(name: str) -> None:
-    """Those of linear layers are freed, though in one storage with others as in a mapped file."""
+    """Linear layers' weights are freed, even where they share a storage with others, as in a mapped file."""
     target = tiny_target(name)
     with torch.no_grad():
         embedding, layer = target.model.get_input_embeddings(), target.model.model.layers[0].mlp.up_proj
@@ -134,7 +134,7 @@ def test_a_target_races_on_without_its_modules_weights(name: str) -> None:
 
 
 def test_a_prompt_of_one_token_needs_no_modules() -> None:
-    """It fills no cache, and its first step must not run in them."""
+    """Such a prompt fills no cache, and its first step must not run in the modules."""
     target, spec = tiny_target("llama"), RaceSpec(("vanilla", "trie"), max_new_tokens=12)
     trace_forwards(target, packed=True)
     drop_layers(target)
@@ -145,9 +145,9 @@ def test_a_prompt_of_one_token_needs_no_modules() -> None:
 def test_a_forward_on_the_models_own_weights_keeps_them(compiled: bool) -> None:
     target = tiny_target("llama", **WIDE)
     trace_forwards(target, packed=False, compiled=compiled, lanes=8)
-    weights = [each.data_ptr() for each in target.model.parameters()]
+    weights = [parameter.data_ptr() for parameter in target.model.parameters()]
     drop_layers(target)
-    assert [each.data_ptr() for each in target.model.parameters()] == weights
+    assert [parameter.data_ptr() for parameter in target.model.parameters()] == weights
 
 
 # Products.
@@ -158,25 +158,25 @@ def test_a_forward_on_the_models_own_weights_keeps_them(compiled: bool) -> None:
 def test_a_product_is_the_linear_layer(kind: Any, bias: bool) -> None:
     torch.manual_seed(0)
     layer = nn.Linear(48, 80, bias=bias)
-    own = torch.jit.script(kind(layer.weight, layer.bias))
+    product = torch.jit.script(kind(layer.weight, layer.bias))
     for rows in (1, 2, 3, 16, 33, 70):
         # Rows of any size, and one with a value far above the others, as language models have.
-        given = torch.randn(rows, 48) * 10.0 ** torch.randint(-3, 4, (rows, 1))
-        given[0, 7] *= 500.0
+        inputs = torch.randn(rows, 48) * 10.0 ** torch.randint(-3, 4, (rows, 1))
+        inputs[0, 7] *= 500.0
         with torch.inference_mode():
-            found, expected = own(given), layer(given)
-        scale = given.abs().amax(1, keepdim=True)
-        torch.testing.assert_close(found / scale, expected / scale, rtol=1e-5, atol=2e-5)
+            outputs, expected = product(inputs), layer(inputs)
+        scale = inputs.abs().amax(1, keepdim=True)
+        torch.testing.assert_close(outputs / scale, expected / scale, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 12, 13, 40])
 def test_wide_products_of_16_bit_weights_are_theirs_but_for_rounding(rows: int) -> None:
     torch.manual_seed(0)
-    layer, given = nn.Linear(48, 80).to(torch.bfloat16), torch.randn(rows, 48).to(torch.bfloat16)
+    layer, inputs = nn.Linear(48, 80).to(torch.bfloat16), torch.randn(rows, 48).to(torch.bfloat16)
     with torch.inference_mode():
-        found, expected = WidenedProduct(layer.weight, layer.bias)(given), layer(given)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+        outputs, expected = WidenedProduct(layer.weight, layer.bias)(inputs), layer(inputs)
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs, expected, rtol=2e-2, atol=2e-2)
 
 
 def test_16_bit_weights_are_multiplied_as_they_are_where_the_processor_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,22 +188,25 @@ def test_16_bit_weights_are_multiplied_as_they_are_where_the_processor_can(monke
 
 def test_plain_weights_are_kept_once_and_stay_the_models() -> None:
     model = tiny_model("llama")
-    before = {name: each.detach().clone() for name, each in model.named_parameters()}
-    made = FusedForward(model, PlainProduct, "")
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    forward = FusedForward(model, PlainProduct, "")
     layer = model.model.layers[0]
-    assert len({each.weight.untyped_storage().data_ptr() for each in (layer.mlp.gate_proj, layer.mlp.up_proj)}) == 1
-    assert made._decoder is not None
-    assert all(torch.equal(before[name], each) for name, each in model.named_parameters())
+    assert (
+        len({projection.weight.untyped_storage().data_ptr() for projection in (layer.mlp.gate_proj, layer.mlp.up_proj)})
+        == 1
+    )
+    assert forward._decoder is not None
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
     model(input_ids=torch.tensor([[1, 2]]), labels=torch.tensor([[1, 2]])).loss.backward()
-    assert all(each.grad is not None for each in model.parameters())
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_a_cache_gap_is_relative_to_each_tokens_size() -> None:
     expected = torch.randn(2, 2, 1, 3, 5, 8)
     expected[..., 0, 0] = 500.0
-    found = expected.clone()
-    found[..., 0, 0] += 1.0
-    assert replays._cache_gap(found, expected) < 0.01
-    found[1, 0, :, :, 4] *= -1.0
-    assert replays._cache_gap(found, expected) == pytest.approx(2.0, rel=1e-3)
+    cache = expected.clone()
+    cache[..., 0, 0] += 1.0
+    assert replays._cache_gap(cache, expected) < 0.01
+    cache[1, 0, :, :, 4] *= -1.0
+    assert replays._cache_gap(cache, expected) == pytest.approx(2.0, rel=1e-3)
     assert replays._cache_gap(expected * torch.nan, expected) != replays._cache_gap(expected, expected)

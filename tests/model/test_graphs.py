@@ -72,12 +72,12 @@ def session_of(
 
 
 class OnGpu(Target):
-    """Says that it is on a GPU, and writes down the rows of each forward, and whether it was an eager one."""
+    """Claims to be on a GPU; records each forward's rows, and whether it ran eagerly."""
 
     device_type = "cuda"
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.forwards: list[tuple[int, bool]] = []
         self._eager = False
 
@@ -101,12 +101,12 @@ def on_gpu(name: str, seed: int = 0) -> tuple[OnGpu, Double]:
     return target, double
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 8, 9, 10, 17, 33, 65, 81, 120, 1025])
-def test_row_counts_are_one_above_the_powers_of_two_and_the_most(most: int) -> None:
-    """So that a full draft of 8, 16 or 32 guesses runs no padding, nor does any lane's fullest tree."""
-    counts = row_counts(most)
-    assert counts[0] == 1 and counts[-1] == most and list(counts) == sorted(set(counts))
-    assert set(counts) - {1, most} == {each for each in (9, 17, 33, 65, 129, 257, 513) if each < most}
+@pytest.mark.parametrize("max_rows", [1, 2, 5, 8, 9, 10, 17, 33, 65, 81, 120, 1025])
+def test_row_counts_are_one_above_the_powers_of_two_and_the_maximum(max_rows: int) -> None:
+    """A full draft of 8, 16 or 32 tokens needs no padding, nor does any lane's largest tree."""
+    counts = row_counts(max_rows)
+    assert counts[0] == 1 and counts[-1] == max_rows and list(counts) == sorted(set(counts))
+    assert set(counts) - {1, max_rows} == {count for count in (9, 17, 33, 65, 129, 257, 513) if count < max_rows}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -119,7 +119,7 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
     index = SuffixIndex([[*prompt, *(chance.randrange(2, VOCAB) for _ in range(200))] for _ in range(9)])
     spec = RaceSpec((name,), max_new_tokens=70, temperature=temperature, seed=3)
     inputs = make_drafter_inputs(target, prompt, spec, assumed_curve("cuda"), Sources(corpus_index=index))
-    lane, most = make_lane(target, name, target.prefill(prompt), inputs, spec), 0
+    lane, max_size = make_lane(target, name, target.prefill(prompt), inputs, spec), 0
     buckets = row_counts(plan_lane(spec, name, "cuda").num_draft + 1)
     small.forwards.clear()
     while not lane.end:
@@ -127,52 +127,52 @@ def test_every_lane_replays_at_every_step_with_a_gpus_defaults(name: str, temper
         size = len(lane.step().tree)
         expected = min(rows for rows in buckets if rows >= size)
         assert target.forwards == [(expected, False)] and expected < max(2 * size, 10)
-        most = max(most, size)
+        max_size = max(max_size, size)
     if not temperature and name in (largest := {"lookahead": 120, "recycling": 81, "draft-model": 9, "jacobi": 17}):
         # Some of lookahead's guesses share their nodes.
-        assert buckets[-1] == largest[name] and most > (buckets[-2] if name == "lookahead" else buckets[-1] - 1)
+        assert buckets[-1] == largest[name] and max_size > (buckets[-2] if name == "lookahead" else buckets[-1] - 1)
     assert {eager for _, eager in small.forwards} <= {False} and {rows for rows, _ in small.forwards} <= {1, 2}
     assert (len(small.forwards) > 30) == (name == "draft-model")
 
 
 def test_no_graph_is_captured_on_a_lanes_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A draft model's session is opened by its drafter, whose making is on its lane's clock."""
-    (target, double), (small, its) = on_gpu("llama"), on_gpu("gpt2", seed=1)
+    """A draft model's session is opened while its drafter is built, which is on the lane's clock."""
+    (target, double), (small, small_double) = on_gpu("llama"), on_gpu("gpt2", seed=1)
     target.drafting = DraftModel(small, VOCAB)
-    made: list[tuple[int, int]] = []
+    captures: list[tuple[int, int]] = []
 
     class Watched(DraftModelDrafter):
         def __init__(self, inputs: DrafterInputs, *, sampled: bool = False) -> None:
-            before = its.captured
+            before = small_double.captured
             super().__init__(inputs, sampled=sampled)
-            made.append((before, its.captured))
+            captures.append((before, small_double.captured))
 
     monkeypatch.setitem(METHODS, "draft-model", replace(METHODS["draft-model"], build=Watched))
     spec = RaceSpec(tuple(native_methods()), max_new_tokens=40)
     events = race(target, (3, 4, 5) * 9, spec)
     next(events)
-    before, after = made[-1]
+    before, after = captures[-1]
     captured = double.captured
     assert 0 < before == after
     list(events)
-    assert (double.captured, its.captured) == (captured, after)
+    assert (double.captured, small_double.captured) == (captured, after)
     bench = Bench(target, replace(spec, lanes=("vanilla", "trie", "draft-model")), repetitions=1)
     prompts = [BenchPrompt(str(size), (3, 4, 5) * size, max_new_tokens=10) for size in (9, 165)]
     run_lane, warm = bench._run_lane, list[bool]()
 
     def watched(name: str, prompt: BenchPrompt) -> LaneRun:
         before, were_warm = double.captured, bench._warm
-        found = run_lane(name, prompt)
+        lane_run = run_lane(name, prompt)
         # The first prompt's lanes are run once before they are measured.
         assert not were_warm or double.captured == before
         warm.append(were_warm)
-        return found
+        return lane_run
 
     monkeypatch.setattr(bench, "_run_lane", watched)
     for _ in bench.run(prompts):
-        assert made[-1][0] == made[-1][1]
+        assert captures[-1][0] == captures[-1][1]
     assert warm.count(True) == 6
-    assert its.captured > after and sum(after > before for before, after in made) == 2
+    assert small_double.captured > after and sum(after > before for before, after in captures) == 2
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -197,7 +197,7 @@ def test_replayed_trees_are_scored_as_eager_ones(name: str) -> None:
 
 
 def test_what_stands_in_padding_and_behind_it_changes_nothing() -> None:
-    """Rows that the tree does not fill, and columns that it does not reach, may hold anything."""
+    """Rows that the tree does not fill and columns that it does not reach may hold anything."""
     target, _ = graphed("llama")
     prompt = [3, 4, 5, 6]
     tree = TokenTree((6, 7, 8), (-1, 0, 0))
@@ -236,7 +236,7 @@ def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
     second = session_of(target, [3, 4, 5], rows=(1, 81))
     assert target.graphs is not None and target.graphs.num_stores == 1
     assert double.captured == captured + 1 and {(5, COLUMN_STEP), (81, COLUMN_STEP)} <= set(second._pooled.buckets)
-    # Of 5 rows it has a graph, but not by this wish: what a step takes must not hang on who was there before.
+    # It has a graph of 5 rows, but not for this session: what a step runs must not depend on earlier sessions.
     before = double.replayed
     inputs = target.graphs.inputs(81)
     inputs.fill(TokenTree.chain(9), 0)
@@ -247,17 +247,17 @@ def test_a_store_records_what_is_asked_for_and_keeps_what_it_has() -> None:
 def test_a_store_keeps_the_graphs_of_the_latest_sessions_up_to_a_number_of_rows() -> None:
     target, double = graphed("llama")
     assert target.graphs is not None
-    most = 130
-    for rows in range(2, most):
+    max_rows = 130
+    for rows in range(2, max_rows):
         session = session_of(target, [3, 4, 5], rows=(1, rows))
         del session
     gc.collect()
     (store,) = target.graphs._free
-    kept = [rows for rows, _ in store.buckets]
-    assert 1 in kept and most - 1 in kept and sum(kept) <= SPARE_ROWS + most
-    assert set(target.graphs._inputs) == set(kept)
+    kept_rows = [rows for rows, _ in store.buckets]
+    assert 1 in kept_rows and max_rows - 1 in kept_rows and sum(kept_rows) <= SPARE_ROWS + max_rows
+    assert set(target.graphs._inputs) == set(kept_rows)
     before = double.captured
-    session = session_of(target, [3, 4, 5], rows=(1, most - 2))
+    session = session_of(target, [3, 4, 5], rows=(1, max_rows - 2))
     assert double.captured == before
     del session
     session_of(target, [3, 4, 5], rows=(1, 40))
@@ -282,32 +282,32 @@ def test_a_store_whose_capture_fails_is_no_longer_counted() -> None:
 
 def test_a_capture_waits_for_its_own_device_s_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's current device may be another one: what is queued for this one must be done before it is read."""
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     class Stream:
         def __init__(self, device: object = None) -> None:
-            asked.append(device)
+            calls.append(device)
 
-        def wait_stream(self, other: object) -> None:
-            asked.append(other)
+        def wait_stream(self, stream: object) -> None:
+            calls.append(stream)
 
     current = Stream()
-    asked.clear()
+    calls.clear()
     for name, stand_in in {
         "Stream": Stream,
         "stream": lambda _: nullcontext(),
-        "device": lambda device: asked.append(device) or nullcontext(),
+        "device": lambda device: calls.append(device) or nullcontext(),
         "graph": lambda *_, **__: nullcontext(),
         "CUDAGraph": object,
         "graph_pool_handle": lambda: None,
-        "current_stream": lambda device=None: asked.append(device) or current,
+        "current_stream": lambda device=None: calls.append(device) or current,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     device = torch.device("cuda:1")
     capturer = CudaCapturer(device)
     capturer.capture(lambda: torch.zeros(1))
-    assert [each for each in asked if not isinstance(each, Stream)] == [device] * 3
-    assert [each for each in asked if isinstance(each, Stream)] == [current, capturer._stream]
+    assert [call for call in calls if not isinstance(call, Stream)] == [device] * 3
+    assert [call for call in calls if isinstance(call, Stream)] == [current, capturer._stream]
 
 
 def test_the_probe_of_the_pace_captures_one_row_only() -> None:
@@ -319,12 +319,12 @@ def test_the_probe_of_the_pace_captures_one_row_only() -> None:
 
 def test_of_the_stores_that_are_free_the_one_with_most_of_the_graphs_is_reused() -> None:
     target, double = graphed("llama", max_position_embeddings=4096)
-    wanted = ((1, 33), (1, 81), (1, 121))
-    sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in wanted]
-    captured, stores = double.captured, [each.store for each in sessions]
+    row_sets = ((1, 33), (1, 81), (1, 121))
+    sessions = [session_of(target, [3, 4, 5], rows=rows) for rows in row_sets]
+    captured, stores = double.captured, [session.store for session in sessions]
     del sessions
     for number in (1, 0, 2, 1):
-        assert session_of(target, [6, 7], rows=wanted[number]).store is stores[number]
+        assert session_of(target, [6, 7], rows=row_sets[number]).store is stores[number]
     longer = session_of(target, [3] * (COLUMN_STEP - 50), room=200, rows=(1, 33))
     assert longer.store not in stores and double.captured == captured + 4
 
@@ -333,8 +333,10 @@ def test_buckets_cover_what_a_session_may_reach_and_no_more() -> None:
     target, _ = graphed("llama", max_position_embeddings=4096)
     rows = (1, 9, 17, 33)
     session = session_of(target, [3] * (COLUMN_STEP - 100), room=200, rows=rows)
-    found = {each: sorted(end for other, end in session._pooled.buckets if other == each) for each in rows}
-    assert found == {each: [COLUMN_STEP, 2 * COLUMN_STEP] for each in rows}
+    columns = {
+        count: sorted(end for bucket_rows, end in session._pooled.buckets if bucket_rows == count) for count in rows
+    }
+    assert columns == {count: [COLUMN_STEP, 2 * COLUMN_STEP] for count in rows}
     store = session.store
     while store.length < COLUMN_STEP + 50:
         assert session._pooled.logits(TokenTree.chain(3, [4] * 7)) is not None
@@ -351,7 +353,7 @@ def test_stores_and_their_graphs_are_pooled() -> None:
     first.keep((0, 1, 2))
     del first
     gc.collect()
-    # The check at load had lent it, too: a store is ever captured once.
+    # The check at load had borrowed it too: a store is captured only once.
     assert target.graphs is not None and target.graphs.num_stores == 1
     second = session_of(target, [8, 9, 10, 11])
     assert second.store.data is not None and second.store.data.data_ptr() == address
@@ -367,12 +369,12 @@ def test_stores_and_their_graphs_are_pooled() -> None:
 def test_stores_that_are_too_small_are_dropped_with_their_graphs() -> None:
     target, _ = graphed("llama", max_position_embeddings=4096)
     sessions = [session_of(target, [3, 4, 5], rows=(1, 9)) for _ in range(3)]
-    small = [weakref.ref(each.store) for each in sessions]
+    small = [weakref.ref(session.store) for session in sessions]
     del sessions
     longer = session_of(target, [3] * COLUMN_STEP, rows=(1, 9))
     gc.collect()
     assert target.graphs is not None and target.graphs.num_stores == 1
-    assert longer.store.capacity == 2 * COLUMN_STEP and not any(each() for each in small)
+    assert longer.store.capacity == 2 * COLUMN_STEP and not any(reference() for reference in small)
     del longer
     assert session_of(target, [3, 4, 5], rows=(1, 9)).store.capacity == 2 * COLUMN_STEP, "a larger one stays"
     assert target.graphs.num_stores == 1
@@ -386,9 +388,9 @@ def test_a_race_on_graphs_prints_what_an_eager_one_prints(temperature: float) ->
     for number in range(2):
         prompt = random_prompt(random.Random(number))
         outcomes = []
-        for each in (target, eager):
+        for model in (target, eager):
             steps: dict[str, list[int]] = {name: [] for name in native_methods()}
-            for event in race(each, prompt, spec):
+            for event in race(model, prompt, spec):
                 if isinstance(event, Finished):
                     assert all(lane.identical for lane in event.lanes)
                 elif hasattr(event, "emitted"):

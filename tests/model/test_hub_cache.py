@@ -1,4 +1,4 @@
-"""ModelChoices in the hub's cache: loaded without a question to the hub where they are whole, and only there."""
+"""Models in the hub's cache: complete ones are loaded without asking the hub, and no others are."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import torch
 from specrace.core.errors import InputError
 from specrace.model import loading, machine
 from specrace.model.loading import load_target
-from tests.models import tiny_model
-from tests.views.test_detokenize import byte_tokenizer
+from tests.models import byte_tokenizer, tiny_model
 
 HUB, COMMIT = "someone/model", "1" * 40
 INDEX = "model.safetensors.index.json"
 
 
-class Asked:
+class SilentHub:
     """A hub that does not answer."""
 
     def model_info(self, *_: Any, **__: Any) -> None:
@@ -37,7 +36,7 @@ def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokenizer.save_pretrained(folder)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(loading, "HfApi", Asked)
+    monkeypatch.setattr(loading, "HfApi", SilentHub)
     return folder
 
 
@@ -65,12 +64,12 @@ def test_weights_that_do_not_fit_are_refused_under_a_hub_id_too(
     snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(file.stat().st_size for file in snapshot.glob("*.safetensors"))
-    # What else lies there is not read.
+    # Other files in the folder are not read.
     (snapshot / "consolidated.safetensors").write_bytes(bytes(2 * size))
-    told = tmp_path / "meminfo"
-    monkeypatch.setattr(machine, "_MEMORY", told)
-    told.write_text(f"MemAvailable: {size // 1024 + 1} kB\n")
+    meminfo = tmp_path / "meminfo"
+    monkeypatch.setattr(machine, "_MEMORY", meminfo)
+    meminfo.write_text(f"MemAvailable: {size // 1024 + 1} kB\n")
     load_target(HUB, graphs=False)
-    told.write_text(f"MemAvailable: {size // 1024 - 1} kB\n")
+    meminfo.write_text(f"MemAvailable: {size // 1024 - 1} kB\n")
     with pytest.raises(InputError, match="too little memory for someone/model: its weights take"):
         load_target(HUB, graphs=False)

@@ -1,4 +1,4 @@
-"""The KV store: keeping a path is as if it had been decoded, clones are apart, and room is checked."""
+"""The KV store: keeping a path equals decoding it, clones are independent, and room is checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plain_logits(target: Target, tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_keeping_random_paths_equals_sequential_decoding(name: str) -> None:
-    """Every node's logits, step after step, are those of its own path decoded plainly."""
+    """Every node's logits, step after step, are those of its own path decoded without a cache."""
     target = tiny_target(name)
     for seed in range(3):
         chance = random.Random(seed)
@@ -37,11 +37,11 @@ def test_keeping_random_paths_equals_sequential_decoding(name: str) -> None:
             tree = random_tree(chance, text[-1], chance.randint(0, 12))
             logits = target.logits(store, tree)
             for node in range(len(tree)):
-                path = [tree.tokens[each] for each in tree.path_to(node)[1:]]
+                path = [tree.tokens[ancestor] for ancestor in tree.path_to(node)[1:]]
                 torch.testing.assert_close(logits[node], plain_logits(target, text + path)[-1], rtol=1e-4, atol=1e-3)
-            kept = tree.path_to(chance.randrange(len(tree)))
-            store.keep(kept)
-            text += [tree.tokens[node] for node in kept[1:]] + [chance.randrange(32)]
+            kept_path = tree.path_to(chance.randrange(len(tree)))
+            store.keep(kept_path)
+            text += [tree.tokens[node] for node in kept_path[1:]] + [chance.randrange(32)]
             assert store.length == len(text) - 1
 
 
@@ -54,7 +54,7 @@ def test_the_additive_mask_holds_under_both_kinds_of_attention(name: str, attent
     tree = TokenTree((5, 6, 7, 8, 9, 6), (-1, 0, 0, 1, 2, 2))
     logits = target.logits(target.prefill([2, 3, 4, 5]).store.clone(20), tree)
     for node in range(len(tree)):
-        path = [tree.tokens[each] for each in tree.path_to(node)]
+        path = [tree.tokens[ancestor] for ancestor in tree.path_to(node)]
         torch.testing.assert_close(logits[node], plain_logits(target, [2, 3, 4, *path])[-1], rtol=1e-4, atol=1e-3)
 
 
@@ -73,27 +73,27 @@ def test_clones_are_apart() -> None:
     target = tiny_target("llama")
     prefix = target.prefill([2, 3, 4, 5]).store
     before = prefix.data.clone() if prefix.data is not None else None
-    one, other = prefix.clone(10), prefix.clone(12)
+    first, second = prefix.clone(10), prefix.clone(12)
     tree = TokenTree.chain(5, [6, 7])
-    expected = target.logits(other, tree)
-    target.logits(one, TokenTree.chain(5, [9, 9, 9]))
-    one.keep((0, 1, 2, 3))
-    assert (one.length, other.length, prefix.length) == (7, 3, 3)
-    assert torch.equal(target.logits(other, tree), expected)
+    expected = target.logits(second, tree)
+    target.logits(first, TokenTree.chain(5, [9, 9, 9]))
+    first.keep((0, 1, 2, 3))
+    assert (first.length, second.length, prefix.length) == (7, 3, 3)
+    assert torch.equal(target.logits(second, tree), expected)
     assert before is not None and prefix.data is not None and torch.equal(prefix.data, before)
-    assert one.data is not None and other.data is not None and one.data.data_ptr() != other.data.data_ptr()
+    assert first.data is not None and second.data is not None and first.data.data_ptr() != second.data.data_ptr()
 
 
 def test_a_dropped_store_is_freed_at_once() -> None:
-    """Not by the garbage collector, which comes late to a few objects that hold much memory."""
+    """Not by the garbage collector, which is late to free a few objects that hold much memory."""
     target = tiny_target("llama")
     gc.disable()
     try:
         store = target.prefill([3, 4, 5]).store
         target.logits(copy := store.clone(9), TokenTree.chain(5, [6]))
-        kept = weakref.ref(store), weakref.ref(copy)
+        references = weakref.ref(store), weakref.ref(copy)
         del store, copy
-        assert [each() for each in kept] == [None, None]
+        assert [reference() for reference in references] == [None, None]
     finally:
         gc.enable()
 
@@ -126,9 +126,9 @@ def test_keep_moves_the_path_together(path: tuple[int, ...]) -> None:
     store.keep(path)
     assert store.length == 2 + len(path)
     assert store.data is not None
-    kept = store.data[:, :, 0, 0, 2 : store.length, 0]
+    columns = store.data[:, :, 0, 0, 2 : store.length, 0]
     expected = torch.tensor([2.0 + node for node in path])
-    assert torch.equal(kept, torch.stack([expected, expected + 100]).expand(2, 2, -1))
+    assert torch.equal(columns, torch.stack([expected, expected + 100]).expand(2, 2, -1))
 
 
 def test_layers_of_another_shape_are_refused() -> None:

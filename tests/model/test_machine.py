@@ -1,4 +1,4 @@
-"""What a machine has left, and OpenMP's workers: one thread's must not be in the way of another's."""
+"""Free memory under containers' limits, and OpenMP's workers, which must not get in each other's way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specrace.core import processors
 from specrace.model import machine
 from tests import processes
 
-# A process of its own: its OpenMP has two threads, however many the tests' has.
+# It runs in its own process, where OpenMP has two threads, however many the tests' process has.
 COMPUTES = """
 import os, time, torch
 from specrace.model.machine import release_threads
@@ -47,7 +47,7 @@ UNLIMITED = "9223372036854771712"
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the control groups of a machine with 64 GB available lie."""
+    """The folder of the control groups, on a machine with 64 GB available."""
     (tmp_path / "meminfo").write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {64 * GB // 1024} kB\n")
     monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
     for name, path in (("_GROUPS", "groups"), ("_OWN_GROUPS", "own")):
@@ -55,37 +55,42 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "groups"
 
 
-def limit(folder: Path, *, version: int, most: int | str, used: int, cached: tuple[int, int] = (0, 0)) -> None:
-    """A control group as the kernel shows it, with active and inactive files in its cache."""
+def limit(folder: Path, *, version: int, max_bytes: int | str, used: int, cached: tuple[int, int] = (0, 0)) -> None:
+    """Write a control group's files as the kernel does; `cached` has active and inactive bytes of its file cache."""
     names, kind = (
         (("memory.max", "memory.current"), "")
         if version == 2
         else (("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_")
     )
     folder.mkdir(parents=True, exist_ok=True)
-    for name, value in zip(names, (most, used), strict=True):
+    for name, value in zip(names, (max_bytes, used), strict=True):
         (folder / name).write_text(f"{value}\n")
     stat = f"anon 5\n{kind}active_file {cached[0]}\n{kind}inactive_file {cached[1]}\n{kind}active_anon 7\n"
     (folder / "memory.stat").write_text(stat)
 
 
 @pytest.mark.parametrize(
-    ("version", "own", "top"), [(2, "0::{path}\n", ""), (1, "5:cpu:/x\n4:hugetlb,memory:{path}\n0::/\n", "memory")]
+    ("version", "cgroup", "top"), [(2, "0::{path}\n", ""), (1, "5:cpu:/x\n4:hugetlb,memory:{path}\n0::/\n", "memory")]
 )
-def test_a_containers_limit_goes_before_the_hosts_memory(groups: Path, version: int, own: str, top: str) -> None:
-    told, top_group = groups.parent / "own", groups / top
-    told.write_text(own.format(path="/"))
+def test_a_containers_limit_goes_before_the_hosts_memory(groups: Path, version: int, cgroup: str, top: str) -> None:
+    cgroup_file, top_group = groups.parent / "own", groups / top
+    cgroup_file.write_text(cgroup.format(path="/"))
     assert machine.free_memory() == 64 * GB // 1024 * 1024, "there are no limits"
-    limit(top_group, version=version, most=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
+    limit(top_group, version=version, max_bytes=8 * GB, used=5 * GB, cached=(GB, 2 * GB))
     assert machine.free_memory() == 6 * GB
-    # Of the groups around it the narrowest counts; where the container sees its own group only, the path leads nowhere.
+    # The narrowest of the enclosing groups counts; in a container that sees only its own group, the path leads nowhere.
     for path in ("/docker/ab12", "/docker/ab12/inner"):
-        told.write_text(own.format(path=path))
+        cgroup_file.write_text(cgroup.format(path=path))
         assert machine.free_memory() == 6 * GB
-    limit(top_group / "docker" / "ab12", version=version, most=4 * GB, used=GB)
-    limit(top_group / "docker" / "ab12" / "inner", version=version, most="max" if version == 2 else UNLIMITED, used=GB)
+    limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=GB)
+    limit(
+        top_group / "docker" / "ab12" / "inner",
+        version=version,
+        max_bytes="max" if version == 2 else UNLIMITED,
+        used=GB,
+    )
     assert machine.free_memory() == 3 * GB
-    limit(top_group / "docker" / "ab12", version=version, most=4 * GB, used=5 * GB)
+    limit(top_group / "docker" / "ab12", version=version, max_bytes=4 * GB, used=5 * GB)
     assert machine.free_memory() == 0
 
 

@@ -1,4 +1,4 @@
-"""The least time of a step: its bytes, counted on real models, over a bandwidth that was measured."""
+"""The shortest possible time of a step: its bytes, counted on real models, over a measured bandwidth."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ def test_the_bytes_of_a_cached_token_are_those_of_the_cache(name: str) -> None:
 def test_an_embedding_is_read_whole_only_where_it_is_the_output_too() -> None:
     loose, tied = tiny_target("llama", tie_word_embeddings=False), tiny_target("llama", tie_word_embeddings=True)
     table = 4 * 32 * 32
-    whole = [4 * sum(p.numel() for p in each.model.parameters()) for each in (loose, tied)]
-    assert weight_bytes(loose.model) == whole[0] - table and weight_bytes(tied.model) == whole[1] == whole[0] - table
+    total_bytes = [4 * sum(p.numel() for p in target.model.parameters()) for target in (loose, tied)]
+    assert (
+        weight_bytes(loose.model) == total_bytes[0] - table
+        and weight_bytes(tied.model) == total_bytes[1] == total_bytes[0] - table
+    )
 
 
 def test_the_limit_is_bytes_over_bandwidth() -> None:
     line = Roofline(weight_bytes=1_000_000, token_bytes=1_000, bandwidth=1e9)
     assert line.limit_ms(columns=0, rows=0) == pytest.approx(1.0)
     assert line.limit_ms(columns=990, rows=10) == pytest.approx(2.0)
-    told = line.as_json(999)
-    assert told["limit_tokens_per_s"] == pytest.approx(500) and told["copy_gb_per_s"] == pytest.approx(1.0)
+    summary = line.as_json(999)
+    assert summary["limit_tokens_per_s"] == pytest.approx(500) and summary["copy_gb_per_s"] == pytest.approx(1.0)
 
 
 def test_bandwidth_is_bytes_read_and_written_over_the_median_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of copies that take 2 to 14 hundredths of a second by the clock, the middle one counts."""
+    """Of copies that take 2 to 14 hundredths of a second by the clock, the median counts."""
     ends = [sum(range(2, 2 * copy + 1, 2)) / 100 for copy in range(1, 8)]
     readings = iter([0.0, *(time for end in ends[:-1] for time in (end, end)), ends[-1]])
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=readings.__next__))
@@ -49,18 +52,18 @@ def test_bandwidth_is_bytes_read_and_written_over_the_median_time(monkeypatch: p
 
 def test_where_memory_is_short_smaller_blocks_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that fills its GPU must not be refused for a measurement."""
-    ones, asked = torch.ones, list[int]()
+    ones, sizes = torch.ones, list[int]()
 
-    def scarce(size: int, **named: Any) -> torch.Tensor:
-        asked.append(size)
+    def scarce(size: int, **kwargs: Any) -> torch.Tensor:
+        sizes.append(size)
         if size > 1 << 20:
             raise torch.OutOfMemoryError("out of memory")
-        return ones(size, **named)
+        return ones(size, **kwargs)
 
     monkeypatch.setattr(roofline.torch, "ones", scarce)
     monkeypatch.setattr(roofline, "_MIN_COPY_BYTES", 1 << 20)
     monkeypatch.setitem(roofline._COPY_BYTES, "cpu", 1 << 22)
-    assert copy_bandwidth(torch.device("cpu")) > 0 and asked == [1 << 22, 1 << 21, 1 << 20]
+    assert copy_bandwidth(torch.device("cpu")) > 0 and sizes == [1 << 22, 1 << 21, 1 << 20]
     monkeypatch.setattr(roofline, "_MIN_COPY_BYTES", 1 << 21)
     with pytest.raises(torch.OutOfMemoryError):
         copy_bandwidth(torch.device("cpu"))
@@ -73,8 +76,8 @@ def test_a_target_measures_once_and_peak_memory_sees_an_allocation() -> None:
     target.reset_peak_memory()
     before = target.peak_memory()
     if before is None:
-        pytest.skip("this system tells no peak")
-    # One block need not show: the system may take other pages of this process meanwhile.
+        pytest.skip("this system does not report peak memory")
+    # One block may not show: the system may take other pages of this process meanwhile.
     blocks: list[torch.Tensor] = []
     while len(blocks) < 16 and (target.peak_memory() or 0) - before < 0.8 * 4 * (1 << 24):
         blocks.append(torch.ones(1 << 24))

@@ -38,8 +38,8 @@ def total_variation(params: SamplingParams, logits: Tensor, count: int) -> float
     sampler = Sampler(params)
     for first in range(0, count, 1000):
         tokens += sampler.choose(logits.expand(1000, -1), range(first, first + 1000)).tolist()
-    found = torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / count
-    return float((found - warp(logits[None], params).softmax(dim=-1)[0]).abs().sum() / 2)
+    frequencies = torch.bincount(torch.tensor(tokens), minlength=logits.shape[-1]) / count
+    return float((frequencies - warp(logits[None], params).softmax(dim=-1)[0]).abs().sum() / 2)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_neighbouring_positions_and_seeds_are_independent() -> None:
     logits = torch.zeros(20_000, 4)
     first = torch.tensor(draw(logits, list(range(20_000)), temperature=1.0, seed=0))
     second = torch.tensor(draw(logits, list(range(20_000)), temperature=1.0, seed=1))
-    for one, other in ((first[:-1], first[1:]), (first, second), (first[:-1], second[1:])):
-        pairs = torch.bincount(4 * one + other, minlength=16) / len(one)
+    for left, right in ((first[:-1], first[1:]), (first, second), (first[:-1], second[1:])):
+        pairs = torch.bincount(4 * left + right, minlength=16) / len(left)
         assert (pairs - 1 / 16).abs().sum() / 2 < 0.02
 
 
@@ -94,7 +94,7 @@ def test_every_bit_of_the_seed_counts(bit: int) -> None:
 
 
 def test_noise_keyed_by_numbers_that_differ_in_their_upper_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's own generator for a CPU takes 32 bits of a seed: there these are all one."""
+    """torch's own CPU generator takes 32 bits of a seed, so to it all these are one."""
     monkeypatch.setattr("specrace.model.sampling._mix", lambda seed, _: seed)
     logits = torch.zeros(1, 100_000)
     assert len({draw(logits, [3], temperature=1.0, seed=5 + (upper << 32))[0] for upper in range(16)}) > 12
@@ -105,8 +105,8 @@ def test_noise_is_gumbels() -> None:
     sampler = Sampler(SamplingParams(1.0))
     noise = sampler.perturbed(torch.zeros(1, 50_000).expand(20, -1), range(20))
     assert noise.isfinite().all() and noise.dtype == torch.float32
-    for place in (-1.5, -0.5, 0.5, 2.0, 6.0):
-        assert (noise < place).double().mean() == pytest.approx(math.exp(-math.exp(-place)), abs=0.002)
+    for x in (-1.5, -0.5, 0.5, 2.0, 6.0):
+        assert (noise < x).double().mean() == pytest.approx(math.exp(-math.exp(-x)), abs=0.002)
 
 
 def test_rows_of_one_position_share_their_noise_not_their_logits() -> None:

@@ -1,4 +1,4 @@
-"""Contexts of 1k to 32k tokens: a step's memory and work grow with what it must read, and no faster."""
+"""Contexts of 1k to 32k tokens: a step's memory and work grow no faster than what it must read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def target() -> Target:
 
 
 def session_behind(target: Target, context: int) -> ModelSession:
-    """A session behind so many tokens, whose keys and values are random: prefill's cost is the model's own."""
+    """A session after `context` tokens with random keys and values: prefill's cost is the model's own."""
     generator = torch.Generator().manual_seed(0)
     store = KVStore(target.num_layers, context)
     store.blocks = [torch.randn((target.num_layers, 2, 1, 2, context, 8), generator=generator)]
@@ -36,16 +36,16 @@ def session_behind(target: Target, context: int) -> ModelSession:
 
 
 class Numbers(TorchDispatchMode):
-    """Counts the numbers that torch's operations give out: their time, but for the machine's part in it."""
+    """Counts the numbers that torch's operations return: a measure of their work that no machine changes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = function(*args, **(kwargs or {}))
-        self.count += sum(each.numel() for each in tree_leaves(given) if isinstance(each, torch.Tensor))
-        return given
+        output = function(*args, **(kwargs or {}))
+        self.count += sum(leaf.numel() for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor))
+        return output
 
 
 def test_a_steps_work_grows_as_the_context_does(target: Target) -> None:
@@ -73,7 +73,7 @@ def test_the_store_is_the_context_and_a_step_takes_little_beside_it(target: Targ
         session.keep((0, 1, 3))
         after = target.peak_memory()
         if before is None or after is None:
-            pytest.skip("this system tells no peak")
+            pytest.skip("this system does not report peak memory")
         # A mask and its parts, [rows, columns], and grouped keys and values repeated for one layer.
         assert after - before < 16 * 4 * len(TREE) * (context + ROOM) + (32 << 20)
 
@@ -83,5 +83,5 @@ def test_at_32k_a_tree_is_scored_as_its_paths_are(target: Target) -> None:
     logits = target.logits(session.store, TREE)
     for node in (5, 9, 16):
         path = TREE.path_to(node)
-        chain = TokenTree.chain(3, [TREE.tokens[each] for each in path[1:]])
+        chain = TokenTree.chain(3, [TREE.tokens[ancestor] for ancestor in path[1:]])
         torch.testing.assert_close(target.logits(session.store, chain)[-1], logits[node], rtol=1e-4, atol=1e-3)

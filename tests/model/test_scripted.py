@@ -1,4 +1,4 @@
-"""A scripted target: forced decoding's counts, at the cost of every forward."""
+"""A scripted target: it accepts what forced decoding accepts, and runs every forward."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LANES = tuple(name for name in native_methods() if not unscriptable(name))
 
 
 def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Prompts, and outputs that copy from them here and there."""
-    found = {}
+    """Outputs by prompt; parts of each output are copied from its prompt."""
+    outputs = {}
     for seed in range(4):
         chance = random.Random(seed)
         prompt = [chance.randrange(50) for _ in range(60)]
@@ -40,8 +40,8 @@ def scripts() -> dict[tuple[int, ...], tuple[int, ...]]:
         while len(output) < 50:
             start = chance.randrange(50)
             output += [*prompt[start : start + chance.randint(2, 9)], chance.randrange(50)]
-        found[tuple(prompt)] = tuple(output)
-    return found
+        outputs[tuple(prompt)] = tuple(output)
+    return outputs
 
 
 def small(**changes: Any) -> ScriptedTarget:
@@ -53,7 +53,7 @@ def small(**changes: Any) -> ScriptedTarget:
 # A tree, a chain, and one that learns from the target's tokens at rejected nodes.
 @pytest.mark.parametrize("method", ["trie", "suffix", "fusion"])
 def test_what_is_accepted_is_what_forced_decoding_accepts(method: str) -> None:
-    """Step by step: the transcript's tokens, as many a step as `score` counts."""
+    """Each step emits the transcript's next tokens, as many as `score` counts."""
     target = small()
     for prompt, output in itertools.islice(scripts().items(), 2):
         options = METHODS[method].defaults("cpu")
@@ -105,9 +105,9 @@ def test_the_bench_takes_one() -> None:
     target = small()
     transcripts = list(scripts().items())[:2]
     prompts = [BenchPrompt(str(n), p, max_new_tokens=len(o)) for n, (p, o) in enumerate(transcripts)]
-    found = summarise(Bench(target, RaceSpec(("trie",)), repetitions=1).run(prompts), target.decode)
-    assert [lane["identical"] for lane in found["lanes"]] == [True, True]
-    assert found["lanes"][1]["tau"] > 1.5 and found["lanes"][0]["tokens"] == sum(
+    summary = summarise(Bench(target, RaceSpec(("trie",)), repetitions=1).run(prompts), target.decode)
+    assert [lane["identical"] for lane in summary["lanes"]] == [True, True]
+    assert summary["lanes"][1]["tau"] > 1.5 and summary["lanes"][0]["tokens"] == sum(
         len(output) for _, output in transcripts
     )
 

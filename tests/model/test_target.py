@@ -1,4 +1,4 @@
-"""Targets: what is loaded, what is refused and in which words, and logits that nothing but the path decides."""
+"""Targets: what loads, what is refused and in which words, and logits that depend on the path alone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from specrace.model.limits import eos_ids
 from specrace.model.loading import check_trees, load_target, refuse_unsupported
 from specrace.model.sampling import Sampler
 from specrace.model.target import Target
-from tests.models import tiny_model, tiny_target
+from tests.models import byte_tokenizer, tiny_model, tiny_target
 from tests.parts import EOS, VOCAB, inputs, run_lane
-from tests.views.test_detokenize import byte_tokenizer
 
 SMALL: dict[str, Any] = {
     "vocab_size": 320,
@@ -126,7 +125,7 @@ def test_a_model_without_weights_or_tokenizer_is_refused(tmp_path: Path, tokeniz
 def test_an_unknown_dtype_or_device_is_refused(
     values: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Also where there is a GPU: what is refused is a device that is not there.
+    # On a machine with a GPU too: what is refused is a device that is missing.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=named) as refused:
         load_target("/any", **values)
@@ -163,11 +162,11 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_read(
     """Linux grants more memory than there is, and kills whoever uses it."""
     saved(tmp_path / "model", tiny_model("llama", vocab_size=len(tokenizer)), tokenizer)
     size = (tmp_path / "model" / "model.safetensors").stat().st_size
-    told = tmp_path / "meminfo"
-    monkeypatch.setattr(machine, "_MEMORY", told)
-    told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 + 1} kB\n")
+    meminfo = tmp_path / "meminfo"
+    monkeypatch.setattr(machine, "_MEMORY", meminfo)
+    meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 + 1} kB\n")
     assert load_target(tmp_path / "model").vocab_size == len(tokenizer)
-    told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 - 1} kB\n")
+    meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {size // 1024 - 1} kB\n")
     assert load_target(tmp_path / "model", dtype="bfloat16").vocab_size == len(tokenizer)
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("they were read"))
     with pytest.raises(InputError, match="too little memory for model: its weights take") as refused:
@@ -183,7 +182,7 @@ def test_a_device_that_is_none_is_refused(tmp_path: Path, tokenizer: PreTrainedT
     one_sentence(refused)
 
 
-# ModelChoices that cannot follow branches.
+# Models that cannot follow branches.
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_a_model_too_short_for_the_check_is_refused() -> None:
 
 
 def local_attention(window: int) -> Any:
-    """GPT-Neo: every other layer sees the last `window` places of the cache, wherever they stand in the tree."""
+    """GPT-Neo: every other layer sees the last `window` columns of the cache, wherever they stand in the tree."""
     torch.manual_seed(0)
     config = transformers.GPTNeoConfig(
         vocab_size=VOCAB, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
@@ -310,7 +309,7 @@ def test_up_to_what_is_allowed_local_attention_is_lossless(method: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope", "yarn", "llama3", "linear"])
 def test_rope_that_changes_with_length_is_lossless_up_to_what_is_allowed(kind: str) -> None:
-    """Dynamic and long RoPE turn every key another way once a draft reaches past the model's first length."""
+    """Dynamic and long RoPE rotate every key differently once a draft reaches past the model's original length."""
     scaling: dict[str, Any] = {"rope_type": kind, "factor": 16.0, "rope_theta": 10000.0}
     longest = 32 if kind == "dynamic" else 512
     if kind not in ("dynamic", "linear"):
@@ -434,7 +433,7 @@ def test_the_two_best_are_those_of_a_plain_forward() -> None:
 
 @pytest.mark.parametrize("params", [SamplingParams(0.8, seed=5), SamplingParams(1.5, top_p=0.9, top_k=9, seed=2**40)])
 def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(params: SamplingParams) -> None:
-    """The first is what is drawn there; the second is drawn once the first is gone, or is so much likelier."""
+    """The first is what is drawn; the second is drawn once the first is gone, or once its logit is `gap` higher."""
     target, chosen = tiny_target("qwen3", initializer_range=0.3), []
     for count in range(1, 25):
         tokens = list(range(2, 2 + count))
@@ -442,11 +441,11 @@ def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(para
         with torch.inference_mode():
             logits = target.model(input_ids=torch.tensor([tokens])).logits[:, -1]
 
-        def drawn(changes: dict[int, float], logits: torch.Tensor = logits, place: int = count) -> int:
+        def drawn(changes: dict[int, float], logits: torch.Tensor = logits, position: int = count) -> int:
             changed = logits.clone()
-            for token, more in changes.items():
-                changed[0, token] += more
-            return int(Sampler(params).choose(changed, [place]))
+            for token, change in changes.items():
+                changed[0, token] += change
+            return int(Sampler(params).choose(changed, [position]))
 
         assert drawn({}) == best and gap > 0
         if not params.top_k:  # else what remains after a cut is another set
@@ -460,8 +459,8 @@ def test_under_sampling_the_two_best_are_those_that_the_noise_chose_between(para
 def test_where_a_cut_leaves_one_token_the_two_likeliest_are_told() -> None:
     target = tiny_target("llama")
     pair, gap = target.top_two([4, 5, 6])
-    alone, warm = target.top_two([4, 5, 6], SamplingParams(0.5, top_k=1))
-    assert alone == pair and warm == pytest.approx(2 * gap, rel=1e-4)
+    cut_pair, warm_gap = target.top_two([4, 5, 6], SamplingParams(0.5, top_k=1))
+    assert cut_pair == pair and warm_gap == pytest.approx(2 * gap, rel=1e-4)
 
 
 def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
@@ -469,8 +468,8 @@ def test_the_likeliest_tokens_come_with_the_targets_own() -> None:
     prefix = target.prefill([3, 4, 5])
     tree = TokenTree((5, 6, 7), (-1, 0, 0))
     scores = target.session(prefix, 10, num_top=3).score(tree)
-    assert scores.top is not None and [len(each) for each in scores.top] == [3, 3, 3]
-    assert scores.targets == tuple(each[0] for each in scores.top) == target.session(prefix, 10).score(tree).targets
+    assert scores.top is not None and [len(tokens) for tokens in scores.top] == [3, 3, 3]
+    assert scores.targets == tuple(tokens[0] for tokens in scores.top) == target.session(prefix, 10).score(tree).targets
 
 
 def test_without_a_tokenizer_text_is_numbers() -> None:
@@ -494,8 +493,8 @@ def test_buffers_of_large_trees_are_not_kept_for_ever(monkeypatch: pytest.Monkey
     target = tiny_target("llama")
     monkeypatch.setattr("specrace.model.scorer.MAX_CELLS", 3 * 100)
     small = target.inputs(4)
-    made = [target.inputs(rows) for rows in (10, 11)]
-    assert target.inputs(11) is made[1] and target.inputs(10) is made[0] and target.inputs(4) is small
+    large = [target.inputs(rows) for rows in (10, 11)]
+    assert target.inputs(11) is large[1] and target.inputs(10) is large[0] and target.inputs(4) is small
     target.inputs(17)
     assert set(target._inputs) == {17} and target.inputs(4) is not small
 

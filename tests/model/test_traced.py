@@ -43,7 +43,7 @@ def traced(name: str, *, packed: bool = False, **changes: Any) -> Target:
     return target
 
 
-# For those who change nothing about it: capturing takes longer than what is done with it.
+# For tests that do not change the target: capturing takes longer than the test itself.
 shared = cache(traced)
 
 
@@ -69,10 +69,10 @@ def test_replayed_trees_are_scored_as_eager_ones(name: str, attention: str, pack
     store, plain = target.prefill(text).store.clone(400), eager.prefill(text).store.clone(400)
     for step in range(14):
         tree = random_tree(chance, text[-1], (0, 1, 6, 2, 0, 15, 20, 40)[step % 8])
-        found, expected = target.logits(store, tree), eager.logits(plain, tree)
-        assert found.shape == expected.shape == (len(tree), VOCAB)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
-        assert torch.equal(found.argmax(-1), expected.argmax(-1))
+        logits, expected = target.logits(store, tree), eager.logits(plain, tree)
+        assert logits.shape == expected.shape == (len(tree), VOCAB)
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
+        assert torch.equal(logits.argmax(-1), expected.argmax(-1))
         path = tree.path_to(chance.randrange(len(tree)))
         store.keep(path)
         plain.keep(path)
@@ -87,7 +87,7 @@ def test_a_replayed_race_prints_what_an_eager_one_prints(name: str, temperature:
     spec = RaceSpec(tuple(native_methods()), max_new_tokens=20, temperature=temperature, seed=5)
     prompt = random_prompt(random.Random(3))
     texts = []
-    for target in (tiny_target(name), *(shared(name, packed=each, attention="sdpa") for each in PACKED)):
+    for target in (tiny_target(name), *(shared(name, packed=with_packed, attention="sdpa") for with_packed in PACKED)):
         events = list(race(target, prompt, spec))
         assert isinstance(events[-1], Finished) and all(lane.identical for lane in events[-1].lanes)
         texts.append([event.emitted for event in events[1:-1] if event.lane == "vanilla"])  # type: ignore[union-attr]
@@ -102,16 +102,16 @@ def test_in_16_bits_plain_weights_are_replayed_to_the_bit(dtype: torch.dtype) ->
     prompt = [3, 4, 5, 6, 7]
     for size in (1, 2, 9):
         tree = TokenTree.chain(7, [8] * (size - 1))
-        logits = [each.logits(each.prefill(prompt).store.clone(40), tree) for each in (eager, replayed)]
+        logits = [model.logits(model.prefill(prompt).store.clone(40), tree) for model in (eager, replayed)]
         assert torch.equal(*logits)
 
 
 def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
     target, eager = traced("llama"), tiny_target("llama")
-    sessions = [each.session(each.prefill([5]), 10) for each in (target, eager)]
+    sessions = [model.session(model.prefill([5]), 10) for model in (target, eager)]
     for tree in (TokenTree.chain(5, [6]), TokenTree.chain(7), TokenTree((8, 9, 2), (-1, 0, 0))):
-        found = [session.score(tree).targets for session in sessions]
-        assert found[0] == found[1]
+        targets = [session.score(tree).targets for session in sessions]
+        assert targets[0] == targets[1]
         for session in sessions:
             session.keep((0,))
 
@@ -120,20 +120,20 @@ def test_a_prompt_of_one_token_is_replayed_from_its_second_step() -> None:
 
 
 class _Moody(LlamaForCausalLM):
-    """Looks at its tokens: an even first one turns its logits around."""
+    """Looks at its tokens: negates its logits where the first one is odd."""
 
-    def forward(self, input_ids: Any = None, **given: Any) -> Any:
-        output = super().forward(input_ids=input_ids, **given)
+    def forward(self, input_ids: Any = None, **kwargs: Any) -> Any:
+        output = super().forward(input_ids=input_ids, **kwargs)
         if int(input_ids[0, 0]) % 2:
             output.logits = -output.logits
         return output
 
 
 class _Counting(LlamaForCausalLM):
-    """Makes a Python number of its positions, which tracing would keep."""
+    """Turns its positions into a Python number, which a trace would freeze."""
 
-    def forward(self, position_ids: Any = None, **given: Any) -> Any:
-        output = super().forward(position_ids=position_ids, **given)
+    def forward(self, position_ids: Any = None, **kwargs: Any) -> Any:
+        output = super().forward(position_ids=position_ids, **kwargs)
         output.logits[..., 5] += 0.0 if position_ids is None else float(position_ids.max())
         return output
 
@@ -141,17 +141,17 @@ class _Counting(LlamaForCausalLM):
 class _Refusing(LlamaForCausalLM):
     """Cannot be traced."""
 
-    def forward(self, *given: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         if torch.jit.is_tracing():
             raise KeyError("no tracing here")
-        return super().forward(*given, **named)
+        return super().forward(*args, **kwargs)
 
 
 class _Broken(LlamaForCausalLM):
-    """Says nothing that is a number."""
+    """Returns logits that are NaN."""
 
-    def forward(self, *given: Any, **named: Any) -> Any:
-        output = super().forward(*given, **named)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward(*args, **kwargs)
         output.logits = output.logits * float("nan")
         return output
 
@@ -178,11 +178,11 @@ def test_a_model_that_a_recording_would_not_follow_stays_eager(kind: Any, reason
 def test_a_dropped_target_frees_its_weights(packed: bool) -> None:
     target = traced("llama", packed=packed)
     target.session(target.prefill([3, 4]), 9).score(TokenTree.chain(4, [5]))
-    weights = [StorageWeakRef(each.untyped_storage()) for each in target.model.parameters()]
-    assert not any(each.expired() for each in weights)
+    weights = [StorageWeakRef(parameter.untyped_storage()) for parameter in target.model.parameters()]
+    assert not any(storage.expired() for storage in weights)
     del target
     gc.collect()
-    assert all(each.expired() for each in weights)
+    assert all(storage.expired() for storage in weights)
 
 
 def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
@@ -191,7 +191,7 @@ def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reason"),
     [
         (RuntimeError("TorchScript is gone\nand will not come back"), "RuntimeError: TorchScript is gone"),
         (AttributeError(), "AttributeError"),
@@ -200,7 +200,7 @@ def test_the_bundled_model_is_replayed_unless_told_otherwise() -> None:
 )
 def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
     error: Exception,
-    told: str,
+    reason: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -216,19 +216,19 @@ def test_where_torch_traces_no_more_the_reason_is_told_and_nothing_is_printed(
         warnings.simplefilter("always")
         target = tiny_target("llama")
         trace_forwards(target)
-    assert target.forward_kind == f"eager (not traced: {told})"
+    assert target.forward_kind == f"eager (not traced: {reason})"
     assert not warned and capfd.readouterr() == ("", "")
-    assert {record.levelname for record in caplog.records} == {"INFO"} and told in caplog.text
+    assert {record.levelname for record in caplog.records} == {"INFO"} and reason in caplog.text
     events = list(race(target, [3, 4, 5, 3, 4], RaceSpec(("trie",), max_new_tokens=6)))
     assert isinstance(events[-1], Finished) and events[-1].lanes[1].identical
 
 
 def test_the_kernel_of_packed_weights_is_made_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = torch.jit.CompilationUnit
+    compilation_unit = torch.jit.CompilationUnit
 
     def warning(source: str) -> Any:
         warnings.warn("TorchScript is going", FutureWarning, stacklevel=2)
-        return made(source)
+        return compilation_unit(source)
 
     monkeypatch.setattr(torch.jit, "CompilationUnit", warning)
     packed._kernel.cache_clear()
@@ -258,7 +258,7 @@ def test_a_packed_layer_is_the_layer(bias: bool) -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_16_bits_are_packed_or_refused_in_a_sentence(bias: bool) -> None:
-    """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; `trace_forwards` goes on without on others."""
+    """oneDNN packs bfloat16 on processors with AVX-512 or AMX only; elsewhere `trace_forwards` does not pack."""
     torch.manual_seed(0)
     try:
         assert_packed_alike(nn.Linear(48, 80, bias=bias).to(torch.bfloat16), rtol=1e-2)
@@ -269,14 +269,16 @@ def test_16_bits_are_packed_or_refused_in_a_sentence(bias: bool) -> None:
 
 def test_packing_leaves_the_model_as_it_was() -> None:
     model = tiny_model("llama", tie_word_embeddings=True)
-    modules, weights = list(model.modules()), [each.data_ptr() for each in model.parameters()]
-    own = copy_modules(model)
-    assert sum(each.numel() for each in own.parameters()) == sum(each.numel() for each in model.parameters())
-    assert [each.data_ptr() for each in own.parameters()] == weights
-    assert len(pack_linears(own)) == sum(type(each) is nn.Linear for each in modules)
-    assert not any(type(each) is nn.Linear for each in own.modules())
-    assert list(model.modules()) == modules and [each.data_ptr() for each in model.parameters()] == weights
-    assert all(each.requires_grad for each in model.parameters())
+    modules, weights = list(model.modules()), [parameter.data_ptr() for parameter in model.parameters()]
+    copied = copy_modules(model)
+    assert sum(parameter.numel() for parameter in copied.parameters()) == sum(
+        parameter.numel() for parameter in model.parameters()
+    )
+    assert [parameter.data_ptr() for parameter in copied.parameters()] == weights
+    assert len(pack_linears(copied)) == sum(type(module) is nn.Linear for module in modules)
+    assert not any(type(module) is nn.Linear for module in copied.modules())
+    assert list(model.modules()) == modules and [parameter.data_ptr() for parameter in model.parameters()] == weights
+    assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_peers_run_the_model_as_it_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,15 +287,15 @@ def test_peers_run_the_model_as_it_was_loaded(monkeypatch: pytest.MonkeyPatch) -
     (peer,) = make_peers(["transformers"], target, SamplingParams(), 5)
     ran: list[Any] = []
     target.model.lm_head.register_forward_hook(lambda module, *_: ran.append(module))
-    assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(each) is nn.Linear for each in ran)
+    assert len(peer.run([3, 4, 5], 4).tokens) == len(ran) and all(type(module) is nn.Linear for module in ran)
 
 
 def test_without_memory_for_a_copy_weights_stay_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engines = []
     for kilobytes in (10**7, 10):
-        told = tmp_path / "meminfo"
-        told.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
-        monkeypatch.setattr(machine, "_MEMORY", told)
+        meminfo = tmp_path / "meminfo"
+        meminfo.write_text(f"MemTotal: 99999999 kB\nMemAvailable:   {kilobytes} kB\n")
+        monkeypatch.setattr(machine, "_MEMORY", meminfo)
         target = tiny_target("llama")
         trace_forwards(target, fused=False)
         engines.append(target.forward_kind)
