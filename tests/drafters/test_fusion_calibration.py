@@ -40,15 +40,10 @@ def test_a_token_at_which_copies_stop_is_no_longer_drafted_but_what_came_instead
     for prompt, output in answers(6):
         steps_of_requests.append(emitted(prompt, output, past))
         past.add(output, prompt)
-    assert [(CITE in step, CLOSE in step) for step in steps_of_requests[0][-3:]] == [
-        (False, False),
-        (False, True),
-        (False, False),
-    ]
+    first, last = steps_of_requests[0], steps_of_requests[-1]
+    assert [(CITE in step, CLOSE in step) for step in first[-3:]] == [(False, False), (False, True), (False, False)]
     # The end of the copy and all that follows come in one step.
-    assert steps_of_requests[-1][-1][-4:] == (CITE, ONE, CLOSE, END) and len(steps_of_requests[-1]) <= 3 < len(
-        steps_of_requests[0]
-    )
+    assert last[-1][-4:] == (CITE, ONE, CLOSE, END) and len(last) <= 3 < len(first)
 
 
 def test_estimates_are_revised_by_hits_and_misses_of_the_likeliest_token() -> None:

@@ -1,4 +1,4 @@
-"""Events survive JSON, and what is no event is refused with ValueError whatever it is."""
+"""Events survive JSON, and anything that is no event is refused with ValueError."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_an_event_comes_back_equal_through_json(event: Event) -> None:
 def test_the_step_that_comes_back_is_a_whole_one() -> None:
     tree = TokenTree((1, 2, 3), (-1, 0, 0), (1.0, 0.5, 0.5), (-1, 4, 9))
     step = Step("trie", 3, 12.5, tree, verify(tree, Scores((3, 0, 7))), (3, 7), Timing(1.0, 2.0, 3.0), "eos")
-    again = from_json(json.loads(json.dumps(to_json(step))))
-    assert isinstance(again, Step)
-    assert again.tree.depths == (0, 1, 1) and again.verdict.accepted == 1 and again.timing.total_ms == 6.0
-    assert isinstance(again.tree.tokens, tuple) and isinstance(again.verdict.scores.targets, tuple)
+    reloaded = from_json(json.loads(json.dumps(to_json(step))))
+    assert isinstance(reloaded, Step)
+    assert reloaded.tree.depths == (0, 1, 1) and reloaded.verdict.accepted == 1 and reloaded.timing.total_ms == 6.0
+    assert isinstance(reloaded.tree.tokens, tuple) and isinstance(reloaded.verdict.scores.targets, tuple)
 
 
 def test_every_event_says_its_type_and_the_first_its_format() -> None:
@@ -119,13 +119,13 @@ def test_a_missing_field_is_refused_unless_it_has_a_default(kind: str) -> None:
 def test_junk_anywhere_raises_nothing_but_value_error(kind: str, junk: Any) -> None:
     row = _rows()[kind]
     for path in _leaves(row)[1:]:
-        bent = copy.deepcopy(row)
-        place = bent
+        changed = copy.deepcopy(row)
+        parent = changed
         for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] = junk
+            parent = parent[key]
+        parent[path[-1]] = junk
         with suppress(ValueError):
-            from_json(bent)
+            from_json(changed)
 
 
 @pytest.mark.parametrize("row", [None, [], "started", 3, {}, {"type": "lap"}, {"type": None}, {"type": ["step"]}])
@@ -200,10 +200,10 @@ def test_the_words_of_older_versions_are_read() -> None:
 
 
 class Version(str):
-    """As torch's own."""
+    """A subclass of str, like the type of `torch.__version__`."""
 
 
 def test_a_library_s_own_kind_of_text_or_number_is_written_as_a_plain_one() -> None:
-    written = to_json(Started((), 1, 0.0, {"torch": Version("2.13"), "ms": np.float64(0.5)}))
-    assert json.loads(json.dumps(written))["about"] == {"torch": "2.13", "ms": 0.5}
-    assert type(written["about"]["torch"]) is str and type(written["about"]["ms"]) is float
+    row = to_json(Started((), 1, 0.0, {"torch": Version("2.13"), "ms": np.float64(0.5)}))
+    assert json.loads(json.dumps(row))["about"] == {"torch": "2.13", "ms": 0.5}
+    assert type(row["about"]["torch"]) is str and type(row["about"]["ms"]) is float

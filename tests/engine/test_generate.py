@@ -1,4 +1,4 @@
-"""`generate` hands on all that it is given, and a lane's result is judged over what both lanes said."""
+"""`generate` hands on all its arguments, and a lane's result is judged over the text that both lanes have."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_by_default_128_tokens_are_said_greedily_or_by_seed_0(target: TableTarge
 def test_sizes_rules_and_documents_reach_the_drafter(target: TableTarget) -> None:
     steps = list(generate(target, "trie", (2, 3, 4, 5, 2, 3, 4, 5, 2), max_new_tokens=20, num_draft=2))
     assert max(step.tree.num_draft for step in steps) == 2
-    drawn = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
-    assert all(step.checks is not None for step in drawn)
+    sampled_steps = list(generate(target, "bigram", PROMPT, max_new_tokens=5, temperature=1.0, verifier="rejection"))
+    assert all(step.checks is not None for step in sampled_steps)
     corpus = NGramCounts()
     corpus.extend_apart([[9, 7]])
     assert next(generate(target, "bigram", (9,), sources=Sources(corpus), max_new_tokens=5)).tree.tokens[:2] == (9, 7)
@@ -77,7 +77,7 @@ def test_a_result_has_the_figures_of_the_steps(target: TableTarget) -> None:
 
 
 class Explaining:
-    """As much of a target as explaining a difference needs."""
+    """A target with only the methods that explain a difference."""
 
     def top_two(self, tokens: Sequence[int], params: SamplingParams) -> tuple[tuple[int, int], float]:
         return (tokens[-1], 0), 0.5
@@ -87,7 +87,7 @@ class Explaining:
 
 
 def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
-    """A lane that counts on from the prompt, after some steps."""
+    """A lane that counts up from the prompt's last token, after `steps` steps."""
     lane = function_lane(
         PROMPT, VanillaDrafter(inputs(PROMPT)), lambda tokens: (tokens[-1] + 1) % VOCAB, max_new_tokens=max_new_tokens
     )
@@ -102,7 +102,7 @@ def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
     [
         ((6, 6), (6, 6), True, None),
         ((6, 2), (6, 6), True, None),  # vanilla was stopped
-        ((6, 6), (6, 2), True, None),  # the lane was
+        ((6, 6), (6, 2), True, None),  # the lane was stopped
         ((6, 2), (6, 0), None, None),  # before it said anything
         ((6, 6), (4, 4), False, 4),  # both came to an end, and one said more
     ],
@@ -110,11 +110,11 @@ def bare_lane(name: str, max_new_tokens: int, steps: int) -> Lane:
 def test_lanes_are_compared_as_far_as_both_got(
     vanilla: tuple[int, int], lane: tuple[int, int], identical: bool | None, position: int | None
 ) -> None:
-    base, other = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
+    base, compared = bare_lane("vanilla", *vanilla), bare_lane("other", *lane)
     metrics = {"vanilla": LaneMetrics(), "other": LaneMetrics()}
-    found = lane_result(cast(RaceTarget, Explaining()), other, base, metrics, SamplingParams())
-    assert found.identical is identical
-    assert (found.first_difference and found.first_difference.position) == position
-    assert found.end == (other.end or "stopped")
-    if found.first_difference is not None:
-        assert (found.first_difference.best, found.first_difference.gap) == (("7", "0"), 0.5)
+    result = lane_result(cast(RaceTarget, Explaining()), compared, base, metrics, SamplingParams())
+    assert result.identical is identical
+    assert (result.first_difference and result.first_difference.position) == position
+    assert result.end == (compared.end or "stopped")
+    if result.first_difference is not None:
+        assert (result.first_difference.best, result.first_difference.gap) == (("7", "0"), 0.5)

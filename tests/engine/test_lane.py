@@ -1,4 +1,4 @@
-"""A lane's steps on a target that is a function: what a step says of itself, where a text ends, rows that fill up."""
+"""A lane's steps on a target that is a function: a step's fields, where a text ends, padded rows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def following(tokens: Sequence[int]) -> int:
 
 
 def counting(context: Sequence[int], budget: int) -> TokenTree:
-    """A chain of the right guesses, one more than was asked for."""
+    """A chain of right guesses, one more than the budget."""
     return TokenTree.chain(context[-1], [(context[-1] + ahead) % VOCAB for ahead in range(1, budget + 2)])
 
 
-class Recording(FunctionSession):
-    """Remembers the trees it scored, and tells two likely tokens at each node."""
+class RecordingSession(FunctionSession):
+    """A session that remembers the trees it scored and gives two likely tokens at each node."""
 
     def __init__(self, prompt: Sequence[int]) -> None:
         super().__init__(prompt, following)
@@ -56,7 +56,7 @@ def test_steps_say_where_they_stand_and_which_was_the_last() -> None:
         ("tested", 0, (5, 6, 7)), ("tested", 1, (8, 9, 10)), ("tested", 2, (11, 12)),
     ]  # fmt: skip
     assert [step.end for step in steps] == ["", "", "length"] and lane.end == "length"
-    # Of the last two tokens one is the target's own.
+    # One of the last two tokens is the target's own.
     assert [step.tree.num_draft for step in steps] == [2, 2, 1]
     assert all(step.checks is None and step.note is None for step in steps)
     assert lane.tokens == [5, 6, 7, 8, 9, 10, 11, 12] and lane.remaining == 0
@@ -74,11 +74,11 @@ def test_the_last_token_is_not_drafted_for() -> None:
     assert ended.end == "length" and ended.tokens == []
 
 
-@pytest.mark.parametrize(("eos", "said"), [(5, (5,)), (6, (5, 6)), (7, (5, 6, 7))])
-def test_a_text_ends_with_its_first_end_token(eos: int, said: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("eos", "expected"), [(5, (5,)), (6, (5, 6)), (7, (5, 6, 7))])
+def test_a_text_ends_with_its_first_end_token(eos: int, expected: tuple[int, ...]) -> None:
     lane = function_lane(PROMPT, Scripted(counting), following, num_draft=2, eos_ids=frozenset({eos, eos + 1}))
     step = lane.step()
-    assert (step.emitted, step.end, lane.end, tuple(lane.tokens)) == (said, "eos", "eos", said)
+    assert (step.emitted, step.end, lane.end, tuple(lane.tokens)) == (expected, "eos", "eos", expected)
 
 
 def test_the_end_token_at_the_limit_is_an_end() -> None:
@@ -89,29 +89,29 @@ def test_the_end_token_at_the_limit_is_an_end() -> None:
 
 
 def test_rows_that_fill_up_are_run_and_forgotten() -> None:
-    """Three rows cost more than four, as far as the lane may run so many."""
+    """Three rows cost more than four, so they are padded if the lane may run four."""
     for num_draft, rows in ((3, 4), (2, 3)):
-        session = Recording(PROMPT)
+        session = RecordingSession(PROMPT)
         drafter = Scripted(lambda context, budget: counting(context, budget).cut(2))
         lane = Lane("tested", drafter, session, PROMPT, max_new_tokens=9, num_draft=num_draft, curve=CLIFF)
         step = lane.step()
         assert len(session.trees[0]) == rows and session.trees[0].cut(2).tokens == step.tree.tokens == (4, 5, 6)
         assert step.verdict.scores == Scores((5, 6, 7), ((5, 0), (6, 0), (7, 0)))
         assert drafter.told == [(step.tree, step.verdict)]
-    plain = Recording(PROMPT)
+    plain = RecordingSession(PROMPT)
     Lane("tested", Scripted(counting), plain, PROMPT, max_new_tokens=9, num_draft=2).step()
     assert len(plain.trees[0]) == 3
 
 
 def test_what_only_fills_up_is_not_drawn_from_either() -> None:
-    given = inputs((4, 5, 6, 4), params=SamplingParams(1.0))
-    session = Recording(given.prompt)
-    drafter = BigramDrafter(given, sampled=True)
-    lane = Lane("bigram", drafter, session, given.prompt, max_new_tokens=9, num_draft=3,
+    drafter_inputs = inputs((4, 5, 6, 4), params=SamplingParams(1.0))
+    session = RecordingSession(drafter_inputs.prompt)
+    drafter = BigramDrafter(drafter_inputs, sampled=True)
+    lane = Lane("bigram", drafter, session, drafter_inputs.prompt, max_new_tokens=9, num_draft=3,
                 coins=Coins(1, "bigram"), curve=CostCurve((1, 4, 5, 64), (1.0, 2.0, 1.0, 9.0)))  # fmt: skip
     step = lane.step()
     assert len(session.trees[0]) == 4 and step.checks is not None and 1 <= len(step.checks) <= 3
-    first, coin = step.checks[0], Coins(1, "bigram").at(len(given.prompt))[0]
+    first, coin = step.checks[0], Coins(1, "bigram").at(len(drafter_inputs.prompt))[0]
     guess = step.tree.tokens[1]
     assert (first.p, first.coin) == (float(guess == 5), coin)
     assert first.q == pytest.approx(drafter.distributions()[0][guess])

@@ -1,7 +1,7 @@
 """Every lane prints exactly what vanilla prints, greedily and sampled, on language models that are tables.
 
-All methods, on random prompts and at several budgets; then drafters that try to break it. What a real model adds, rows
-that are scored together and a cache, is in `tests/paths`.
+All methods, on random prompts and at several budgets; then drafters that try to break it. What a real model adds, a
+cache and rows that are scored together, is tested in `tests/paths`.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ DRAFTING = tuple(name for name in METHODS if name != "vanilla")
 
 @cache
 def target_of(order: int) -> TableTarget:
-    """A language model whose tokens depend on so many before them: of 1 a text soon repeats itself."""
+    """A language model whose tokens depend on the last `order` tokens; with order 1 a text soon repeats itself."""
     return TableTarget(order, order=order, eos_ids=frozenset({EOS}))
 
 
 def prompts_of(order: int, count: int) -> list[tuple[int, ...]]:
-    """The model's own prompts, the first of one token."""
+    """Prompts for the model of this order; the first has one token."""
     chance = random.Random(order)
     return [(chance.randrange(2, VOCAB),), *(random_prompt(chance) for _ in range(count - 1))]
 
 
 def vanilla(target: TableTarget, prompt: Sequence[int], params: SamplingParams, count: int = 16) -> list[int]:
-    """What the target says, one token a step and past any end."""
+    """The target's text, one token a step and past any end."""
     drafter = METHODS["vanilla"].build(inputs(prompt))
     prefix = target.prefill(prompt)
     return run_lane(target, prefix, prompt, drafter, params=params, max_new_tokens=count, eos_ids=NO_END).tokens
 
 
 def cut_at(tokens: list[int], ends: frozenset[int]) -> list[int]:
-    """`tokens` up to and with the first end."""
-    places = [index for index, token in enumerate(tokens) if token in ends]
-    return tokens[: places[0] + 1] if places else tokens
+    """`tokens` up to and including the first end."""
+    positions = [index for index, token in enumerate(tokens) if token in ends]
+    return tokens[: positions[0] + 1] if positions else tokens
 
 
 @pytest.mark.parametrize("params", RULES.values(), ids=RULES)
@@ -61,7 +61,7 @@ def test_every_method_prints_vanillas_text(order: int, params: SamplingParams) -
             )
             assert lane.tokens == cut_at(expected, ends), (method, prompt)
             accepted[method] += len(lane.tokens) - lane.num_steps
-    # Else this would be vanilla against itself.
+    # Otherwise this would be vanilla against itself.
     assert sum(count > 0 for count in accepted.values()) > len(DRAFTING) / 2, accepted
 
 
@@ -71,11 +71,11 @@ def test_vanilla_prints_what_the_function_says() -> None:
         text = list(prompt)
         for _ in range(24):
             text.append(target.next_token(text))
-        said = cut_at(text[len(prompt) :], target.eos_ids)
+        expected = cut_at(text[len(prompt) :], target.eos_ids)
         lane = run_lane(
             target, target.prefill(prompt), prompt, METHODS["vanilla"].build(inputs(prompt)), max_new_tokens=24
         )
-        assert (lane.tokens, lane.end) == (said, "eos" if said[-1] == EOS else "length")
+        assert (lane.tokens, lane.end) == (expected, "eos" if expected[-1] == EOS else "length")
 
 
 def test_another_seed_prints_another_text() -> None:
@@ -101,7 +101,7 @@ def wide_and_deep(context: Sequence[int], _budget: int) -> TokenTree:
 
 
 def merged_duplicates(context: Sequence[int], _budget: int) -> TokenTree:
-    """The same branches again and again, from three matches."""
+    """A tree from matches that repeat their branches."""
     builder = TreeBuilder(context[-1])
     for start in (0, 1, 0, 0, 1):
         builder.add_path(context[start : start + 4])
@@ -147,7 +147,7 @@ def test_a_draft_with_duplicate_siblings_cannot_be_made() -> None:
 
 
 def oracle(expected: Sequence[int], num_prompt: int, depth: int) -> Drafter:
-    """Knows vanilla's output and drafts its next `depth` tokens."""
+    """A drafter that knows vanilla's output and drafts its next `depth` tokens."""
 
     def propose(context: Sequence[int], budget: int) -> TokenTree:
         done = len(context) - num_prompt
@@ -169,19 +169,21 @@ def test_the_oracles_tau_is_its_depth_and_one(depth: int, params: SamplingParams
         assert lane.num_steps == steps and len(lane.tokens) / lane.num_steps == depth + 1
 
 
-@pytest.mark.parametrize("place", [0, 2, 3, 5])
-def test_an_end_inside_an_accepted_path_ends_there(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 2, 3, 5])
+def test_an_end_inside_an_accepted_path_ends_there(position: int) -> None:
     """Accepted tokens after it are not printed, whichever node carries it: first, middle, last, bonus."""
     target = target_of(1)
     tested = 0
     for prompt in prompts_of(1, 20):
         prefix = target.prefill(prompt)
         expected = vanilla(target, prompt, RULES["sampled"])
-        if expected.index(expected[place]) < place:
+        if expected.index(expected[position]) < position:
             continue
         drafter = oracle(expected, len(prompt), 5)
-        lane = run_lane(target, prefix, prompt, drafter, params=RULES["sampled"], eos_ids=frozenset({expected[place]}))
-        assert (lane.tokens, lane.end, lane.num_steps) == (expected[: place + 1], "eos", 1)
+        lane = run_lane(
+            target, prefix, prompt, drafter, params=RULES["sampled"], eos_ids=frozenset({expected[position]})
+        )
+        assert (lane.tokens, lane.end, lane.num_steps) == (expected[: position + 1], "eos", 1)
         tested += 1
     assert tested > 5
 

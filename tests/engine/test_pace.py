@@ -31,7 +31,7 @@ LANES = ("vanilla", "trie", "prompt-lookup", "bigram", "lookahead", "fusion")
 
 
 class Machine:
-    """A clock that moves when somebody works. `slow` says by how much longer work takes, by what time it is."""
+    """A clock that moves when work is done. `slow` is the factor by which work takes longer, by the time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -39,26 +39,26 @@ class Machine:
         self.slow: Callable[[float], float] = lambda _: 1.0
 
     def work(self, ms: float) -> None:
-        """Take so many milliseconds of a machine that is not slow."""
+        """Do work that takes `ms` milliseconds on a machine that is not slow."""
         self.now += ms * self.slow(self.now) / 1000
 
     def wait(self, ms: float) -> None:
-        """Be ready to run while the system runs something else."""
+        """Wait to run for `ms` milliseconds while the system runs something else."""
         self.now += ms / 1000
         self.waited += ms
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """In place of the clocks that the engine reads."""
-    made = Machine()
-    clocks = SimpleNamespace(perf_counter=lambda: made.now, monotonic=lambda: made.now)
+    """A machine whose clocks the engine reads."""
+    tested = Machine()
+    clocks = SimpleNamespace(perf_counter=lambda: tested.now, monotonic=lambda: tested.now)
     for module in (clock, pace, setup):
         monkeypatch.setattr(module, "time", clocks)
     for module in (clock, pace):
-        monkeypatch.setattr(module, "waited_ms", lambda: made.waited)
+        monkeypatch.setattr(module, "waited_ms", lambda: tested.waited)
     monkeypatch.setattr(setup, "WARM_UP_S", 2.0)
-    return made
+    return tested
 
 
 class WorkingSession(FunctionSession):
@@ -75,7 +75,7 @@ class WorkingSession(FunctionSession):
 
 class WorkingTarget(FunctionTarget):
     """A target whose forwards take time on a machine; the first use of each number of rows, and of the sampler behind
-    them, costs 40 ms more. `slow_threads`: how much longer it all takes with two threads.
+    them, costs 40 ms more. `slow_threads` is the factor on all times with two threads.
     """
 
     def __init__(self, machine: Machine, threads: int = 1) -> None:
@@ -119,14 +119,14 @@ def run_race(
 
 
 def speedups(finished: Finished) -> dict[str, float]:
-    return {each.lane: each.speedup for each in finished.lanes}
+    return {lane.lane: lane.speedup for lane in finished.lanes}
 
 
 # A lane's clock.
 
 
 class SlowDrafter(Scripted):
-    """Takes 3 ms to propose two tokens and 2 ms to learn."""
+    """A drafter that takes 3 ms to propose two tokens and 2 ms to observe."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(lambda context, _: TokenTree.chain(context[-1], [2, 3]))
@@ -142,7 +142,7 @@ class SlowDrafter(Scripted):
 
 
 class SlowSession(FunctionSession):
-    """Takes 20 ms to score and 5 ms to keep."""
+    """A session that takes 20 ms to score and 5 ms to keep."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(PROMPT, markov(1))
@@ -191,7 +191,7 @@ def test_a_lane_runs_at_the_pace_of_the_start(machine: Machine) -> None:
 
 
 def test_nothing_is_probed_or_chosen_before_the_start(machine: Machine) -> None:
-    """As in the bench's warm-up, where every first step is unusual."""
+    """The benchmark warms up before the start, where every first step is unusual."""
     target = WorkingTarget(machine, threads=2)
     keeper = PaceKeeper(lambda: machine.work(10), target)
     lane = slow_lane(machine, keeper)
@@ -220,10 +220,10 @@ def test_a_wait_between_the_clocks_two_counts_is_in_no_time(
     def preempted() -> float:
         nonlocal readings
         readings += 1
-        found = machine.now
+        now = machine.now
         if readings == reading:
             machine.wait(5.0)
-        return found
+        return now
 
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=preempted))
     began = clock.thread_ms()
@@ -238,7 +238,7 @@ def test_a_wait_between_the_clocks_two_counts_is_in_no_time(
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("order", [1, -1])
 def test_no_lane_pays_for_being_the_first(machine: Machine, temperature: float, order: int) -> None:
-    """Every size of tree and the sampler behind it cost 40 ms more at their first use, which no lane's step holds."""
+    """The first use of every tree size and of the sampler costs 40 ms more, which no lane's step may include."""
     steps, _ = run_race(machine, LANES[::order], max_new_tokens=40, temperature=temperature)
     assert {step.lane for step in steps} == set(LANES)
     for step in steps:
@@ -263,7 +263,7 @@ def test_a_model_too_slow_to_warm_every_size_still_warms_the_largest(machine: Ma
 @pytest.mark.parametrize("moment", [10, 40, 150])
 @pytest.mark.parametrize("factor", [0.5, 1.6, 2.4])
 def test_a_machine_that_changes_its_pace_changes_no_speedup(machine: Machine, factor: float, moment: int) -> None:
-    """Not even of lanes that take a dozen long steps, and whenever it happens."""
+    """Whenever the pace changes, not even lanes of a dozen long steps change their speedup."""
     _, quiet = run_race(machine, max_new_tokens=80)
 
     def change() -> None:
@@ -279,7 +279,7 @@ def test_a_machine_that_changes_its_pace_changes_no_speedup(machine: Machine, fa
 
 
 def test_a_step_that_is_slow_by_itself_is_not_taken_for_the_machine(machine: Machine) -> None:
-    """A probe after it finds the pace unchanged, so its time stays as it was measured."""
+    """The probe after it measures the usual pace, so the step's time stays as measured."""
     keeper = PaceKeeper(lambda: machine.work(10), WorkingTarget(machine))
     keeper.start()
     probes = keeper.summary().probes
@@ -299,7 +299,7 @@ def test_a_machine_that_drifts_all_the_time_changes_no_speedup(machine: Machine)
 
 
 def test_without_its_pace_the_same_race_is_told_wrong(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the probe is good for: vanilla's last tokens are slower, and every speedup grows."""
+    """Without probes vanilla's last tokens count as slower, and every speedup grows."""
     for never in ("PROBE_EVERY", "UNUSUAL"):
         monkeypatch.setattr(pace, never, float("inf"))
     _, quiet = run_race(machine, ("trie",), max_new_tokens=200)
@@ -317,7 +317,7 @@ def test_a_machine_that_jumps_gives_figures_that_do_not_count(machine: Machine) 
 
 
 def test_a_step_that_is_held_up_is_seen(machine: Machine) -> None:
-    """One step of two hundred takes 80 times as long, between two probes."""
+    """One step of two hundred takes 80 times as long and lies between two probes."""
     target = WorkingTarget(machine)
     held = iter(range(10**9))
     plain = target.run
@@ -341,7 +341,7 @@ def test_a_quiet_machine_is_called_steady(machine: Machine) -> None:
 
 
 def test_a_lane_that_its_tokens_per_step_do_not_allow_disturbs_the_race(machine: Machine) -> None:
-    """Forwards over one row take three times as long in a lane as in the probe, so nothing else sees it."""
+    """Forwards over one row take three times as long in a lane as in the probe, so no other check notices."""
 
     class Uneven(WorkingSession):
         def score(self, tree: TokenTree) -> Scores:
@@ -349,31 +349,33 @@ def test_a_lane_that_its_tokens_per_step_do_not_allow_disturbs_the_race(machine:
             return super().score(tree)
 
     target = WorkingTarget(machine)
-    target.session = lambda prefix, *given, **_: Uneven(prefix.tokens, target, given[1] if len(given) > 1 else None)  # type: ignore
+    target.session = lambda prefix, *arguments, **_: Uneven(
+        prefix.tokens, target, arguments[1] if len(arguments) > 1 else None
+    )  # type: ignore
     _, finished = run_race(machine, ("trie",), target, max_new_tokens=200)
-    trie, pace_then = finished.lanes[1], finished.pace
+    trie, race_pace = finished.lanes[1], finished.pace
     assert trie.speedup > 1.1 * trie.tau
-    assert pace_then is not None and pace_then.disturbed and "faster than its tokens per step allow" in pace_then.note
+    assert race_pace is not None and race_pace.disturbed and "faster than its tokens per step allow" in race_pace.note
 
 
 # Repeated runs.
 
 
 def repeated_race(machine: Machine, between: Callable[[int], object], runs: int = 5) -> list[Repeated]:
-    """The figures of a race that is run so often; `between` gets the number of runs so far before each further one."""
+    """The summaries of a race of `runs` runs; before each further run `between` gets the number of runs so far."""
 
     def again(_: Repeated) -> bool:
-        between(done := len(found) + 1)
+        between(done := len(summaries) + 1)
         return done < runs
 
-    found: list[Repeated] = []
+    summaries: list[Repeated] = []
     for event in race(WorkingTarget(machine), PROMPT, RaceSpec(("trie",), max_new_tokens=200), again=again):
-        found += [event] if isinstance(event, Repeated) else []
-    return found
+        summaries += [event] if isinstance(event, Repeated) else []
+    return summaries
 
 
 def test_each_run_has_a_reference_of_its_own(machine: Machine) -> None:
-    """A machine that is slower between runs is as steady as before within each."""
+    """A machine that gets slower between runs may be steady within each run."""
     last = repeated_race(machine, lambda done: setattr(machine, "slow", lambda _: 4.0**done))[-1]
     assert (last.runs, last.disturbed) == (5, False)
     assert last.lanes[1].low == pytest.approx(last.lanes[1].high, rel=0.02)
@@ -412,7 +414,7 @@ def test_threads_that_wait_for_each_other_are_not_used(machine: Machine) -> None
     target.slow_threads = lambda _: 20.0 if next(uneven) % 2 else 5.0
     _, finished = run_race(machine, ("trie",), target)
     assert finished.pace is not None and finished.pace.threads == 1 and not finished.pace.disturbed
-    assert target.used == 2, "whoever comes next may use all"
+    assert target.used == 2, "the next user may use all threads"
 
 
 def test_a_program_that_comes_in_mid_race_costs_threads_and_the_figures(machine: Machine) -> None:
@@ -435,7 +437,7 @@ def test_each_run_may_use_all_threads_again(machine: Machine) -> None:
         return len(used) < 2
 
     *_, last = race(target, PROMPT, RaceSpec(("trie",)), again=again)
-    assert isinstance(last, Repeated) and used == [2, 2], "between runs whoever comes may use all"
+    assert isinstance(last, Repeated) and used == [2, 2], "between runs others may use all threads"
     assert target.changes[-2:] == [2, 2], "chosen for the second run, and given back"
 
 
@@ -448,7 +450,7 @@ def test_a_race_that_is_given_up_gives_its_threads_back(machine: Machine) -> Non
     assert target.used == 2
 
 
-# The figures behind it.
+# The numbers behind it.
 
 
 def test_range_and_jumps() -> None:
@@ -466,7 +468,7 @@ def test_long_steps_count_against_their_like() -> None:
     assert long_step_share({"trie": [(1, 1.0), (2, 90.0)]}) == 0.0, "of a size that hardly ran nothing is usual"
 
 
-# What is shown.
+# The views.
 
 
 @pytest.mark.parametrize("disturbed", [False, True])
@@ -475,15 +477,15 @@ def test_every_face_is_told(machine: Machine, disturbed: bool) -> None:
     started, finished = events[0], events[-1]
     assert isinstance(started, Started) and isinstance(finished, Finished) and finished.pace is not None
     note = "The machine was disturbed." if disturbed else finished.pace.note
-    told = Pace(**{**vars(finished.pace), "disturbed": disturbed, "note": note})
+    race_pace = Pace(**{**vars(finished.pace), "disturbed": disturbed, "note": note})
     view = RaceView()
-    for event in (*events[:-1], Finished(finished.lanes, False, told)):
+    for event in (*events[:-1], Finished(finished.lanes, False, race_pace)):
         view.add(event)
     frame = view.keyframe()
     assert frame["pace"] == {"disturbed": disturbed, "note": note}
     assert ("Race again" in frame["headline"]) == disturbed == ("fastest" not in frame["headline"])
     assert "printed the same text" in frame["headline"]
-    assert report(started, Finished(finished.lanes, False, told))["pace"]["disturbed"] == disturbed
+    assert report(started, Finished(finished.lanes, False, race_pace))["pace"]["disturbed"] == disturbed
 
 
 def test_an_older_recording_knows_no_pace() -> None:

@@ -60,7 +60,7 @@ def test_events_are_started_steps_finished() -> None:
 
 
 class Paced:
-    """A lane whose steps take given times; the order in which lanes are stepped goes into `log`."""
+    """A lane whose steps take `durations`; each step appends the lane's name to `log`."""
 
     def __init__(self, name: str, durations: list[float], log: list[str]) -> None:
         self.name, self.durations, self.log = name, durations, log
@@ -92,8 +92,8 @@ def test_the_lane_whose_clock_is_behind_steps_next() -> None:
 
 
 def test_events_come_in_the_order_in_which_private_devices_would_show_them() -> None:
-    shown = [(step.at_ms, step.lane) for step in in_race_time(paced([]))]
-    assert shown == [
+    moments = [(step.at_ms, step.lane) for step in in_race_time(paced([]))]
+    assert moments == [
         (3.0, "quick"), (4.0, "mixed"), (6.0, "quick"), (9.0, "quick"),
         (10.0, "slow"), (12.0, "quick"), (13.0, "mixed"), (20.0, "slow"),
     ]  # fmt: skip
@@ -102,25 +102,25 @@ def test_events_come_in_the_order_in_which_private_devices_would_show_them() -> 
 @pytest.mark.parametrize("steps", range(9))
 def test_a_stop_loses_no_step_that_was_made(steps: int) -> None:
     log: list[str] = []
-    shown = list(in_race_time(paced(log), stop=lambda: len(log) >= steps))
+    yielded = list(in_race_time(paced(log), stop=lambda: len(log) >= steps))
     assert len(log) == steps
-    assert sorted(step.lane for step in shown) == sorted(log)
-    assert [step.at_ms for step in shown] == sorted(step.at_ms for step in shown)
+    assert sorted(step.lane for step in yielded) == sorted(log)
+    assert [step.at_ms for step in yielded] == sorted(step.at_ms for step in yielded)
 
 
 def test_a_lanes_clock_counts_its_own_work_only() -> None:
     """A lane's clock does not move while another one steps, however slow that one is."""
     events = list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=40)))
     for name in ALL:
-        own = [step for step in steps_of(events) if step.lane == name]
-        assert [step.index for step in own] == list(range(len(own)))
-        for before, after in pairwise(own):
+        lane_steps = [step for step in steps_of(events) if step.lane == name]
+        assert [step.index for step in lane_steps] == list(range(len(lane_steps)))
+        for before, after in pairwise(lane_steps):
             assert after.at_ms - before.at_ms == pytest.approx(after.timing.total_ms)
 
 
 def test_race_time_never_goes_back() -> None:
-    shown = [step.at_ms for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60))))]
-    assert shown == sorted(shown)
+    times = [step.at_ms for step in steps_of(list(race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60))))]
+    assert times == sorted(times)
 
 
 def test_vanilla_always_runs_and_runs_first() -> None:
@@ -136,11 +136,11 @@ def test_figures_follow_from_the_steps() -> None:
     started, results = events[0], {lane.lane: lane for lane in finished_of(events).lanes}
     assert isinstance(started, Started)
     for info in started.lanes:
-        own, lane = [step for step in steps_of(events) if step.lane == info.lane], results[info.lane]
-        assert lane.tokens == sum(len(step.emitted) for step in own) == 50
-        assert lane.steps == len(own) and lane.tau == lane.tokens / lane.steps
-        assert lane.decode_ms == pytest.approx(info.build_ms + sum(step.timing.total_ms for step in own))
-        assert lane.decode_ms == pytest.approx(own[-1].at_ms)
+        lane_steps, lane = [step for step in steps_of(events) if step.lane == info.lane], results[info.lane]
+        assert lane.tokens == sum(len(step.emitted) for step in lane_steps) == 50
+        assert lane.steps == len(lane_steps) and lane.tau == lane.tokens / lane.steps
+        assert lane.decode_ms == pytest.approx(info.build_ms + sum(step.timing.total_ms for step in lane_steps))
+        assert lane.decode_ms == pytest.approx(lane_steps[-1].at_ms)
         assert lane.tokens_per_s == pytest.approx(1000 * lane.tokens / lane.decode_ms)
         assert lane.speedup == pytest.approx(lane.tokens_per_s / results["vanilla"].tokens_per_s)
         assert lane.identical is True and lane.first_difference is None and lane.end == "length"
@@ -163,16 +163,16 @@ def test_an_end_of_text_ends_every_lane_alike() -> None:
 
 @pytest.mark.parametrize("after", [0, 1, 5, 23])
 def test_stop_ends_the_race_and_says_so(after: int) -> None:
-    seen: list[Event] = []
-    for event in race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60), stop=lambda: len(steps_of(seen)) >= after):
-        seen.append(event)
-    # Steps that were made when it was asked are shown too.
-    assert after <= len(steps_of(seen)) <= after + len(ALL)
-    finished = finished_of(seen)
+    events: list[Event] = []
+    for event in race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=60), stop=lambda: len(steps_of(events)) >= after):
+        events.append(event)
+    # Steps that were already made when the stop came are still shown.
+    assert after <= len(steps_of(events)) <= after + len(ALL)
+    finished = finished_of(events)
     assert finished.stopped and len(finished.lanes) == len(ALL)
     for lane in finished.lanes:
         assert lane.end == "stopped" and lane.first_difference is None and lane.identical is not False
-        assert lane.tokens == sum(len(step.emitted) for step in steps_of(seen) if step.lane == lane.lane)
+        assert lane.tokens == sum(len(step.emitted) for step in steps_of(events) if step.lane == lane.lane)
         assert math.isfinite(lane.speedup)
 
 
@@ -183,10 +183,10 @@ def test_a_lane_that_said_nothing_is_not_called_identical() -> None:
 
 
 def test_a_stop_after_the_end_changes_nothing() -> None:
-    seen: list[Event] = []
-    for event in race(target(), PROMPT, RaceSpec(max_new_tokens=5), stop=lambda: all_ended(seen)):
-        seen.append(event)
-    assert not finished_of(seen).stopped
+    events: list[Event] = []
+    for event in race(target(), PROMPT, RaceSpec(max_new_tokens=5), stop=lambda: all_ended(events)):
+        events.append(event)
+    assert not finished_of(events).stopped
 
 
 def all_ended(events: list[Event]) -> bool:
@@ -199,19 +199,19 @@ def test_a_race_that_is_left_alone_can_be_closed() -> None:
     events.close()  # type: ignore[attr-defined]
 
 
-class Forgetful(FunctionTarget):
-    """A target whose sessions after the first few answer otherwise from a certain token on: a lane gone wrong."""
+class FaultyTarget(FunctionTarget):
+    """A target whose later sessions give wrong tokens from a certain position on: a lane gone wrong."""
 
     def __init__(self, good_sessions: int, wrong_from: int) -> None:
         super().__init__(markov(1, vocab=8))
         # The lanes come last: before them the race opens one for its probe and one for warming up.
-        self.good_sessions, self.wrong_from, self.made = 2 + good_sessions, wrong_from, 0
+        self.good_sessions, self.wrong_from, self.num_sessions = 2 + good_sessions, wrong_from, 0
 
     def session(
         self, prefix: Any, room: int, params: SamplingParams | None = None, *_: Any, **__: Any
     ) -> FunctionSession:
-        self.made += 1
-        if self.made <= self.good_sessions:
+        self.num_sessions += 1
+        if self.num_sessions <= self.good_sessions:
             return super().session(prefix, room, params)
 
         def wrong(tokens: Sequence[int]) -> int:
@@ -223,43 +223,52 @@ class Forgetful(FunctionTarget):
 
 @pytest.mark.parametrize("position", [0, 1, 9])
 def test_a_difference_is_told_with_its_place_and_gap(position: int) -> None:
-    lanes = finished_of(list(race(Forgetful(1, position), PROMPT, RaceSpec(("trie",), max_new_tokens=20)))).lanes
+    lanes = finished_of(list(race(FaultyTarget(1, position), PROMPT, RaceSpec(("trie",), max_new_tokens=20)))).lanes
     right = markov(1, vocab=8)
-    told = lanes[1].first_difference
-    assert lanes[0].identical is True and lanes[1].identical is False and told is not None
-    assert (told.position, told.gap) == (position, 0.25)
+    difference = lanes[1].first_difference
+    assert lanes[0].identical is True and lanes[1].identical is False and difference is not None
+    assert (difference.position, difference.gap) == (position, 0.25)
     expected = continuation(PROMPT, right, position + 1)
-    assert told.best == (str(expected[position]), "0")
+    assert difference.best == (str(expected[position]), "0")
 
 
 def test_a_difference_is_explained_by_the_rule_that_chose() -> None:
-    wrong = Forgetful(1, 3)
+    wrong = FaultyTarget(1, 3)
     list(race(wrong, PROMPT, RaceSpec(("trie",), max_new_tokens=20, temperature=0.7, seed=8)))
     assert wrong.rules[-1] == SamplingParams(0.7, seed=8)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_badge_names_vanillas_own_token_first(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a lane that is said to go wrong at some place."""
+    """The comparison is made to report a difference at each position in turn."""
     model = TableTarget(scale=1.0)
     prompt, differing = random_prompt(random.Random(0)), 0
-    for place in range(8):
+    for position in range(8):
         monkeypatch.setattr(
-            sys.modules["specrace.engine.badge"], "compare", lambda *_, place=place, **__: (False, place)
+            sys.modules["specrace.engine.badge"], "compare", lambda *_, position=position, **__: (False, position)
         )
         events = list(race(model, prompt, RaceSpec((), max_new_tokens=8, temperature=temperature, seed=4)))
-        said, told = [step.emitted[0] for step in steps_of(events)], finished_of(events).lanes[0].first_difference
-        assert told is not None and told.position == place and told.best[0] == str(said[place])
-        differing += said[place] != model.top_two([*prompt, *said[:place]], SamplingParams())[0][0]
-    assert (differing > 0) == (temperature > 0), "else the noise chose what greedy does"
+        vanilla_tokens, difference = (
+            [step.emitted[0] for step in steps_of(events)],
+            finished_of(events).lanes[0].first_difference,
+        )
+        assert (
+            difference is not None
+            and difference.position == position
+            and difference.best[0] == str(vanilla_tokens[position])
+        )
+        differing += (
+            vanilla_tokens[position] != model.top_two([*prompt, *vanilla_tokens[:position]], SamplingParams())[0][0]
+        )
+    assert (differing > 0) == (temperature > 0), "otherwise the noise chose what greedy does"
 
 
 def test_the_rule_reaches_every_lane() -> None:
     used = target()
     list(race(used, PROMPT, RaceSpec(ALL, max_new_tokens=3, temperature=0.7, top_p=0.9, top_k=5, seed=8)))
-    # The probe has none; whatever warms up has it, too.
-    given = [params for params in used.rules if params]
-    assert set(given) == {SamplingParams(0.7, 0.9, 5, 8)} and len(given) > len(ALL)
+    # The probe has no sampling parameters; sessions that warm up have them, too.
+    params_of_sessions = [params for params in used.rules if params]
+    assert set(params_of_sessions) == {SamplingParams(0.7, 0.9, 5, 8)} and len(params_of_sessions) > len(ALL)
 
 
 def test_in_race_time_steps_no_lane_that_has_ended() -> None:

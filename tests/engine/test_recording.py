@@ -1,4 +1,4 @@
-"""Recordings: what is saved is read back; what is no recording is named with its line; nothing is half written."""
+"""Recordings: a saved race is read back, a bad line is named, and no file is left half written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_race_comes_back_equal(tmp_path: Path, events: list[Event]) -> None:
     save(events, path)
     assert reload(path) == events
     assert len(path.read_bytes().splitlines()) == len(events)
-    assert [each.name for each in tmp_path.iterdir()] == ["race.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["race.jsonl"]
 
 
 def test_of_repeated_runs_the_last_figures_are_kept(tmp_path: Path, events: list[Event]) -> None:
@@ -61,8 +61,8 @@ def test_a_recording_that_is_cut_off_has_the_events_before_that(
     save(events, path)
     text = path.read_text(encoding="utf-8")
     text = text[: int(share * len(text))]
-    found = parse(text, "cut")
-    assert found == events[: len(found)] and len(found) == text.count("\n")
+    events_before = parse(text, "cut")
+    assert events_before == events[: len(events_before)] and len(events_before) == text.count("\n")
 
 
 def test_a_broken_line_inside_is_no_cut(tmp_path: Path, events: list[Event]) -> None:
@@ -74,10 +74,10 @@ def test_a_broken_line_inside_is_no_cut(tmp_path: Path, events: list[Event]) -> 
         parse("\n".join(lines), "cut")
 
 
-@pytest.mark.parametrize("part", [slice(1, None), slice(0, 1), slice(0, 0)])
-def test_a_race_without_beginning_or_steps_is_refused(tmp_path: Path, events: list[Event], part: slice) -> None:
+@pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1), slice(0, 0)])
+def test_a_race_without_beginning_or_steps_is_refused(tmp_path: Path, events: list[Event], kept: slice) -> None:
     path = tmp_path / "race.jsonl"
-    save(events[part], path)
+    save(events[kept], path)
     with pytest.raises(InputError, match="not a whole race"):
         reload(path)
 
@@ -110,7 +110,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, events: list[
     for path in (tmp_path / "none" / "race.jsonl", tmp_path / "folder", tmp_path / "file" / "race.jsonl"):
         with pytest.raises(InputError, match="cannot be written"):
             save(events, path)
-    assert sorted(each.name for each in tmp_path.rglob("*")) == ["file", "folder"]
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 def test_a_race_that_breaks_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
@@ -124,11 +124,11 @@ def test_a_race_that_breaks_leaves_the_old_file(tmp_path: Path, events: list[Eve
     with pytest.raises(KeyboardInterrupt):
         save(breaking(), path)
     assert path.read_text() == "the one before"
-    assert [each.name for each in tmp_path.iterdir()] == ["race.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["race.jsonl"]
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, events: list[Event]) -> None:
-    """A real write that does not get through: the system lets this process write no more than so much."""
+    """A real write that fails: the system limits the size of this process's files."""
     path = tmp_path / "race.jsonl"
     path.write_text("the one before")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -139,11 +139,11 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, eve
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "the one before"
-    assert [each.name for each in tmp_path.iterdir()] == ["race.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["race.jsonl"]
 
 
 def test_text_that_is_no_unicode_is_saved_all_the_same(tmp_path: Path, events: list[Event]) -> None:
-    # A terminal hands over bytes that are no UTF-8 as lone surrogates.
+    # A terminal passes bytes that are not UTF-8 as lone surrogates.
     path = tmp_path / "race.jsonl"
     save([Started((), 1, 0.0, {"question": "\udcff?"}), *events[1:]], path)
     started = reload(path)[0]

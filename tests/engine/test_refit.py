@@ -1,4 +1,4 @@
-"""A curve is made dearer where wide forwards are, and left alone else."""
+"""A curve is made dearer where wide forwards are dearer, and otherwise left alone."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ SPEC = RaceSpec(("vanilla", "trie"))
 LARGE: Any = SimpleNamespace(device_type="cpu", describe=lambda: {"parameters": MIN_PARAMETERS})
 
 
-def now(monkeypatch: pytest.MonkeyPatch, *ratios: float) -> None:
+def set_ratios(monkeypatch: pytest.MonkeyPatch, *ratios: float) -> None:
     monkeypatch.setattr(module, "measure", lambda _target, _prefix, _prompt, rows: list(ratios[: len(rows)]))
 
 
 def test_dearer_forwards_make_a_dearer_curve_and_smaller_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    now(monkeypatch, 1.2, 2.6)
-    found = refit(LARGE, Any, (1,), SPEC, CURVE)
-    assert found is not None and found.ratio == pytest.approx((1.0, 1.1, 1.2, 2.6, 3.6))
-    assert found.contexts[0].ratio == found.ratio and found.contexts[0].row_ms == 5.0
-    assert plan_lane(SPEC, "trie", "cpu", found).num_draft < plan_lane(SPEC, "trie", "cpu", CURVE).num_draft
+    set_ratios(monkeypatch, 1.2, 2.6)
+    curve = refit(LARGE, Any, (1,), SPEC, CURVE)
+    assert curve is not None and curve.ratio == pytest.approx((1.0, 1.1, 1.2, 2.6, 3.6))
+    assert curve.contexts[0].ratio == curve.ratio and curve.contexts[0].row_ms == 5.0
+    assert plan_lane(SPEC, "trie", "cpu", curve).num_draft < plan_lane(SPEC, "trie", "cpu", CURVE).num_draft
 
 
 @pytest.mark.parametrize("measured", [(2.7, 3.0, 4.0), (1.05, 1.1, 1.8)], ids=["dearer", "cheaper"])
 def test_an_assumed_curve_is_made_as_dear_as_forwards_are(
     monkeypatch: pytest.MonkeyPatch, measured: tuple[float, ...]
 ) -> None:
-    now(monkeypatch, *measured)
-    found = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
-    assert found is not None and [found.at(rows) for rows in (4, 8, 16)] == pytest.approx(measured)
-    assert found.at(64) == pytest.approx(measured[2] / ASSUMED_CPU.at(16) * ASSUMED_CPU.at(64))
+    set_ratios(monkeypatch, *measured)
+    curve = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
+    assert curve is not None and [curve.at(rows) for rows in (4, 8, 16)] == pytest.approx(measured)
+    assert curve.at(64) == pytest.approx(measured[2] / ASSUMED_CPU.at(16) * ASSUMED_CPU.at(64))
 
 
 def test_no_forward_over_several_rows_counts_as_cheaper_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    now(monkeypatch, 0.9, 0.95, 1.2)
-    found = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
-    assert found is not None and found.at(4) == found.at(8) == 1.0
+    set_ratios(monkeypatch, 0.9, 0.95, 1.2)
+    curve = refit(LARGE, Any, (1,), RaceSpec(("vanilla", "fusion")), None)
+    assert curve is not None and curve.at(4) == curve.at(8) == 1.0
 
 
 @pytest.mark.parametrize("ratios", [(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], ids=["cheaper", "equal", "noise"])
 def test_a_curve_that_holds_is_left(monkeypatch: pytest.MonkeyPatch, ratios: tuple[float, ...]) -> None:
-    now(monkeypatch, *ratios)
+    set_ratios(monkeypatch, *ratios)
     assert refit(LARGE, Any, (1,), SPEC, CURVE) is CURVE
 
 
@@ -72,11 +72,11 @@ def test_where_nothing_is_to_be_learned_nothing_is_measured(
 @pytest.mark.parametrize(("late", "rounds"), [(False, ROUNDS), (True, MIN_ROUNDS)])
 def test_medians_of_forwards_beside_each_other(monkeypatch: pytest.MonkeyPatch, late: bool, rounds: int) -> None:
     scored: list[int] = []
-    kept: list[tuple[int, ...]] = []
-    session = SimpleNamespace(score=lambda tree: scored.append(len(tree)), keep=kept.append)
+    kept_paths: list[tuple[int, ...]] = []
+    session = SimpleNamespace(score=lambda tree: scored.append(len(tree)), keep=kept_paths.append)
     target: Any = SimpleNamespace(session=lambda *_, **__: session)
 
-    # A forward that is disturbed, a slow round, and one that is too short.
+    # They hold a disturbed forward, a slow round and a forward that is too short.
     times = iter([2.0, 3.0, 5.0, 2.0, 3.0, 5.0, 20.0, 30.0, 50.0, 4.0, 60.0, 10.0, 2.0, 3.0, 0.5])
 
     def timed(run: Any) -> tuple[float, float]:
@@ -86,7 +86,7 @@ def test_medians_of_forwards_beside_each_other(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "timed", timed)
     monkeypatch.setattr(module, "LIMIT_S", -1.0 if late else 3600.0)
     assert measure(target, None, (7,), (4, 8)) == [1.5, 2.5]  # type: ignore[arg-type]
-    assert scored == [1, 4, 8] * rounds and kept == [(0,)]
+    assert scored == [1, 4, 8] * rounds and kept_paths == [(0,)]
 
 
 def test_between_what_was_measured_lies_a_line() -> None:

@@ -1,4 +1,4 @@
-"""The rule in a race: which lanes take it, what they record, and the law of what they say."""
+"""Rejection sampling in a race: which lanes use it, what they record, and the distribution of their text."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_p_is_the_targets_own_at_that_place(target: TableTarget, events: list[Ev
     for step in steps_of(events, "trigram"):
         assert step.checks is not None
         path = [*context, *step.tree.tokens[1:]]
-        for place, check in enumerate(step.checks):
-            before = path[: len(context) + place]
+        for index, check in enumerate(step.checks):
+            before = path[: len(context) + index]
             probs = warp_probs(softmax(target.logits(before)), SamplingParams(0.8))
             assert check.p == pytest.approx(probs[path[len(before)]])
         context += step.emitted
@@ -167,12 +167,12 @@ def test_two_tokens_of_a_lane_have_the_law_of_ancestral_sampling(name: str) -> N
     small, params, count = TableTarget(4, order=1, scale=1.0, vocab=6), SamplingParams(0.7, top_p=0.95), 900
     law = joint_law(small, PROMPT, params)
     texts = [first_two(small, name, seed, params) for seed in range(count)]
-    found = np.zeros_like(law)
-    np.add.at(found, tuple(np.array(texts).T), 1 / count)
-    # The mean distance of so many fair draws.
+    frequencies = np.zeros_like(law)
+    np.add.at(frequencies, tuple(np.array(texts).T), 1 / count)
+    # The mean distance with this many fair draws.
     fair = np.sqrt(2 * law * (1 - law) / np.pi / count).sum() / 2
     # A lane that redraws from all of p after a rejection is off by 0.09 or more, one that takes every guess by 0.25.
-    assert np.abs(found - law).sum() / 2 < 1.7 * fair < 0.08
+    assert np.abs(frequencies - law).sum() / 2 < 1.7 * fair < 0.08
 
 
 def joint_law(target: TableTarget, prompt: Sequence[int], params: SamplingParams) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Repeated runs: what counts, what is said of it, when it is enough, and that a race is run again as it was run."""
+"""Repeated runs: which count, the note on them, when they suffice, and that a race is repeated as it was run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specrace.engine.spec import RaceSpec
 from specrace.ngrams.automaton import SuffixAutomaton
 from specrace.ngrams.past import PROMPT_TAIL, PastOutputs
 from specrace.ngrams.sources import Sources
-from tests.engine.test_race import ALL, PROMPT, Forgetful, target
+from tests.engine.test_race import ALL, PROMPT, FaultyTarget, target
 
 
 def lane(ms: float, steps: int = 20, tokens: int = 60) -> LaneMetrics:
@@ -33,33 +33,33 @@ def a_run(speedup: float, *, disturbed: bool = False, text_differs: bool = False
 
 
 def test_the_figures_are_median_minimum_and_maximum() -> None:
-    found = summarise([a_run(2.4), a_run(2.0), a_run(2.2)])
-    vanilla, trie = found.lanes
+    summary = summarise([a_run(2.4), a_run(2.0), a_run(2.2)])
+    vanilla, trie = summary.lanes
     assert (vanilla.lane, vanilla.speedup, vanilla.low, vanilla.high) == ("vanilla", 1, 1, 1)
     assert (trie.speedup, trie.low, trie.high) == pytest.approx((2.2, 2.0, 2.4))
     assert (vanilla.tokens_per_s, trie.tokens_per_s) == pytest.approx((100, 220))
-    assert (found.runs, found.disturbed, found.note) == (3, False, "Speedups are medians of 3 runs.")
+    assert (summary.runs, summary.disturbed, summary.note) == (3, False, "Speedups are medians of 3 runs.")
 
 
 def test_a_disturbed_run_does_not_count() -> None:
-    found = summarise([a_run(2.9, disturbed=True), a_run(2.0), a_run(2.2)])
-    assert (found.runs, found.disturbed) == (2, False) and "1 more was disturbed" in found.note
-    assert (found.lanes[1].low, found.lanes[1].high) == pytest.approx((2.0, 2.2))
+    summary = summarise([a_run(2.9, disturbed=True), a_run(2.0), a_run(2.2)])
+    assert (summary.runs, summary.disturbed) == (2, False) and "1 more was disturbed" in summary.note
+    assert (summary.lanes[1].low, summary.lanes[1].high) == pytest.approx((2.0, 2.2))
 
 
 @pytest.mark.parametrize(("total", "busy"), [(1, 1), (2, 1), (4, 2), (5, 3), (3, 3)])
 def test_too_few_undisturbed_runs_are_said(total: int, busy: int) -> None:
-    found = summarise([a_run(2 + 0.1 * number, disturbed=number < busy) for number in range(total)])
+    summary = summarise([a_run(2 + 0.1 * number, disturbed=number < busy) for number in range(total)])
     runs = "1 run" if total == 1 else f"{total} runs"
-    assert found.note == f"The machine was busy in {busy} of {runs}; measure again when it is quiet."
-    assert found.disturbed and found.runs == (total - busy or total)
+    assert summary.note == f"The machine was busy in {busy} of {runs}; measure again when it is quiet."
+    assert summary.disturbed and summary.runs == (total - busy or total)
 
 
 def test_a_run_faster_than_the_first_runs_tokens_per_step_does_not_count() -> None:
     quick = Run({"vanilla": lane(600, 60), "trie": lane(600 / 3.6, 15)}, False)
     assert not too_fast(quick.lanes) and quick.lanes["trie"].tau == 4
-    found = summarise([a_run(2.0), quick, a_run(2.1)])
-    assert found.runs == 2 and found.lanes[1].high == pytest.approx(2.1)
+    summary = summarise([a_run(2.0), quick, a_run(2.1)])
+    assert summary.runs == 2 and summary.lanes[1].high == pytest.approx(2.1)
 
 
 def test_another_text_is_said() -> None:
@@ -112,26 +112,31 @@ def test_until_ends_when_narrow_or_the_runs_or_the_seconds_are_used_up(monkeypat
 
 
 def times(count: int) -> Callable[[Repeated], bool]:
-    """Run again so many times."""
-    left = iter(range(count))
-    return lambda _: next(left, None) is not None
+    """An `again` that allows `count` further runs."""
+    further_runs = iter(range(count))
+    return lambda _: next(further_runs, None) is not None
 
 
 def test_after_the_end_the_race_is_run_again_quietly() -> None:
-    asked: list[Repeated] = []
+    summaries: list[Repeated] = []
     more = times(3)
     events = list(
-        race(target(), PROMPT, RaceSpec(ALL, max_new_tokens=20), again=lambda each: (asked.append(each), more(each))[1])
+        race(
+            target(),
+            PROMPT,
+            RaceSpec(ALL, max_new_tokens=20),
+            again=lambda repeated: (summaries.append(repeated), more(repeated))[1],
+        )
     )
     end = next(number for number, event in enumerate(events) if isinstance(event, Finished))
     started, later = events[0], events[end + 1 :]
     assert isinstance(started, Started) and all(isinstance(event, Step) for event in events[1:end])
     assert len(later) == 3 and all(isinstance(event, Repeated) for event in later)
-    assert asked[1:] == later, "each is asked about, the last too"
-    assert [spread.lane for spread in asked[-1].lanes] == list(ALL)
-    for found in asked:
-        assert all(each.low <= each.speedup <= each.high for each in found.lanes)
-        assert "differed" not in found.note
+    assert summaries[1:] == later, "`again` is asked after each run, the last included"
+    assert [spread.lane for spread in summaries[-1].lanes] == list(ALL)
+    for summary in summaries:
+        assert all(spread.low <= spread.speedup <= spread.high for spread in summary.lanes)
+        assert "differed" not in summary.note
 
 
 def test_by_default_a_race_is_run_once() -> None:
@@ -156,20 +161,24 @@ def test_another_lane_steps_first_in_each_run(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("steps", [0, 1, 7])
 def test_a_stop_in_a_repeated_run_ends_it_and_it_does_not_count(steps: int) -> None:
-    asked: list[Repeated] = []
-    seen: list[Event] = []
+    summaries: list[Repeated] = []
+    events: list[Event] = []
     calls = [0]
 
     def stop() -> bool:
-        calls[0] += len(asked) > 1
+        calls[0] += len(summaries) > 1
         return calls[0] > steps
 
     for event in race(
-        target(), PROMPT, RaceSpec(ALL, max_new_tokens=60), stop=stop, again=lambda each: not asked.append(each)
+        target(),
+        PROMPT,
+        RaceSpec(ALL, max_new_tokens=60),
+        stop=stop,
+        again=lambda repeated: not summaries.append(repeated),
     ):
-        seen.append(event)
-    assert isinstance(seen[-1], Repeated) and len(asked) == 2
-    assert calls[0] == steps + 1, "it is heard before every step"
+        events.append(event)
+    assert isinstance(events[-1], Repeated) and len(summaries) == 2
+    assert calls[0] == steps + 1, "`stop` is asked before every step"
 
 
 def test_a_stopped_race_is_not_repeated() -> None:
@@ -182,12 +191,12 @@ def test_a_stopped_race_is_not_repeated() -> None:
 
 def test_a_text_that_changes_from_run_to_run_is_said() -> None:
     """Two lanes of the first run are right, those after them are not."""
-    *_, last = race(Forgetful(2, 5), PROMPT, RaceSpec(("trie",), max_new_tokens=20), again=times(2))
+    *_, last = race(FaultyTarget(2, 5), PROMPT, RaceSpec(("trie",), max_new_tokens=20), again=times(2))
     assert isinstance(last, Repeated) and "In 2 of the runs a lane's text differed" in last.note
 
 
 def test_what_is_built_for_one_run_is_built_for_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else no lane would pay in the later runs for the automaton of past outputs that one paid for in the first."""
+    """Otherwise later runs would get for free the automaton of past outputs that a lane built in the first run."""
     built: list[int] = []
     plain = PastOutputs.automaton
 
@@ -210,4 +219,4 @@ def test_what_is_built_for_one_run_is_built_for_every_run(monkeypatch: pytest.Mo
     share = len(built) // 3
     first, second, third = sorted(built[:share]), sorted(built[share : 2 * share]), sorted(built[2 * share :])
     assert first == second == third and any(first)
-    assert past._indexes, "and kept for the next race, as after a race that is run once"
+    assert past._indexes, "it is kept for the next race, as after a race that is run once"
